@@ -1,0 +1,1 @@
+"""Embeddings, one per file with its own preprocessing; found by name through entry points."""

@@ -1,0 +1,1 @@
+"""Private Evolution: differentially private synthetic data from any generator you can call."""

@@ -1,0 +1,1 @@
+"""Samples, their conditions, and populations of them."""

@@ -1,0 +1,83 @@
+"""Everything that can go wrong, as one tree.
+
+    PEError                      one sentence: what, where, what to do; exit status 2
+     ├── RecipeError             a key or a value of the recipe (or of a call's settings)
+     ├── PrivateDataError        the private records cannot be read as declared
+     ├── PluginError             an adapter, embedding or command that is unknown or broken
+     │    └── ContractError      a plug-in answered with the wrong number, shape or dtype
+     ├── MissingDependency       an optional library that an extra would install
+     ├── PrivacyError            what the ledger or the accountant refuses
+     │    └── BudgetExceeded     a release that would cost more than the budget holds
+     ├── RunError                a run directory that exists, is missing, held or damaged
+     └── APIError                a generator that cannot answer, for good
+          └── LimitReached       a limit of the recipe stops the run; exit status 3
+
+A message never holds an un-noised value, a private record or a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PEError(Exception):
+    """The root: the command line prints its message alone and ends with `exit_status`."""
+
+    exit_status = 2
+
+
+class RecipeError(PEError):
+    """A key or a value of the recipe is wrong."""
+
+
+class PrivateDataError(PEError):
+    """The private records cannot be read as declared."""
+
+
+class PluginError(PEError):
+    """An adapter, embedding or command is unknown or cannot be loaded."""
+
+
+class ContractError(PluginError):
+    """A plug-in answered with the wrong number, shape or dtype."""
+
+
+class MissingDependency(PEError):
+    """An optional library is not installed; the message names the extra that brings it."""
+
+    @classmethod
+    def of(cls, library: str, extra: str, purpose: str) -> MissingDependency:
+        """The one sentence for `library`, which the extra `extra` installs, needed for `purpose`."""
+        return cls(f"{purpose} needs {library}, which is not installed: pip install 'pe-toolkit[{extra}]'.")
+
+
+class PrivacyError(PEError):
+    """The ledger or the accountant refuses."""
+
+
+class BudgetExceeded(PrivacyError):
+    """A release would cost more than the budget holds; it has not happened."""
+
+
+class RunError(PEError):
+    """A run directory exists already, is missing, is held by another process or is damaged."""
+
+
+class APIError(PEError):
+    """A generator cannot answer, for good; what it answered before is kept."""
+
+
+class LimitReached(APIError):
+    """A limit of the recipe stops the run; it can go on where it stopped."""
+
+    exit_status = 3
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the known name closest to `name`, or the list of all known names."""
+    known = sorted(known)
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return "known are " + ", ".join(f"'{k}'" for k in known) + "."

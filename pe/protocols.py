@@ -1,0 +1,157 @@
+"""What plugs in: generators (RANDOM_API, VARIATION_API) and embeddings.
+
+Any object with these methods serves; no base class is needed. docs/adapters.md shows how to write one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.conditions import Conditions
+from pe.data.samples import Samples
+
+Seeds = npt.NDArray[np.uint64]
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a generator can do; the dispatcher cuts the work accordingly.
+
+    Attributes:
+        max_chunk: most items one request may hold, ≥ 1.
+        concurrency: requests that may run at once, ≥ 1.
+        shares: what all items of one request must have in common: nothing, the condition or the parent.
+        degree: whether the variation degree is obeyed exactly, by wording, or not at all.
+        deterministic: the same request gives the same answer, whatever the chunk it came in.
+    """
+
+    max_chunk: int = 1024
+    concurrency: int = 1
+    shares: Literal["nothing", "condition", "parent"] = "nothing"
+    degree: Literal["exact", "wording", "none"] = "exact"
+    deterministic: bool = True
+
+
+@dataclass(frozen=True)
+class RandomRequest:
+    """RANDOM_API for one chunk of n items.
+
+    Attributes:
+        labels: the public label name of each item.
+        seeds: uint64 (n,), one per item: all randomness of item i comes from seeds[i], so that an
+            item does not depend on the chunk it came in.
+    """
+
+    labels: tuple[str, ...]
+    seeds: Seeds
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class VariationRequest:
+    """VARIATION_API for one chunk of n items.
+
+    Attributes:
+        samples: the n parents.
+        labels: the public label name of each item.
+        conditions: the parents' conditions, n rows.
+        seeds: uint64 (n,), one per item.
+        degree: variation in [0, 1]; 0 = unchanged, 1 = as new.
+    """
+
+    samples: Samples
+    labels: tuple[str, ...]
+    conditions: Conditions
+    seeds: Seeds
+    degree: float
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The generator would not make this item (a content filter, say). An outcome, not an error."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The generator could not make this item; `retryable` when asking again may help."""
+
+    reason: str
+    retryable: bool = True
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an answer cost: calls made, images billed, tokens billed."""
+
+    calls: int = 1
+    images: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one chunk.
+
+    Attributes:
+        samples: the good items, in the request's order.
+        conditions: one row per good item; without columns, variations inherit their parents' condition.
+        missing: index in the request → why that item has no sample.
+        usage: what it cost; without it, one call and as many images as samples are counted.
+    """
+
+    samples: Samples
+    conditions: Conditions = field(default_factory=Conditions)
+    missing: Mapping[int, Refused | Failed] = field(default_factory=dict)
+    usage: Usage | None = None
+
+
+@runtime_checkable
+class GenerationAPI(Protocol):
+    """A generator: RANDOM_API and VARIATION_API, synchronous, each answering one chunk."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the dispatcher must respect."""
+        ...
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New samples, one per item of the request."""
+        ...
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """One variation of each parent of the request."""
+        ...
+
+
+@runtime_checkable
+class Embedding(Protocol):
+    """Maps samples to vectors in which nearness means likeness.
+
+    It is handed private samples as arguments and must keep none.
+    """
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per call, ≥ 1.
+
+        Private samples come in padded blocks of exactly this many, so that a record's vector cannot
+        depend on how many others there are.
+        """
+        ...
+
+    def embed(self, samples: Samples) -> Vectors:
+        """float32, n×d: one row per sample, each a function of that sample alone."""
+        ...

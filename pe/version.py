@@ -1,0 +1,3 @@
+"""The version number, in one place."""
+
+__version__ = "0.1.0"
