@@ -1,1 +1,101 @@
-"""Private Evolution: differentially private synthetic data from any generator you can call."""
+"""Private Evolution: differentially private synthetic data from any generator you can call.
+
+    data = pe.ImageFolder("scans", size=128, classes=["benign", "malignant"], privacy_unit="patient")
+    run = pe.evolve(data, pe.api("public_images", path="public"), epsilon=4, delta=1e-6,
+                    population=2000, iterations=6)
+
+Importing this package loads nothing; each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pe.version import __version__
+
+if TYPE_CHECKING:
+    from pe.data.conditions import Conditions
+    from pe.data.population import Population
+    from pe.data.samples import Images
+    from pe.engine import api, embedding, evolve
+    from pe.errors import PEError
+    from pe.private.folder import ImageFolder
+    from pe.private.medical import Dicom
+    from pe.private.mnist import MnistSample
+    from pe.private.npz import ImageNpz
+    from pe.private.parquet import ImageParquet
+    from pe.protocols import (
+        Answer,
+        Capabilities,
+        Embedding,
+        Failed,
+        GenerationAPI,
+        RandomRequest,
+        Refused,
+        Usage,
+        VariationRequest,
+    )
+    from pe.run.directory import Run
+
+_HOMES = {
+    "pe.data.conditions": ["Conditions"],
+    "pe.data.population": ["Population"],
+    "pe.data.samples": ["Images"],
+    "pe.engine": ["api", "embedding", "evolve"],
+    "pe.errors": ["PEError"],
+    "pe.private.folder": ["ImageFolder"],
+    "pe.private.medical": ["Dicom"],
+    "pe.private.mnist": ["MnistSample"],
+    "pe.private.npz": ["ImageNpz"],
+    "pe.private.parquet": ["ImageParquet"],
+    "pe.protocols": [
+        "Answer",
+        "Capabilities",
+        "Embedding",
+        "Failed",
+        "GenerationAPI",
+        "RandomRequest",
+        "Refused",
+        "Usage",
+        "VariationRequest",
+    ],
+    "pe.run.directory": ["Run"],
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Answer",
+    "Capabilities",
+    "Conditions",
+    "Dicom",
+    "Embedding",
+    "Failed",
+    "GenerationAPI",
+    "ImageFolder",
+    "ImageNpz",
+    "ImageParquet",
+    "Images",
+    "MnistSample",
+    "PEError",
+    "Population",
+    "RandomRequest",
+    "Refused",
+    "Run",
+    "Usage",
+    "VariationRequest",
+    "__version__",
+    "api",
+    "embedding",
+    "evolve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'pe' has no attribute '{name}'")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

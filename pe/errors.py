@@ -3,6 +3,7 @@
     PEError                      one sentence: what, where, what to do; exit status 2
      ├── RecipeError             a key or a value of the recipe (or of a call's settings)
      ├── PrivateDataError        the private records cannot be read as declared
+     ├── BadImage                one image from outside, private or public, that cannot be decoded
      ├── PluginError             an adapter, embedding or command that is unknown or broken
      │    └── ContractError      a plug-in answered with the wrong number, shape or dtype
      ├── MissingDependency       an optional library that an extra would install
@@ -33,6 +34,10 @@ class RecipeError(PEError):
 
 class PrivateDataError(PEError):
     """The private records cannot be read as declared."""
+
+
+class BadImage(PEError):
+    """One image from outside, private or public, cannot be decoded."""
 
 
 class PluginError(PEError):

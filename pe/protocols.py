@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from pe.data.conditions import Conditions
 from pe.data.samples import Samples
+from pe.errors import ContractError
 
 Seeds = npt.NDArray[np.uint64]
 Vectors = npt.NDArray[np.float32]
@@ -155,3 +156,16 @@ class Embedding(Protocol):
     def embed(self, samples: Samples) -> Vectors:
         """float32, n×d: one row per sample, each a function of that sample alone."""
         ...
+
+
+def check_vectors(embedding: Embedding, vectors: object, count: int) -> Vectors:
+    """`vectors` if an embedding may answer so for `count` samples.
+
+    Raises:
+        ContractError: not a float32 array of `count` rows.
+    """
+    if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == count:
+        return vectors
+    got = f"{vectors.dtype} {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
+    name = type(embedding).__name__
+    raise ContractError(f"{name}.embed returned {got} for {count} samples: return float32 of shape ({count}, d).")

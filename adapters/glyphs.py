@@ -1,0 +1,333 @@
+"""A simulator as the generator: text drawn in many fonts, sizes, slants and strokes (METHODS §6).
+
+A sample carries the parameters it was drawn with, so a variation draws it again with these moved.
+The parameters are kept as standard normal scores z; a variation of degree d is z' = √(1−d²)·z + d·ξ
+with new scores ξ, which leaves their distribution as it is: d = 0 changes nothing, d = 1 forgets all.
+The font, and the text where a label has several, are drawn anew with probability d².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+
+from adapters.fonts import GLYPH, SIDE, Templates, draws, find_fonts, rasterise
+from pe.data.conditions import Conditions
+from pe.data.samples import Images
+from pe.errors import APIError, RecipeError
+from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+
+Floats = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+
+SHAPE = ("scale", "width", "height", "rotation", "slant", "shift x", "shift y", "stroke")
+GRID = 5  # the elastic warp's control points per axis
+PARAMETERS = len(SHAPE) + 2 * GRID * GRID
+BLOCK = 64  # images drawn at once: small enough for the cache
+
+
+class Glyphs:
+    """RANDOM_API and VARIATION_API that draw text, one image of one text per sample.
+
+    The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on its
+    seed and its condition alone, to the last bit, and not on the chunk that it came in.
+
+    Conditions: `text` and `font` (names), `parameters` (float32, n×58: the scores z of scale, width,
+    height, rotation, slant, shift x, shift y, stroke, then of the warp's control points).
+
+    Args:
+        size: pixels of an image's side, ≥ 8.
+        channels: 1 (grey) or 3.
+        white_on_black: light text on a dark ground; else the reverse.
+        fonts: a folder of .ttf and .otf files, or `matplotlib` for those that it installs. Fonts
+            without glyphs for a text are left out for that text.
+        texts: label name → the texts drawn for it; labels that are not named are drawn themselves.
+        scale: range of the text's longer side, as a fraction of the image's side.
+        width: range of the factor that stretches the text horizontally.
+        height: range of the factor that stretches it vertically.
+        rotation: range, degrees clockwise.
+        slant: range of the shear, horizontal shift per height; positive leans right.
+        shift: range of the centre's place, to the right and down, as fractions of the side.
+        stroke: range of the width of the strokes, as a fraction of the side.
+        warp: typical elastic displacement, as a fraction of the side, ≥ 0.
+
+    Raises:
+        RecipeError: an argument is out of range, or no font draws a label's text.
+        MissingDependency: `matplotlib`'s fonts are asked for and it is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int = 28,
+        channels: int = 1,
+        white_on_black: bool = True,
+        fonts: str = "matplotlib",
+        texts: Mapping[str, Sequence[str]] | None = None,
+        scale: tuple[float, float] = (0.5, 0.9),
+        width: tuple[float, float] = (0.6, 1.2),
+        height: tuple[float, float] = (0.8, 1.2),
+        rotation: tuple[float, float] = (-25.0, 25.0),
+        slant: tuple[float, float] = (-0.4, 0.6),
+        shift: tuple[float, float] = (-0.1, 0.1),
+        stroke: tuple[float, float] = (0.05, 0.17),
+        warp: float = 0.03,
+    ) -> None:
+        ranges = {"scale": scale, "width": width, "height": height, "rotation": rotation, "slant": slant}
+        ranges |= {"shift x": shift, "shift y": shift, "stroke": stroke}
+        _check(size, channels, ranges, warp)
+        self._size, self._channels, self._white_on_black = size, channels, white_on_black
+        self._low, self._high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
+        self._warp = warp
+        self._basis = _spline_basis(size)
+        self._files = find_fonts(fonts)
+        self._names = np.array(list(self._files))  # sorted
+        self._texts = {label: tuple(choices) for label, choices in (texts or {}).items()}
+        self._book = _Book()
+        for label in self._texts:
+            self._choices(label)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any number at once, the degree obeyed exactly, always the same answer."""
+        return Capabilities(max_chunk=4096)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """One drawing per item, all parameters drawn from their ranges.
+
+        Raises:
+            RecipeError: no font draws the text of a label.
+        """
+        return self._new(request.labels, request.seeds, None, 1.0)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """Each parent drawn again with its parameters moved by the degree; degree 0 gives its very pixels.
+
+        Raises:
+            APIError: the parents' conditions are not of this simulator, or of fonts that it lacks.
+        """
+        return self._new(request.labels, request.seeds, request.conditions, request.degree)
+
+    def _new(self, labels: Sequence[str], seeds: Seeds, parents: Conditions | None, degree: float) -> Answer:
+        """The drawings that lie `degree` away from `parents`; without parents, of degree 1."""
+        choices = [self._choices(label) for label in labels]
+        counts = np.array([len(choice) for choice in choices], dtype=np.int64)
+        draws_ = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
+        scores = ndtri(draws_[:, 4:]).astype(np.float32)
+        picked = np.floor(draws_[:, 0] * counts).astype(np.int64)
+        text = np.array([choice[pick] for choice, pick in zip(choices, picked, strict=True)], dtype=np.int64)
+        font = np.full(len(text), -1, dtype=np.int64)
+        if parents is not None:
+            old_text, old_font, old_scores = self._read(parents)
+            text = np.where(draws_[:, 1] < degree**2, text, old_text)
+            font = np.where(draws_[:, 2] < degree**2, font, old_font)
+            keep, move = np.float32(np.sqrt(1.0 - degree**2)), np.float32(degree)
+            scores = keep * old_scores + move * scores
+        font = self._book.draw_font(text, font, draws_[:, 3])
+        pixels = self._draw(scores, self._book.rows[text, font])
+        conditions = {"text": self._book.names(text), "font": self._names[font], "parameters": scores}
+        return Answer(Images(pixels), Conditions(conditions))
+
+    def _choices(self, label: str) -> tuple[int, ...]:
+        """The texts of a label, by their place in the book, which learns them when they are new."""
+        texts = self._texts.get(label, (label,))
+        if not texts:
+            raise RecipeError(f"texts names none for label '{label}': give it at least one, or leave the label out.")
+        for text in texts:
+            if text not in self._book.places:
+                self._learn(text, label)
+        return tuple(self._book.places[text] for text in texts)
+
+    def _learn(self, text: str, label: str) -> None:
+        able = [i for i, name in enumerate(self._names) if text.strip() and draws(self._files[name], text)]
+        if not able:
+            raise RecipeError(
+                f"No font of {len(self._names)} draws the text '{text}' of label '{label}': "
+                "name other fonts, or say under texts what to draw for this label."
+            )
+        self._book.add(text, able, len(self._names), [rasterise(self._files[self._names[i]], text) for i in able])
+
+    def _read(self, parents: Conditions) -> tuple[Indices, Indices, Floats]:
+        """Texts, fonts and scores of the parents."""
+        try:
+            texts, fonts, scores = parents["text"], parents["font"], parents["parameters"]
+        except KeyError as error:
+            raise APIError(f"The parents carry no {error}: glyphs varies only what glyphs drew.") from error
+        if scores.ndim != 2 or scores.shape[1] != PARAMETERS:
+            raise APIError(f"The parents carry parameters of shape {scores.shape}, not n×{PARAMETERS}.")
+        unique, inverse = np.unique(texts, return_inverse=True)
+        for text in unique:
+            if str(text) not in self._book.places:
+                self._learn(str(text), str(text))
+        text = np.array([self._book.places[str(text)] for text in unique], dtype=np.int64)[inverse]
+        font = np.minimum(np.searchsorted(self._names, fonts), len(self._names) - 1).astype(np.int64)
+        strangers = fonts[self._names[font] != fonts]
+        if len(strangers):
+            raise APIError(
+                f"The font '{strangers[0]}' of a parent is not among the fonts: give those it was drawn with."
+            )
+        return text, font, scores.astype(np.float32, copy=False)
+
+    def _draw(self, scores: Floats, rows: Indices) -> npt.NDArray[np.uint8]:
+        """uint8, n×size×size×channels: the templates `rows` with the parameters `scores`.
+
+        Blocks are padded to one size, so that the same instructions meet every image.
+        """
+        templates, count = self._book.templates, len(rows)
+        padding = -count % BLOCK
+        scores = np.concatenate([scores, np.zeros((padding, PARAMETERS), dtype=np.float32)])
+        rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])
+        pixels = np.empty((count + padding, self._size, self._size), dtype=np.uint8)
+        for start in range(0, count, BLOCK):
+            block = slice(start, start + BLOCK)
+            pixels[block] = self._draw_block(scores[block], rows[block], templates)
+        if not self._white_on_black:
+            np.subtract(255, pixels, out=pixels)
+        return np.repeat(pixels[:count, :, :, None], self._channels, axis=3)
+
+    def _draw_block(self, scores: Floats, rows: Indices, templates: Templates) -> npt.NDArray[np.uint8]:
+        """One block of exactly BLOCK images, white on black."""
+        uniform = ndtr(scores[:, : len(SHAPE)])
+        shape = self._low + (self._high - self._low) * uniform
+        scale, width, height, rotation, slant, right, down, stroke = shape.T
+        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant, unstretch.
+        x, y = self._warped(scores[:, len(SHAPE) :], right, down)
+        cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
+        wide, tall = GLYPH / (scale * width), GLYPH / (scale * height)
+        u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
+        v = _mix(x, -tall * sine, y, tall * cosine)
+        depth = _bilinear(templates.fields, rows, u, v)
+        # A stroke of another width is another level of the field; its thin parts never vanish.
+        level = np.maximum(stroke / (2 * scale) - templates.stems[rows], -0.8 * templates.hairs[rows])
+        sharpness = scale * np.sqrt(width * height) * np.float32(self._size)  # pixels per unit of depth
+        depth += level[:, None, None]
+        depth *= (255 * sharpness)[:, None, None]
+        depth += np.float32(128.0)
+        return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
+
+    def _warped(self, scores: Floats, right: Floats, down: Floats) -> tuple[Floats, Floats]:
+        """Every pixel's place, float32 BLOCK×size×size, shifted and warped; the image spans −½…½."""
+        control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
+        places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
+        across = np.zeros((BLOCK, 2, GRID, self._size), dtype=np.float32)
+        for k in range(GRID):
+            across += control[:, :, :, k, None] * self._basis[k]
+        across[:, 0] += (places - right[:, None])[:, None, :]  # the basis sums to 1 over the rows
+        moved = []
+        for axis in range(2):
+            total = np.zeros((BLOCK, self._size, self._size), dtype=np.float32)
+            for k in range(GRID):
+                total += across[:, axis, k, None, :] * self._basis[k][:, None]
+            moved.append(total)
+        moved[1] += (places - down[:, None])[:, :, None]
+        return moved[0], moved[1]
+
+
+class _Book:
+    """The texts learned so far: which fonts draw them, and their templates."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self.rows: Indices = np.empty((0, 0), dtype=np.int64)  # text × font → template; −1: cannot draw
+        empty = np.empty(0, dtype=np.float32)
+        self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
+        self._able: list[Indices] = []
+
+    def add(self, text: str, able: list[int], fonts: int, drawn: list[tuple[Floats, float, float]]) -> None:
+        row = np.full((1, fonts), -1, dtype=np.int64)
+        row[0, able] = len(self.templates.stems) + np.arange(len(able))
+        fields, stems, hairs = (np.array(part, dtype=np.float32) for part in zip(*drawn, strict=True))
+        old = self.templates
+        self.templates = Templates(
+            np.concatenate([old.fields, fields]),
+            np.concatenate([old.stems, stems]),
+            np.concatenate([old.hairs, hairs]),
+        )
+        self.rows = np.concatenate([self.rows.reshape(-1, fonts), row])
+        self._able.append(np.array(able, dtype=np.int64))
+        self.places[text] = len(self.places)
+
+    def names(self, texts: Indices) -> npt.NDArray[np.str_]:
+        return np.array(list(self.places))[texts]
+
+    def draw_font(self, texts: Indices, fonts: Indices, uniforms: npt.NDArray[np.float64]) -> Indices:
+        """`fonts`, and where that is −1 or cannot draw the text, one of those that can, at random."""
+        fonts = fonts.copy()
+        redraw = (fonts < 0) | (self.rows[texts, fonts] < 0)
+        for text in np.unique(texts[redraw]):
+            here = redraw & (texts == text)
+            able = self._able[text]
+            fonts[here] = able[np.floor(uniforms[here] * len(able)).astype(np.int64)]
+        return fonts
+
+
+def _uniforms(seeds: Seeds, count: int, *, stream: int) -> npt.NDArray[np.float64]:
+    """float64, n×count in (0, 1): the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014)."""
+    golden = 0x9E3779B97F4A7C15
+    state = _mix64(np.asarray(seeds, dtype=np.uint64) ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64))
+    steps = np.array([golden * (k + 1) % 2**64 for k in range(count)], dtype=np.uint64)
+    bits = _mix64(state[:, None] + steps)
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _mix64(z: Seeds) -> Seeds:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _mix(x: Floats, a: Floats, y: Floats, b: Floats) -> Floats:
+    """a·x + b·y + the template's middle, with one a and b per image."""
+    total = x * a[:, None, None]
+    total += y * b[:, None, None]
+    total += np.float32(SIDE / 2 - 0.5)
+    return total
+
+
+def _bilinear(fields: Floats, rows: Indices, u: Floats, v: Floats) -> Floats:
+    """The fields `rows` at the places (u right, v down), in pixels of the template, clamped to it."""
+    np.clip(u, 0, SIDE - 1.001, out=u)
+    np.clip(v, 0, SIDE - 1.001, out=v)
+    left, top = u.astype(np.int64), v.astype(np.int64)
+    u -= left
+    v -= top
+    top *= SIDE
+    top += left
+    top += (rows * SIDE * SIDE)[:, None, None]
+    flat = fields.reshape(-1)
+    upper = flat.take(top, mode="clip")
+    upper += u * (flat[1:].take(top, mode="clip") - upper)
+    lower = flat[SIDE:].take(top, mode="clip")
+    lower += u * (flat[SIDE + 1 :].take(top, mode="clip") - lower)
+    lower -= upper
+    lower *= v
+    upper += lower
+    return upper
+
+
+def _spline_basis(size: int) -> Floats:
+    """float32, GRID×size: uniform cubic B-splines over the image; at every pixel they sum to 1."""
+    knots = np.arange(GRID, dtype=np.float64) - (GRID - 1) / 2
+    places = ((np.arange(size) + 0.5) / size - 0.5) * (GRID - 3)
+    distance = np.abs(places[None, :] - knots[:, None])
+    near = 2 / 3 - distance**2 + distance**3 / 2
+    far = np.maximum(2 - distance, 0) ** 3 / 6
+    return np.where(distance < 1, near, far).astype(np.float32)
+
+
+def _check(size: int, channels: int, ranges: Mapping[str, tuple[float, float]], warp: float) -> None:
+    if size < 8:
+        raise RecipeError(f"size is {size}: an image of drawn text needs at least 8 pixels a side.")
+    if channels not in (1, 3):
+        raise RecipeError(f"channels is {channels}: it must be 1 or 3.")
+    if not 0 <= warp < 1:
+        raise RecipeError(f"warp is {warp}: it must be a fraction of the side, from 0 to below 1.")
+    for name, limits in ranges.items():
+        key = name.split()[0]
+        if len(limits) != 2 or not np.isfinite(limits).all() or limits[0] > limits[1]:
+            raise RecipeError(f"{key} is {limits}: it must be a range, [low, high].")
+        if name in ("scale", "width", "height", "stroke") and limits[0] <= 0:
+            raise RecipeError(f"{key} is {limits}: both ends must be above 0.")

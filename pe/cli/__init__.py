@@ -1,0 +1,1 @@
+"""The `pe` command: one file per group of commands; no logic."""

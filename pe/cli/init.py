@@ -1,0 +1,54 @@
+"""`pe init`: a commented starting recipe for a folder of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pe.errors import PrivateDataError, RecipeError
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--classes", help="The labels, separated by commas; '' for none. They are public.")
+@click.option("--privacy-unit", "unit", help="record, subfolder, or a column of labels.csv such as patient.")
+@click.option("--declared-size", type=click.IntRange(min=1), help="About how many records there are; public.")
+@click.option("--size", type=click.IntRange(min=1), default=64, show_default=True, help="Height and width in pixels.")
+@click.option("--channels", type=click.Choice(["1", "3"]), default="3", show_default=True, help="1 = grey, 3 = colour.")
+@click.option(
+    "--public",
+    type=click.Path(path_type=Path),
+    default=Path("public"),
+    show_default=True,
+    help="Folder of public images to draw from.",
+)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("recipe.yaml"), show_default=True)
+def init(
+    folder: Path,
+    classes: str | None,
+    unit: str | None,
+    declared_size: int | None,
+    size: int,
+    channels: str,
+    public: Path,
+    out: Path,
+) -> None:
+    """Write a commented starting recipe for the private images in FOLDER."""
+    from pe.recipe.starter import class_folders, starter_recipe
+
+    if not folder.is_dir():
+        raise PrivateDataError(f"{folder} is not a folder: name the folder of your private images.")
+    if out.exists():
+        raise RecipeError(f"{out} exists already: name another --out, or remove it.")
+    if classes is None:
+        found = ",".join(class_folders(folder))
+        click.echo("The class list will be public. Confirm it or type another (comma-separated, empty for none).")
+        classes = click.prompt("Classes", default=found)
+    if unit is None:
+        unit = click.prompt("Privacy unit (record, subfolder, or a column such as patient)", default="record")
+    if declared_size is None:
+        declared_size = click.prompt("Public, rounded number of records", type=click.IntRange(min=1))
+    names = [name.strip() for name in classes.split(",") if name.strip()]
+    out.write_text(starter_recipe(folder, names, unit, declared_size, size, int(channels), public), encoding="utf-8")
+    click.echo(f"Wrote {out}. Read it, then: pe run {out}")

@@ -1,0 +1,48 @@
+"""The `pe` command: finds its subcommands through entry points and turns errors into sentences."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from pe.errors import PEError
+from pe.recipe.registry import load, plugins
+from pe.version import __version__
+
+
+class PluginGroup(click.Group):
+    """A group whose commands are the entry points of `pe.commands`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All installed commands, sorted."""
+        return list(plugins("pe.commands"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command `cmd_name`; None when there is none."""
+        if cmd_name not in plugins("pe.commands"):
+            return None
+        command = load("pe.commands", cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pe")
+def pe() -> None:
+    """Private Evolution: differentially private synthetic data from any generator you can call."""
+
+
+def main() -> None:
+    """Run the command line; a PEError ends in its one sentence and its exit status."""
+    try:
+        status = pe(standalone_mode=False)
+    except PEError as error:
+        click.echo(f"pe: {error}", err=True)
+        sys.exit(error.exit_status)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("pe: interrupted.", err=True)
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)

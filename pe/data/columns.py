@@ -1,0 +1,69 @@
+"""Named arrays of equal length on disk: one .npy file per column, written part by part, read memory-mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pe.data.samples import Array, Indices
+from pe.errors import ContractError
+
+
+class ColumnWriter:
+    """Fills columns of `rows` rows in a folder, in any order, without holding them in memory.
+
+    Text columns are held until `close`, because their width is known only then.
+
+    Raises:
+        ContractError: a part has other columns, another dtype or another shape than the first one.
+    """
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self._folder, self._rows = folder, rows
+        self._files: dict[str, np.memmap[tuple[int, ...], np.dtype[np.generic]]] = {}
+        self._texts: dict[str, list[tuple[Indices, Array]]] = {}
+
+    def put(self, rows: Indices, columns: Mapping[str, Array]) -> None:
+        """Write a part: `columns[name][i]` becomes row `rows[i]`."""
+        known = self._files.keys() | self._texts.keys()
+        if known and known != columns.keys():
+            raise ContractError(f"A generator's answers differ in their columns: {sorted(known ^ columns.keys())}.")
+        for name, column in columns.items():
+            if column.dtype.kind == "U":
+                self._texts.setdefault(name, []).append((rows, np.array(column)))
+            else:
+                self._target(name, column)[rows] = column
+
+    def _target(self, name: str, column: Array) -> Array:
+        target = self._files.get(name)
+        if target is None:
+            shape = (self._rows, *column.shape[1:])
+            target = np.lib.format.open_memmap(self._path(name), mode="w+", dtype=column.dtype, shape=shape)
+            self._files[name] = target
+        if target.dtype != column.dtype or target.shape[1:] != column.shape[1:]:
+            got, first = (f"{a.dtype} {a.shape[1:]}" for a in (column, target))
+            raise ContractError(f"All answers of one run have one shape: '{name}' came as {got} after {first}.")
+        return target
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.npy"
+
+    def close(self) -> list[Path]:
+        """Finish all files and return their paths, sorted."""
+        for file in self._files.values():
+            file.flush()
+        for name, parts in self._texts.items():
+            width = max((part.dtype.itemsize for _, part in parts), default=4) // 4
+            whole = np.zeros(self._rows, dtype=f"<U{max(width, 1)}")
+            for rows, part in parts:
+                whole[rows] = part
+            np.save(self._path(name), whole, allow_pickle=False)
+        return sorted(self._path(name) for name in (*self._files, *self._texts))
+
+
+def load_columns(folder: Path) -> dict[str, Array]:
+    """All columns of `folder`, memory-mapped."""
+    files = sorted(folder.glob("*.npy"))
+    return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}

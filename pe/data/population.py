@@ -1,0 +1,73 @@
+"""Populations: samples with the label each is evolved for, its condition and its parent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.columns import load_columns
+from pe.data.conditions import Conditions
+from pe.data.samples import MODALITIES, Array, Indices, Samples
+from pe.errors import ContractError
+
+NO_PARENT = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """S_t of Algorithm 1, all labels together. Everything in it is public or drawn from noised releases.
+
+    Attributes:
+        samples: n samples.
+        labels: int32 (n,), index into the public class list: the private class the sample is evolved for.
+        conditions: the generator's own public conditions, n rows or no columns.
+        parents: int64 (n,), index of the parent in the population before; NO_PARENT for founders.
+    """
+
+    samples: Samples
+    labels: npt.NDArray[np.int32]
+    conditions: Conditions
+    parents: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.samples), len(self.labels), len(self.parents), self.conditions.rows or len(self.samples)}
+        if len(lengths) != 1:
+            raise ContractError(f"A population's parts differ in length: {sorted(lengths)}.")
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def take(self, indices: Indices) -> Population:
+        """The members at `indices`, in that order, with their own parents."""
+        return Population(
+            self.samples.take(indices), self.labels[indices], self.conditions.take(indices), self.parents[indices]
+        )
+
+    @staticmethod
+    def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
+        """Samples and conditions (and other arrays of n rows) as named arrays, as they are stored."""
+        named = {f"condition.{name}": column for name, column in conditions.items()}
+        return {samples.kind: samples.array, **named, **others}
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Array]) -> Population:
+        """The population that the stored arrays `columns` describe."""
+        samples, conditions = parse_columns(columns)
+        return cls(samples, columns["labels"], conditions, columns["parents"])
+
+    @classmethod
+    def load(cls, folder: Path) -> Population:
+        """The population of a run's folder, memory-mapped."""
+        return cls.from_columns(load_columns(folder))
+
+
+def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
+    """The samples and conditions among the stored arrays `columns`."""
+    kind = next(name for name in columns if name in MODALITIES)
+    prefix = "condition."
+    conditions = {name.removeprefix(prefix): array for name, array in columns.items() if name.startswith(prefix)}
+    return MODALITIES[kind](columns[kind]), Conditions(conditions)

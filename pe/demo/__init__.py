@@ -1,0 +1,1 @@
+"""The demo: Private Evolution on real handwritten digits, and how good the result is."""

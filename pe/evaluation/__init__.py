@@ -1,0 +1,1 @@
+"""How good synthetic data is. What touches private data un-noised says so."""

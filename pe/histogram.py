@@ -1,0 +1,125 @@
+"""Algorithm 2: the only place where private and synthetic samples meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.nearest import nearest
+from pe.privacy.ledger import Ledger
+from pe.privacy.noise import Noise, grid_for
+from pe.privacy.release import Relation, Release
+from pe.private.embeddings import PrivateEmbeddings
+from pe.protocols import Vectors
+
+Votes = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Metric = Literal["l2", "cosine"]
+
+
+def histogram_release(t: int, noise_multiplier: float, relation: Relation, unit: str, neighbors: int = 1) -> Release:
+    """The release that iteration t's histogram is.
+
+    Guarantee: L2 sensitivity 1 under add/remove and zero-out, because the votes of one unit have norm
+    at most 1; √2 under replace-one, because two such vote vectors have no negative entries.
+    """
+    sensitivity = sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
+    fractional = neighbors > 1 or unit != "record"
+    grid = grid_for(noise_multiplier, sensitivity, fractional=fractional)
+    return Release(
+        name=f"histogram/{t}",
+        mechanism="discrete_gaussian",
+        sensitivity=sensitivity,
+        noise_multiplier=noise_multiplier,
+        relation=relation,
+        unit=unit,
+        grid=grid,
+    )
+
+
+def dp_nn_histogram(
+    private: Callable[[], PrivateEmbeddings],
+    candidates: Callable[[], Vectors],
+    labels: npt.NDArray[np.int32],
+    release: Release,
+    ledger: Ledger,
+    neighbors: int = 1,
+    metric: Metric = "l2",
+) -> Votes:
+    """Noisy votes of the private records for the candidates of their own label (Alg. 2, lines 1–4).
+
+    All labels are one release: a unit's votes over all of them have L2 norm at most 1. The clean
+    counts exist only inside this call. Line 5 of Algorithm 2 (the threshold) is post-processing and
+    is applied in pe/selection.py.
+
+    Args:
+        private: gives the private embeddings; called only when the release has not been drawn yet.
+        candidates: gives the candidates' embeddings, float32 (m, d); called likewise.
+        labels: int32 (m,), the candidates' labels.
+        release: what is charged; from `histogram_release`.
+        ledger: the door to noise.
+        neighbors: q, candidates each record votes for, 1/√q each.
+        metric: distance in embedding space.
+
+    Returns:
+        float64 (m,): votes plus noise of standard deviation sensitivity × noise_multiplier; may be
+        negative.
+
+    Guarantee: the release's, by noise on an integer grid from the operating system's entropy. A label
+    without private records gets noise alone; a record whose embedding is not finite casts no vote;
+    ties go to the lowest index.
+    """
+    grid = release.grid or 1
+    scale = grid * release.sensitivity * release.noise_multiplier
+
+    def draw(noise: Noise) -> Counts:
+        votes = count_votes(private(), candidates(), labels, neighbors, metric, grid)
+        return votes + noise.discrete_gaussian(votes.shape, scale)
+
+    return ledger.release(release, draw) / grid
+
+
+def count_votes(
+    private: PrivateEmbeddings,
+    candidates: Vectors,
+    labels: npt.NDArray[np.int32],
+    neighbors: int,
+    metric: Metric,
+    grid: int,
+) -> Counts:
+    """CONFIDENTIAL: the clean votes in grid steps, int64 (m,).
+
+    Guarantee: adding or removing one unit changes the result by a vector of L2 norm at most `grid`.
+    """
+    chosen = np.full((len(private.labels), neighbors), -1, dtype=np.int64)
+    for label in np.unique(labels):
+        voters, bins = np.flatnonzero(private.labels == label), np.flatnonzero(labels == label)
+        found = nearest(private.vectors[voters], candidates[bins], neighbors, metric=metric)
+        chosen[voters] = np.where(found >= 0, bins[found], -1)
+    units = np.broadcast_to(private.units[:, None], chosen.shape)
+    cast = chosen >= 0
+    return _on_grid(units[cast], chosen[cast], len(labels), grid)
+
+
+def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
+    """Each unit's choices, scaled together to L2 norm `grid` and rounded toward zero, summed per bin."""
+    pairs, weights = np.unique(np.stack([units, bins]), axis=1, return_counts=True)
+    _, unit = np.unique(pairs[0], return_inverse=True)
+    square_norm = np.bincount(unit, weights=weights.astype(np.float64) ** 2)
+    steps = np.floor(grid * weights / np.sqrt(square_norm)[unit]).astype(np.int64)
+    while (excess := _square_sums(unit, steps) > grid * grid).any():
+        steps = np.maximum(steps - excess[unit], 0)
+    votes = np.zeros(size, dtype=np.int64)
+    np.add.at(votes, pairs[1], steps)
+    return votes
+
+
+def _square_sums(unit: Counts, steps: Counts) -> Counts:
+    """Σ steps² of each unit, in integers."""
+    sums = np.zeros(unit.max(initial=-1) + 1, dtype=np.int64)
+    np.add.at(sums, unit, steps * steps)
+    return sums

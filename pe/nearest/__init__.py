@@ -1,0 +1,5 @@
+"""Exact nearest neighbours for votes: each row a function of its query and the candidates alone."""
+
+from pe.nearest.search import nearest
+
+__all__ = ["nearest"]

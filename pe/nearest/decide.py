@@ -1,0 +1,125 @@
+"""From an approximate search to the exact answer: settle what is close, search anew what stays open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.nearest.exact import NO_DIRECTION, Metric, exact_nearest, merge, settle, undirected
+from pe.nearest.frame import Frame
+from pe.nearest.margin import Integers, Mask, Reals, Vectors, gamma, unseen
+
+_SPARE = 15  # candidates retrieved beyond q: near-ties up to this many cost no second search
+_ROWS = 4096  # queries searched together
+_BLOCK = 2**24  # most elements of a block of queries
+_FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
+
+
+class Search(Protocol):
+    """What a backend makes of m candidates: an approximate search whose error pe/nearest/margin.py bounds.
+
+    It computes a squared distance to every candidate with operations of its `roundoff`, in any order of
+    summation, and returns k such that no other candidate has a smaller computed distance.
+    """
+
+    @property
+    def roundoff(self) -> float:
+        """Unit roundoff of every operation that makes a distance."""
+        ...
+
+    def __call__(self, queries: Vectors, k: int) -> tuple[npt.NDArray[np.float32], Integers]:
+        """Computed squared distances and indices of k ≤ m distinct candidates per query, n×k, in any order."""
+        ...
+
+
+class Decider:
+    """Decides the q nearest of m ≥ q candidates, finite and distinct.
+
+    Candidates that float32 cannot hold (radius in the frame ≥ 2⁵⁸), and the one without direction under cosine,
+    are not searched: the former are shown to be farther than the answer, the latter's distance is known.
+    """
+
+    def __init__(self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Search]) -> None:
+        self.candidates, self.q, self.metric = candidates, q, metric
+        self.frame = Frame.around(candidates, metric)
+        placed, radii = self.frame.place(candidates)
+        zero = undirected(candidates, metric)
+        searched = (radii < _FAR) & ~zero
+        self.zero = np.flatnonzero(zero)  # at most one: candidates are distinct
+        self.searched = np.flatnonzero(searched)
+        self.radii = radii[searched]
+        self.search = backend(placed if searched.all() else placed[searched])
+
+    def __call__(self, queries: Vectors) -> Integers:
+        """The q nearest candidates of each query, n×q; −1 for queries that are not finite."""
+        answer = np.full((len(queries), self.q), -1, np.int64)
+        step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
+        left = []
+        for start in range(0, len(queries), step):
+            block = np.ascontiguousarray(queries[start : start + step])
+            left.append(start + self._block(block, answer[start : start + step]))
+        rows = np.concatenate(left) if left else np.empty(0, np.int64)
+        centre = self.frame.centre.astype(np.float64)
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            answer[part] = exact_nearest(queries[part], self.candidates, self.q, self.metric, centre)
+        return answer
+
+    def _block(self, queries: Vectors, answer: Integers) -> Integers:
+        """Write what can be decided from the search into `answer`; return the other finite rows."""
+        placed, radii = self.frame.place(queries)
+        zero = undirected(queries, self.metric)
+        answer[zero] = np.arange(self.q)  # at right angles to all candidates: all tie
+        rows = np.flatnonzero((radii < _FAR) & ~zero)
+        left = ~zero
+        if len(rows) and len(self.searched):
+            if len(rows) < len(queries):
+                placed, radii = placed[rows], radii[rows]
+            chosen, certain = self._decide(queries, placed, radii, rows)
+            answer[rows[certain]] = chosen[certain]
+            left[rows[certain]] = False
+        open_rows = np.flatnonzero(left)
+        return open_rows[np.isfinite(queries[open_rows]).all(axis=1)]
+
+    def _decide(self, queries: Vectors, placed: Vectors, radii: Reals, rows: Integers) -> tuple[Integers, Mask]:
+        """The q nearest among those retrieved for queries[rows], and whether they are so among all."""
+        columns, computed, error, beyond = self._retrieve(placed, radii)
+        n, q, unit = len(rows), self.q, self.frame.scale**2
+        chosen = np.full((n, q), -1, np.int64)
+        if columns.shape[1] < q:
+            return chosen, np.zeros(n, bool)
+        farthest = np.partition(computed + error, q - 1, axis=1)[:, q - 1]
+        window = computed - error <= farthest[:, None]  # whoever may be among the q nearest of those retrieved
+        clear = (window.sum(axis=1) == 1) & (farthest < beyond)  # one contender: nothing to settle
+        chosen[clear, 0] = columns[clear, window[clear].argmax(axis=1)]
+        window[clear] = False
+
+        at, slots = np.nonzero(window)
+        pairs = columns[at, slots]
+        distances = settle(queries, self.candidates, rows[at], pairs, self.metric)
+        settled, merged = merge(np.full((n, q), np.inf), chosen, at, pairs, distances)
+        chosen[~clear] = merged[~clear]
+        farthest[~clear] = settled[~clear, -1] * unit
+        return chosen, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
+
+    def _retrieve(self, placed: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
+        """Candidates that may be nearest, n×k: indices, computed distances, their errors; and how near any other is.
+
+        The last, one per query, is a lower bound on the distance to all candidates searched but not retrieved.
+        """
+        n, d, k = *placed.shape, min(self.q + _SPARE, len(self.searched))
+        roundoff, unit = self.search.roundoff, self.frame.scale**2
+        distances, positions = self.search(placed, k)
+        columns, computed = self.searched[positions], distances.astype(np.float64)
+        error = gamma(d, roundoff) * (radii[:, None] + self.radii[positions]) ** 2
+        beyond = np.full(n, np.inf)
+        if k < len(self.searched):
+            beyond = unseen(computed.max(axis=1), radii, float(self.radii.max()), d, roundoff)
+        if self.zero.size:
+            columns = np.hstack([columns, np.full((n, 1), self.zero[0])])
+            computed = np.hstack([computed, np.full((n, 1), NO_DIRECTION * unit)])
+            error = np.hstack([error, np.zeros((n, 1))])
+        return columns, computed, error, beyond

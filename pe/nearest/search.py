@@ -1,0 +1,76 @@
+"""The nearest candidates of each record: found in float32, decided in float64."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from pe.errors import RecipeError, nearest_name
+from pe.nearest.decide import Decider
+from pe.nearest.distinct import distinct
+from pe.nearest.exact import Metric
+from pe.nearest.faiss_backend import FaissSearch
+from pe.nearest.margin import Integers, Vectors
+
+Backend = Literal["auto", "faiss"]
+
+
+def nearest(
+    queries: Vectors, candidates: Vectors, q: int = 1, *, metric: Metric = "l2", backend: Backend = "auto"
+) -> Integers:
+    """The q distinct candidates nearest to each query, nearest first: int64, n×q.
+
+    Guarantee: row i is a function of queries[i] and the candidates alone. It is bit-identical whatever other
+    queries there are, whatever the blocks, threads, BLAS or backend, because it equals, provably, a brute-force
+    search by the float64 distances of pe/nearest/exact.py; the backend's float32 only saves work. So adding
+    or removing one record changes one row of votes. How long the call takes does depend on the records.
+
+    Memory is that of the candidates, a few times over, and of a block of queries: never n×m.
+
+    Edges: ties go to the lowest index. Equal candidates (−0.0 equals 0.0) count once, under their lowest index,
+    and candidates with a NaN or infinite entry not at all; where fewer than q are left, the last entries are −1,
+    no vote. A query with a NaN or infinite entry casts none: its row is −1. Under cosine a zero vector is at a
+    right angle to every vector.
+
+    Args:
+        queries: float32, n×d; may be memory-mapped, and is read in blocks. Private, as a rule.
+        candidates: float32, m×d. Public.
+        q: neighbours per query, 1 ≤ q ≤ m.
+        metric: "l2", or "cosine": Euclidean distance between the vectors normalised in float64.
+        backend: who searches; "auto" is faiss.
+
+    Raises:
+        RecipeError: an argument of the wrong dtype or shape, q out of range, an unknown metric or backend.
+        MissingDependency: the backend is not installed.
+    """
+    _check(queries, candidates, q, metric, backend)
+    kept = distinct(candidates)
+    answer = np.full((len(queries), q), -1, np.int64)
+    if kept.size:
+        vectors = np.ascontiguousarray(candidates if len(kept) == len(candidates) else candidates[kept])
+        decider = Decider(vectors, min(q, len(kept)), metric, FaissSearch)
+        positions = decider(queries)
+        answer[:, : decider.q] = np.where(positions >= 0, kept[positions], -1)
+    return answer
+
+
+def _check(queries: Vectors, candidates: Vectors, q: int, metric: str, backend: str) -> None:
+    # messages name no number of queries: under add/remove that is private
+    for name, array in (("queries", queries), ("candidates", candidates)):
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            kind = getattr(array, "dtype", type(array).__name__)
+            raise RecipeError(f"The neighbour search takes float32 {name}, not {kind}: convert with astype.")
+        if array.ndim != 2 or array.shape[1] == 0:
+            raise RecipeError(f"The neighbour search takes {name} as rows of one matrix, n×d with d ≥ 1: reshape them.")
+    if queries.shape[1] != candidates.shape[1]:
+        raise RecipeError(
+            f"Queries have {queries.shape[1]} dimensions and candidates {candidates.shape[1]}: embed both alike."
+        )
+    if not isinstance(q, int | np.integer) or not 1 <= q <= len(candidates):
+        raise RecipeError(
+            f"q = {q} neighbours of {len(candidates)} candidates cannot be: take a whole number from 1 to that."
+        )
+    for name, value, known in (("metric", metric, get_args(Metric)), ("backend", backend, get_args(Backend))):
+        if value not in known:
+            raise RecipeError(f"Unknown {name} '{value}' for the neighbour search: {nearest_name(value, known)}")

@@ -1,0 +1,1 @@
+"""Releases, accounting, noise, the ledger and the certificate. Nothing here holds a private record."""

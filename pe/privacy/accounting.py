@@ -1,0 +1,101 @@
+"""ε(δ), δ(ε) and μ of a list of releases: whatever is done, always rounded to the safe side.
+
+Unsampled Gaussians and Laplace counts have closed forms (closed_form.py, laplace.py), which hold for the
+discrete mechanisms on fine grids too. Sampling and coarse grids go through privacy loss distributions
+(pld.py); Rényi bounds (rdp.py) and not crediting the sampling hold always, and the least of them counts.
+No ε is ever below the closed form of the unsampled Gaussians.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from pe.errors import PrivacyError
+from pe.privacy.closed_form import check_delta, gaussian_epsilon
+from pe.privacy.laplace import mixed_delta, mixed_epsilon
+from pe.privacy.parts import Parts, gaussian_floor, sort_parts
+from pe.privacy.release import Release
+
+_PLD_CAN = 2000.0
+
+
+def epsilon(releases: Iterable[Release], delta: float) -> float:
+    """The ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP. Never too small.
+
+    Args:
+        releases: of one relation and one unit; none gives 0.
+        delta: strictly between 0 and 1; there is no default.
+
+    Returns:
+        ε ≥ 0; 0 where delta is met already without any ε.
+
+    Raises:
+        PrivacyError: delta out of range, or releases that do not add up.
+    """
+    check_delta(delta)
+    parts = sort_parts(releases)
+    if parts.closed:
+        return mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
+    bound = 0.0 if _total_variation(parts) <= delta else min(_bounds(parts, delta))
+    if not parts.rho and 0 < bound < _PLD_CAN:
+        from pe.privacy.pld import pld_epsilon
+
+        bound = min(bound, pld_epsilon(parts, delta, bound))
+    return max(bound, gaussian_epsilon(gaussian_floor(parts), delta))
+
+
+def delta(releases: Iterable[Release], epsilon: float) -> float:
+    """The δ for which all `releases` together are (epsilon, δ)-DP. Never too small; resolved to 1e-14.
+
+    Raises:
+        PrivacyError: epsilon is negative or not finite, or releases do not add up.
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise PrivacyError(f"epsilon is a finite number of at least 0, not {epsilon!r}.")
+    parts = sort_parts(releases)
+    if parts.closed:
+        return mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
+    from pe.privacy.rdp import rdp_delta
+
+    bounds = [rdp_delta(parts, epsilon)]
+    if not (parts.lattice or parts.rho):
+        bounds.append(mixed_delta(math.sqrt(parts.unsampled), parts.laplace, epsilon))
+    if not parts.rho and epsilon < _PLD_CAN:
+        from pe.privacy.pld import pld_delta
+
+        bounds.append(pld_delta(parts, epsilon))
+    return max(min(bounds), mixed_delta(gaussian_floor(parts), (), epsilon))
+
+
+def gdp_mu(releases: Iterable[Release]) -> float | None:
+    """μ such that all `releases` together are μ-GDP; None unless all are unsampled Gaussians.
+
+    For discrete noise on a fine grid this holds up to a factor e^±1e-33 a draw in every probability.
+    """
+    parts = sort_parts(releases)
+    if parts.laplace or not parts.closed or not parts.gaussian:
+        return None
+    return math.sqrt(parts.gaussian)
+
+
+def _total_variation(parts: Parts) -> float:
+    """A bound on δ(0), cheap: total variation adds up, and sampling at rate q multiplies it by q."""
+
+    def gaussian(mu: float) -> float:
+        return math.erf(mu / math.sqrt(8))
+
+    sampled = (part.count * part.rate * gaussian(1 / part.noise_multiplier) for part in parts.sampled)
+    laplace = (part.count * math.tanh(part.shift / part.scale / 2) for part in parts.laplace)
+    coarse = math.sqrt(parts.rho / 2) + math.fsum(math.sqrt(part.count) / (2 * part.scale) for part in parts.lattice)
+    return (gaussian(math.sqrt(parts.gaussian)) + math.fsum((*sampled, *laplace)) + coarse) * (1 + 1e-10)
+
+
+def _bounds(parts: Parts, delta: float) -> list[float]:
+    """Upper bounds of ε that always exist."""
+    from pe.privacy.rdp import rdp_epsilon
+
+    bounds = [rdp_epsilon(parts, delta)]
+    if not (parts.lattice or parts.rho):
+        bounds.append(mixed_epsilon(math.sqrt(parts.unsampled), parts.laplace, delta))
+    return bounds

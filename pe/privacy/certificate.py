@@ -1,0 +1,80 @@
+"""The ledger written out for a reader: what is promised, by what, for which files, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pe.privacy import words
+from pe.privacy.accounting import gdp_mu
+from pe.privacy.ledger import Ledger
+
+FORMAT = 1
+
+
+def build_certificate(
+    ledger: Ledger,
+    *,
+    run: str,
+    files: Mapping[str, str],
+    declared_size: int,
+    software: Mapping[str, str],
+    data_set: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The certificate of a run, as JSON values. It holds no private value and no time.
+
+    The total is the planned one, even if the run stopped early.
+
+    Args:
+        ledger: the run's.
+        run: its name.
+        files: name → SHA-256 of every shareable file (covered.hash_files).
+        declared_size: the public number of private records.
+        software: distribution → version.
+        data_set: what the data set's budget file adds up to over all runs, if there is one:
+            {"epsilon", "delta", "runs"}.
+    """
+    delta = ledger.budget.delta
+    deltas = sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
+    events = ledger.events()
+    unsafe = ledger.unsafe
+    total = ledger.total()
+    return {
+        "format": FORMAT,
+        "kind": "differential privacy certificate, self-issued",
+        "run": run,
+        "holds": not unsafe,
+        "epsilon": total,
+        "delta": delta,
+        "statement": words.statement(total, delta, ledger.relation, ledger.unit, unsafe),
+        "budget": {"epsilon": ledger.budget.epsilon, "delta": delta},
+        "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
+        "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
+        "declared_size": declared_size,
+        "epsilon_at": [{"delta": key, "epsilon": value} for key, value in ledger.epsilon_at(deltas).items()],
+        "gdp_mu": gdp_mu(events),
+        "releases": _releases(ledger),
+        "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
+        "not_covered": list(words.NOT_COVERED),
+        "notes": words.notes(events),
+        "warnings": words.warnings(delta, declared_size),
+        "voided_by": [words.UNSAFE] if unsafe else [],
+        "would_void": list(words.WOULD_VOID),
+        "data_set": None if data_set is None else dict(data_set),
+        "software": dict(sorted(software.items())),
+    }
+
+
+def _releases(ledger: Ledger) -> list[dict[str, Any]]:
+    """Every planned or charged release, with how often it counts and how far it came."""
+    stored = {one.release.name: one for one in ledger.stored()}
+    known = {release.name: release for release in ledger.planned}
+    known |= {name: one.release for name, one in stored.items()}
+    entries = []
+    for name, release in known.items():
+        one = stored.get(name)
+        state = "planned" if one is None else "charged" if one.array is None else "released"
+        charges = 1 if one is None else one.charges
+        unsafe = one is not None and one.unsafe
+        entries.append({**release.to_dict(), "charges": charges, "state": state, "unsafe": unsafe})
+    return entries

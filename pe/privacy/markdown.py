@@ -1,0 +1,82 @@
+"""A certificate as a page of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def certificate_markdown(certificate: Mapping[str, Any]) -> str:
+    """The same content as the JSON, for people."""
+    total = f"ε = {certificate['epsilon']:.6g} at δ = {certificate['delta']:g}"
+    title = "# Privacy certificate" if certificate["holds"] else "# Privacy certificate: NO GUARANTEE"
+    parts = [
+        title,
+        f"Run `{certificate['run']}`. Issued by the software that made the run, for itself: nobody else has "
+        "checked it. `pe privacy` recomputes it.",
+        f"## What is promised\n\n**{total if certificate['holds'] else 'Nothing'}.** {certificate['statement']}",
+        f"- Protected: {certificate['unit']['words']}\n- Compared: {certificate['relation']['words']}\n"
+        f"- Declared number of records (public): {certificate['declared_size']}",
+        _section("Voided by", certificate["voided_by"]),
+        _section("Warnings", certificate["warnings"]),
+        "## The same guarantee at other δ\n\n" + _epsilons(certificate),
+        _data_set(certificate["data_set"]),
+        "## Releases\n\nThe total counts every planned release, whether the run came to it or not.\n\n"
+        + _releases(certificate["releases"]),
+        _section("How the noise was made", certificate["notes"]),
+        _section("What is not covered", certificate["not_covered"]),
+        _section("What would void it", certificate["would_void"]),
+        "## Covered files\n\n" + _table(("File", "SHA-256"), (_file(one) for one in certificate["covered"])),
+        "## Software\n\n" + _table(("Distribution", "Version"), certificate["software"].items()),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _epsilons(certificate: Mapping[str, Any]) -> str:
+    rows = ((f"{one['delta']:g}", f"{one['epsilon']:.6g}") for one in certificate["epsilon_at"])
+    table = _table(("δ", "ε"), rows)
+    mu = certificate["gdp_mu"]
+    return table if mu is None else table + f"\n\nAs Gaussian differential privacy: μ = {mu:.6g}."
+
+
+def _data_set(data_set: Mapping[str, Any] | None) -> str:
+    if data_set is None:
+        return ""
+    return (
+        f"## The data set\n\nAll {data_set['runs']} recorded runs over this data together: "
+        f"ε = {data_set['epsilon']:.6g} at δ = {data_set['delta']:g}."
+    )
+
+
+def _releases(releases: Iterable[Mapping[str, Any]]) -> str:
+    head = ("Name", "Mechanism", "Noise multiplier", "Sensitivity", "Times", "Charges", "Sampling", "Grid", "State")
+    return _table(head, (_release(one) for one in releases))
+
+
+def _release(one: Mapping[str, Any]) -> tuple[str, ...]:
+    sampling = one["sampling"]
+    return (
+        one["name"],
+        one["mechanism"] + (" (UNSAFE)" if one["unsafe"] else ""),
+        f"{one['noise_multiplier']:.6g}",
+        f"{one['sensitivity']:.6g}",
+        str(one["count"]),
+        str(one["charges"]),
+        "none" if sampling is None else f"Poisson {sampling['poisson_rate']:.6g}",
+        "continuous" if one["grid"] is None else str(one["grid"]),
+        one["state"],
+    )
+
+
+def _file(one: Mapping[str, str]) -> tuple[str, str]:
+    return f"`{one['file']}`", f"`{one['sha256']}`"
+
+
+def _section(title: str, lines: Iterable[str]) -> str:
+    text = "\n".join(f"- {line}" for line in lines)
+    return f"## {title}\n\n{text}" if text else ""
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -1,0 +1,88 @@
+"""Checks a certificate anew: ε from its releases, its sentences from its numbers, its files by their hashes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pe.errors import PrivacyError
+from pe.privacy import words
+from pe.privacy.accounting import epsilon, gdp_mu
+from pe.privacy.certificate import FORMAT
+from pe.privacy.covered import compare_files
+from pe.privacy.ledger import Budget
+from pe.privacy.release import Relation, Release
+
+_KEYS = frozenset({"charges", "state", "unsafe"})
+_TOLERANCE = 1e-6
+
+
+def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
+    """What is wrong with `certificate` and the files in `folder`, one sentence each; empty if nothing is.
+
+    It finds accidents and careless changes. Whoever changes a file and rewrites the certificate to match is not
+    found out: it is self-issued and unsigned.
+    """
+    try:
+        if certificate["format"] != FORMAT:
+            return [f"The certificate has format {certificate['format']!r}; this software reads format {FORMAT}."]
+        covered = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
+        return [*_numbers(certificate), *_words(certificate), *compare_files(folder, covered)]
+    except PrivacyError as error:
+        return [f"The certificate is not valid: {error}"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return [f"The certificate is damaged: {type(error).__name__} at {error}."]
+
+
+def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
+    """The releases, each as often as it was charged."""
+    releases = []
+    for entry in certificate["releases"]:
+        release = Release.from_dict({key: value for key, value in entry.items() if key not in _KEYS})
+        charges = entry["charges"]
+        if not isinstance(charges, int) or charges < 1:
+            raise PrivacyError(f"Release '{release.name}' is charged {charges!r} times.")
+        releases += [release] * charges
+    return releases
+
+
+def _numbers(certificate: Mapping[str, Any]) -> list[str]:
+    releases = certified_releases(certificate)
+    problems = []
+    for release in releases:
+        if str(release.relation) != certificate["relation"]["name"] or release.unit != certificate["unit"]["name"]:
+            problems.append(f"Release '{release.name}' has another relation or unit than the certificate.")
+    stated = [(certificate["delta"], certificate["epsilon"])]
+    stated += [(one["delta"], one["epsilon"]) for one in certificate["epsilon_at"]]
+    for delta, claimed in dict.fromkeys(stated):
+        found = epsilon(releases, delta)
+        if not math.isclose(found, claimed, rel_tol=_TOLERANCE, abs_tol=1e-9):
+            problems.append(f"ε at δ = {delta:g} is {found:.6g} by its releases, not {claimed:.6g} as it says.")
+    budget = Budget(**certificate["budget"])
+    if epsilon(releases, budget.delta) > budget.epsilon * (1 + _TOLERANCE):
+        problems.append(f"The releases exceed the budget of ε = {budget.epsilon:g} at δ = {budget.delta:g}.")
+    mu, claimed_mu = gdp_mu(releases), certificate["gdp_mu"]
+    if (mu is None) != (claimed_mu is None) or not math.isclose(mu or 0, claimed_mu or 0, rel_tol=_TOLERANCE):
+        problems.append(f"μ is {mu} by its releases, not {claimed_mu} as it says.")
+    return problems
+
+
+def _words(certificate: Mapping[str, Any]) -> list[str]:
+    """Whether the sentences say what the numbers do."""
+    problems = []
+    relation, unit = Relation(certificate["relation"]["name"]), certificate["unit"]["name"]
+    unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
+    if certificate["holds"] is not (not unsafe):
+        problems.append("It says that the guarantee holds, but unsafe noise was used.")
+    expected = {
+        "statement": words.statement(certificate["epsilon"], certificate["delta"], relation, unit, unsafe),
+        "relation": {"name": str(relation), "words": words.relation(relation, unit)},
+        "unit": {"name": unit, "words": words.unit(unit)},
+        "warnings": words.warnings(certificate["delta"], certificate["declared_size"]),
+        "not_covered": list(words.NOT_COVERED),
+    }
+    return problems + [
+        f"Its '{key}' is not what its numbers say." for key, value in expected.items() if certificate[key] != value
+    ]

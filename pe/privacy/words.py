@@ -1,0 +1,96 @@
+"""The certificate's sentences: plain, and no stronger than the mathematics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pe.privacy.release import Relation, Release
+
+NOT_COVERED = (
+    "Everything under confidential/: it holds what touched the private data without noise (embeddings, clean "
+    "measurements, durations, logs). It must not be shared, and is not part of what this certificate speaks of.",
+    "Other runs over the same data, abandoned and copied ones included: what each released adds up.",
+    "Choices of settings made by looking at private measurements (fidelity, utility) of earlier runs: such "
+    "looking releases something that no run's ledger sees.",
+    "The data on which the generator itself was trained beforehand: if private records were among them, this "
+    "certificate does not protect them.",
+)
+
+WOULD_VOID = (
+    "Noise from a seed, or from any source but the operating system's entropy.",
+    "Modified software: the declared sensitivities hold for the code of the versions named here.",
+    "Publishing anything from confidential/.",
+    "Private records that reach the generator or its provider by any way but the releases listed here.",
+)
+
+UNSAFE = "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes the noise."
+
+
+def unit(name: str) -> str:
+    """What is protected, in words."""
+    if name == "record":
+        return "One record: a single item of the private data. A person with several records is protected less."
+    return f"One user, as named by '{name}': all records of that user together, however many, over all classes."
+
+
+def relation(kind: Relation, name: str) -> str:
+    """Which worlds cannot be told apart, in words."""
+    what = "record" if name == "record" else "user"
+    return {
+        Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {what} had never been in the data, "
+        f"or one more had been. The number of {what}s is protected as well.",
+        Relation.REPLACE_ONE: f"The world as it is, and the world in which any one {what}'s data had been other data. "
+        f"The number of {what}s is public.",
+        Relation.ZERO_OUT: f"The world as it is, and the world in which any one {what}'s data had been blank and "
+        f"without influence. The number of {what}s is public.",
+    }[kind]
+
+
+def statement(epsilon: float, delta: float, kind: Relation, name: str, unsafe: bool) -> str:
+    """The promise in one paragraph."""
+    if unsafe:
+        return "NO GUARANTEE. " + UNSAFE
+    what = "record" if name == "record" else f"user (as named by '{name}')"
+    factor = f"{math.exp(epsilon):,.4g}" if epsilon < 500 else "e^ε"
+    return (
+        f"All covered files together are (ε = {epsilon:.6g}, δ = {delta:g})-differentially private under {kind} for "
+        f"one {what}. Whatever anybody concludes from them, and whatever else is known to that person: the "
+        f"probability of that conclusion is at most {factor} times what it would be in the neighbouring world, "
+        f"plus {delta:g}. A test for whether a given {what} was used that wrongly accuses 1 in 100 finds at "
+        f"most {100 * power(epsilon, delta, 0.01):.3g} in 100."
+    )
+
+
+def power(epsilon: float, delta: float, false_alarms: float) -> float:
+    """The highest true positive rate of any test with that rate of false alarms (Wasserman and Zhou 2010)."""
+    above = math.exp(min(epsilon, 700)) * false_alarms + delta
+    below = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
+    return min(1.0, above, below)
+
+
+def warnings(delta: float, declared_size: int) -> list[str]:
+    """What a reader should worry about though the guarantee holds."""
+    if delta * declared_size >= 1:
+        return [
+            f"δ = {delta:g} is not below 1/{declared_size}, one over the declared number of records: at such a δ even "
+            "publishing a whole record at random is allowed. Choose a smaller δ."
+        ]
+    return []
+
+
+def notes(releases: Sequence[Release]) -> list[str]:
+    """How the noise was made."""
+    kinds = {release.mechanism for release in releases}
+    found = []
+    if kinds & {"discrete_gaussian", "discrete_laplace"}:
+        found.append(
+            "Discrete noise is drawn exactly, as integers, from the operating system's entropy; ε is computed for the "
+            "discrete mechanism."
+        )
+    if "gaussian" in kinds:
+        found.append(
+            "The gradient noise of DP-SGD is continuous and drawn in floating point: its ε is that of real numbers, "
+            "and attacks on floating-point rounding are outside this certificate."
+        )
+    return found

@@ -1,0 +1,29 @@
+"""Where private records come from, the private data set, and its embeddings.
+
+Only pe.histogram, pe.class_counts, pe.evaluation and adapters.trained use what stands here; see
+`PrivateDataset` for what is public and what is confidential.
+"""
+
+from pe.private.dataset import BadRecord, PrivateDataset
+from pe.private.embeddings import PrivateEmbeddings, embed_private
+from pe.private.files import found_labels
+from pe.private.folder import ImageFolder
+from pe.private.medical import Dicom
+from pe.private.mnist import MnistSample
+from pe.private.npz import ImageNpz
+from pe.private.parquet import ImageParquet
+from pe.private.sources import PrivateSource
+
+__all__ = [
+    "BadRecord",
+    "Dicom",
+    "ImageFolder",
+    "ImageNpz",
+    "ImageParquet",
+    "MnistSample",
+    "PrivateDataset",
+    "PrivateEmbeddings",
+    "PrivateSource",
+    "embed_private",
+    "found_labels",
+]

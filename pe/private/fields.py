@@ -1,0 +1,80 @@
+"""The settings that all sources share. Every one is public: it stands in the recipe."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import KW_ONLY
+from typing import Annotated, Any, cast
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from pe.data.images import Channels, Resize
+from pe.private.dataset import OnBadImage
+
+CONFIG = ConfigDict(extra="forbid")
+RECORD, SUBFOLDER = "record", "subfolder"
+
+Side = Annotated[int, Field(strict=True, ge=1, le=8192)]
+
+
+def _class_names(value: Any) -> Any:
+    """Names stay, whole numbers become text; pydantic refuses the rest."""
+    if not isinstance(value, list | tuple):
+        return value
+    names: list[Any] = []
+    for name in value:
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise ValueError(f"{name!r} is neither a name nor a whole number; put names like yes, no, on in quotes")
+        names.append(unicodedata.normalize("NFC", str(name)).strip())
+    if "" in names:
+        raise ValueError("a class name is empty")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{twice[0]!r} is listed twice")
+    return tuple(names)
+
+
+ClassList = Annotated[Sequence[str | int], BeforeValidator(_class_names)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True, config=CONFIG)
+class SourceFields:
+    """What every source declares.
+
+    Attributes:
+        size: the images' height and width: one number for square images, or (height, width).
+        classes: the public class list: names or whole numbers; never derived from the data. Empty:
+            labels are ignored. None: the records have no labels, and it is an error if they do.
+        privacy_unit: what one unit of protection is: "record", "subfolder", or the name of a column.
+        declared_size: the public number of records.
+        resize: how images of other sizes get the size: crop, fit or stretch; None: they are an error.
+        channels: 3 (colour) or 1 (grey).
+        on_bad_image: "fail": an unreadable image is an error before the run; "skip": it casts no vote.
+    """
+
+    _: KW_ONLY
+    size: Side | tuple[Side, Side]
+    classes: ClassList | None = None
+    privacy_unit: Text = RECORD
+    declared_size: Annotated[int, Field(strict=True, ge=1)] | None = None
+    resize: Resize | None = None
+    channels: Channels = 3
+    on_bad_image: OnBadImage = "fail"
+
+    @property
+    def height_width(self) -> tuple[int, int]:
+        """The size as (height, width)."""
+        return self.size if isinstance(self.size, tuple) else (self.size, self.size)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels)."""
+        return *self.height_width, self.channels
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The class list as text (validation has made it so)."""
+        return None if self.classes is None else cast(tuple[str, ...], tuple(self.classes))

@@ -1,0 +1,239 @@
+"""Private files in a folder: which of them are records, with which labels and units.
+
+The rules:
+
+- A `labels.csv` at the top of the folder lists the records: columns `file` (a path inside the folder),
+  `label` unless there are no labels, and any others, such as `patient`. Files that it does not list are
+  no records. Order: that of its rows.
+- Without one, the top folders are the classes and everything below a class folder, at any depth, is of
+  that class; a folder without subfolders holds records without labels. Order: by path.
+- A file's name tells only whether it is a record: hidden files, Thumbs.db, desktop.ini, DICOMDIR and texts
+  (.txt .md .csv .json .xml .yaml .yml .html) are passed over; any other file that is not of the source's
+  types is an error rather than a silent loss.
+- Symbolic links below the folder are refused, since a link can leave the folder or make one image two
+  records; so is one file under two names. The folder itself may be a link.
+- The unit "subfolder" is the folder directly below the class folder; with labels.csv, or without
+  classes, the top folder. Folders of equal names are one unit, below different classes too: whoever is
+  in both is protected as one.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pe.errors import PrivateDataError, nearest_name
+from pe.private.fields import RECORD, SUBFOLDER
+from pe.private.naming import Where, sorted_names, suggestion, text_of
+
+LABELS_CSV = "labels.csv"
+_PASSED_OVER = frozenset({".txt", ".md", ".csv", ".json", ".xml", ".yaml", ".yml", ".html"})
+_CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "dicomdir"})
+
+
+@dataclass(frozen=True)
+class FileList:
+    """The records of a folder. All of it is confidential.
+
+    Attributes:
+        root: the folder.
+        paths: each record's path below the folder, POSIX.
+        labels: each record's label; None where there are none.
+        units: each record's unit; None where each is its own or the source knows better.
+        where: names a record's place in messages.
+    """
+
+    root: Path
+    paths: Sequence[str]
+    labels: Sequence[str | None] | None
+    units: Sequence[str | None] | None
+    where: Where
+
+
+def list_files(
+    root: Path,
+    *,
+    suffixes: frozenset[str],
+    classes: Sequence[str] | None,
+    privacy_unit: str,
+    own_units: frozenset[str] = frozenset(),
+) -> FileList:
+    """The records of the folder `root`, by the rules above. Confidential.
+
+    Args:
+        root: the folder.
+        suffixes: lower-case suffixes of the records' files; "" for files without one. With labels.csv
+            they do not matter.
+        classes: the public class list; see `SourceFields`.
+        privacy_unit: "record", "subfolder" or a column.
+        own_units: units that the source reads from the files where labels.csv has no such column.
+
+    Raises:
+        PrivateDataError: whatever the rules refuse; a missing or empty folder.
+    """
+    if not root.is_dir():
+        raise PrivateDataError(f"{root} is not a folder." if root.exists() else f"The folder {root} does not exist.")
+    try:
+        if (root / LABELS_CSV).is_file():
+            listed = _from_csv(root, privacy_unit, own_units)
+        else:
+            listed = _from_folders(root, suffixes, classes, privacy_unit, own_units)
+    except OSError as error:
+        raise PrivateDataError(f"The folder {root} cannot be read: {error.strerror}.") from error
+    if not listed.paths:
+        raise PrivateDataError(f"The folder {root} holds no images.")
+    _refuse_one_file_twice(listed)
+    return listed
+
+
+def found_labels(root: Path) -> tuple[str, ...]:
+    """The label names in a folder, for `pe init` to propose: the owner confirms which are public. Confidential.
+
+    Empty where there are no labels.
+
+    Raises:
+        PrivateDataError: the folder is missing, or labels.csv is malformed.
+    """
+    if not root.is_dir():
+        raise PrivateDataError(f"The folder {root} does not exist.")
+    if (root / LABELS_CSV).is_file():
+        labels = _from_csv(root, RECORD, frozenset()).labels
+        return sorted_names(name for label in labels or () if (name := text_of(label)))
+    return sorted_names(_nfc(name) for name in _top_folders(root))
+
+
+def _from_csv(root: Path, privacy_unit: str, own_units: frozenset[str]) -> FileList:
+    table = root / LABELS_CSV
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = list(reader.fieldnames or ())
+            rows = list(reader)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise PrivateDataError(f"{table} is not a CSV file in UTF-8 with commas.") from error
+    if len(set(columns)) != len(columns):
+        raise PrivateDataError(f"{table} has two columns of the same name.")
+    if "file" not in columns:
+        raise PrivateDataError(f"{table} has no column 'file', which names the images.")
+
+    def where(index: int) -> str:
+        return f"Record {index + 1} of {table}"
+
+    for index, row in enumerate(rows):
+        if None in row:
+            raise PrivateDataError(
+                f"{where(index)} has more cells than the header: one label per record, and quote commas."
+            )
+    paths = [_inside(root, row["file"], where(index)) for index, row in enumerate(rows)]
+    units: list[str | None] | None = None
+    if privacy_unit == SUBFOLDER:
+        units = [_folder_at(path, 0, root) for path in paths]
+    elif privacy_unit in columns and privacy_unit != RECORD:
+        units = [row[privacy_unit] for row in rows]
+    elif privacy_unit != RECORD and privacy_unit not in own_units:
+        known = [RECORD, SUBFOLDER, *own_units, *(name for name in columns if name not in ("file", "label"))]
+        near = nearest_name(privacy_unit, known)
+        raise PrivateDataError(f"privacy_unit: {table} has no column '{privacy_unit}': {near}")
+    labels = [row["label"] for row in rows] if "label" in columns else None
+    return FileList(root, paths, labels, units, where)
+
+
+def _from_folders(
+    root: Path, suffixes: frozenset[str], classes: Sequence[str] | None, privacy_unit: str, own_units: frozenset[str]
+) -> FileList:
+    if privacy_unit not in (RECORD, SUBFOLDER, *own_units):
+        raise PrivateDataError(
+            f"privacy_unit: '{privacy_unit}' would be a column of {root / LABELS_CSV}, which does not exist: "
+            f"{nearest_name(privacy_unit, [RECORD, SUBFOLDER, *own_units])}"
+        )
+    folders = _top_folders(root)
+    if folders and classes is None:
+        raise PrivateDataError(
+            f"The folder {root} has subfolders, but the class list, which is public, is not given: confirm it with "
+            f"classes: {suggestion(map(_nfc, folders))}, or set classes: [] if the subfolders are no classes."
+        )
+    paths = sorted(_walk(root, "", suffixes))
+    labelled = bool(folders) and bool(classes)
+    labels = [_folder_at(path, 0, root) for path in paths] if labelled else None
+    units = [_folder_at(path, int(labelled), root) for path in paths] if privacy_unit == SUBFOLDER else None
+    return FileList(root, paths, labels, units, lambda index: f"{root / paths[index]}")
+
+
+def _top_folders(root: Path) -> list[str]:
+    return [entry.name for entry in os.scandir(root) if entry.is_dir() and not _is_clutter(entry.name)]
+
+
+def _walk(root: Path, below: str, suffixes: frozenset[str]) -> Iterator[str]:
+    with os.scandir(root / below) as entries:
+        for entry in entries:
+            path = f"{below}{entry.name}"
+            if _is_clutter(entry.name):
+                continue
+            if entry.is_symlink():
+                raise PrivateDataError(f"{root / path} is a symbolic link: put the files themselves into the folder.")
+            if entry.is_dir():
+                yield from _walk(root, f"{path}/", suffixes)
+            elif _suffix(entry.name) in suffixes and entry.is_file():
+                yield path
+            elif _suffix(entry.name) not in _PASSED_OVER:
+                raise PrivateDataError(
+                    f"{root / path} is no image of a type that is read here: move it away, convert it, "
+                    f"or list the records in {LABELS_CSV}."
+                )
+
+
+def _suffix(name: str) -> str:
+    """Lower-case; the numbers that end a DICOM file's name (1.2.840.10008) are no suffix."""
+    suffix = PurePosixPath(name).suffix.lower()
+    return "" if suffix[1:].isdecimal() else suffix
+
+
+def _is_clutter(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _CLUTTER
+
+
+def _inside(root: Path, text: str | None, where: str) -> str:
+    """The path below `root` that a cell names."""
+    if not text or "\0" in text:
+        raise PrivateDataError(f"{where} names no file.")
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts:
+        raise PrivateDataError(f"{where} names '{text}', which is not inside the folder {root}.")
+    forms = [str(path), *(unicodedata.normalize(form, str(path)) for form in ("NFC", "NFD"))]
+    found = next((form for form in forms if os.path.lexists(root / form)), str(path))
+    real = os.path.realpath(root)
+    if os.path.realpath(root / found) != os.path.normpath(os.path.join(real, found)):  # noqa: PTH118
+        raise PrivateDataError(f"{root / found} is a symbolic link: put the files themselves into the folder.")
+    return found
+
+
+def _folder_at(path: str, depth: int, root: Path) -> str:
+    parts = PurePosixPath(path).parts
+    if len(parts) < depth + 2:
+        raise PrivateDataError(f"{root / path} lies in no subfolder of {'its class folder' if depth else root}.")
+    return _nfc(parts[depth])
+
+
+def _refuse_one_file_twice(listed: FileList) -> None:
+    seen: dict[object, int] = {}
+    for index, path in enumerate(listed.paths):
+        try:
+            status = (listed.root / path).stat()
+        except OSError:
+            identity: object = path  # a missing file is a bad image, which the pre-flight names
+        else:
+            identity = status.st_dev, status.st_ino
+        first = seen.setdefault(identity, index)
+        if first != index:
+            raise PrivateDataError(
+                f"{listed.root / path} is listed twice, or is the same file as {listed.root / listed.paths[first]}: "
+                "one image is one record with one label."
+            )
+
+
+def _nfc(name: str) -> str:
+    return unicodedata.normalize("NFC", name).strip()

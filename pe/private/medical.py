@@ -1,0 +1,244 @@
+"""Private medical images: DICOM and TIFF files whose values need a declared window.
+
+The rules:
+
+- DICOM: stored values → rescale slope and intercept → window → 0…255; MONOCHROME1 is inverted. 8-bit
+  colour (RGB, YBR) is taken as it is. Several frames, palettes and modality look-up tables are refused.
+- TIFF, of any number type, by tifffile: values → window → 0…255; MINISWHITE is inverted; colour needs
+  uint8 or uint16 and has no window. Several pages are refused.
+- The window (centre c, width w) maps x to 255·clip((x - c)/w + ½, 0, 1), rounded (DICOM's LINEAR_EXACT);
+  a value that is not a number becomes black. It is public: declared, never taken from a file's header.
+- Of a DICOM header only the elements that pixels need are read, and PatientID where it is the privacy
+  unit. No message holds a header's value.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from pe.data.images import MAX_PIXELS, UInt8Array, convert_pixels, no_warnings
+from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
+from pe.private.dataset import Outcome, PrivateDataset, outcome_of
+from pe.private.fields import CONFIG, SourceFields
+from pe.private.files import list_files
+from pe.private.naming import encode_labels, encode_units
+
+PATIENT = "PatientID"
+BURNED_IN = (
+    "Medical images may have names, dates or numbers burned into their pixels. The toolkit does not look for them: "
+    "remove them first, because a generator could learn to draw such text."
+)
+_TIFF = frozenset({".tif", ".tiff"})
+_SUFFIXES = _TIFF | {".dcm", ".dicom", ".ima", ""}
+_PIXEL_ELEMENTS = [
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "PlanarConfiguration",
+    "NumberOfFrames",
+    "Rows",
+    "Columns",
+    "BitsAllocated",
+    "BitsStored",
+    "HighBit",
+    "PixelRepresentation",
+    "RescaleIntercept",
+    "RescaleSlope",
+    "ModalityLUTSequence",
+    "ExtendedOffsetTable",
+    "ExtendedOffsetTableLengths",
+    "PixelData",
+]
+_COLOUR = frozenset({"RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT"})
+_DEFLATED = "1.2.840.10008.1.2.1.99"
+
+Window = tuple[float, Annotated[float, Field(gt=0)]]
+
+
+@dataclass(frozen=True, config=CONFIG)
+class Dicom(SourceFields):
+    """A folder of DICOM or TIFF files, one image per file, by the rules of this module.
+
+    Classes and labels.csv are as for `ImageFolder`; the privacy unit may also be "PatientID", which is
+    read from the files unless labels.csv has a column of this name.
+
+    Attributes:
+        path: the folder.
+        window: (centre, width), in the values after rescaling (Hounsfield units in CT); None where all
+            images are in colour.
+    """
+
+    path: Path
+    _: KW_ONLY
+    window: Window | None
+    kind: Literal["dicom"] = "dicom"
+
+    def open(self) -> PrivateDataset:
+        """The records; pixels are read later, by `check` and `blocks`. Warns of burned-in text, always.
+
+        With PatientID as the unit, reads every file's header; a file whose header cannot be read is a
+        bad image from here on.
+
+        Raises:
+            MissingDependency: pydicom, tifffile or imagecodecs is not installed.
+            PrivateDataError: as `ImageFolder.open`; a file without PatientID where that is the unit.
+        """
+        _libraries()
+        warnings.warn(BURNED_IN, stacklevel=2)
+        classes = self.class_names
+        files = list_files(
+            self.path,
+            suffixes=_SUFFIXES,
+            classes=classes,
+            privacy_unit=self.privacy_unit,
+            own_units=frozenset({PATIENT}),
+        )
+        units: Sequence[object] | None = files.units
+        unreadable: dict[int, BadImage] = {}
+        if units is None and self.privacy_unit == PATIENT:
+            units = []
+            for index, path in enumerate(files.paths):
+                patient: object
+                try:
+                    patient = _patient(self.path / path)
+                except BadImage as error:
+                    unreadable[index], patient = error, f"unreadable\0{index}"  # its own unit; it never votes
+                units.append(patient)
+        names, labels = encode_labels(files.labels, len(files.paths), classes, files.where)
+        return PrivateDataset(
+            _Files(self, files.paths, unreadable),
+            labels,
+            encode_units(units, len(files.paths), self.privacy_unit, files.where),
+            classes=names,
+            image_shape=self.image_shape,
+            unit_name=self.privacy_unit,
+            declared_size=self.declared_size,
+            on_bad_image=self.on_bad_image,
+        )
+
+
+class _Files:
+    def __init__(self, source: Dicom, paths: Sequence[str], unreadable: dict[int, BadImage]) -> None:
+        self._source, self._paths, self._unreadable = source, paths, unreadable
+
+    def __iter__(self) -> Iterator[Outcome]:
+        if not self._source.path.is_dir():
+            raise PrivateDataError(f"The folder {self._source.path} is gone.")
+        for index, path in enumerate(self._paths):
+            yield self._unreadable.get(index) or outcome_of(partial(self._decode, self._source.path / path))
+
+    def _decode(self, path: Path) -> UInt8Array:
+        source = self._source
+        if not path.is_file():
+            raise BadImage(f"{path} is not a readable file.")
+        read = _read_tiff if path.suffix.lower() in _TIFF else _read_dicom
+        try:
+            with no_warnings():
+                pixels = read(path, source.window)
+        except PEError:
+            raise
+        except Exception as error:  # the libraries let almost any exception out of a malformed file
+            raise BadImage(f"{path} is damaged, not DICOM, or compressed in a way that has no decoder here.") from error
+        size = source.height_width if source.resize else None
+        return convert_pixels(pixels, size=size, resize=source.resize, channels=source.channels, name=str(path))
+
+
+def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, inverted: bool) -> UInt8Array:
+    """The values as 0…255 by the window (centre, width); `inverted` where low values are white.
+
+    Not-a-number becomes black, infinities the window's ends.
+    """
+    centre, width = window
+    share = np.clip((values.astype(np.float64) - centre) / width + 0.5, 0.0, 1.0)
+    if inverted:
+        share = 1.0 - share
+    return np.rint(np.nan_to_num(share, nan=0.0) * 255.0).astype(np.uint8)
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import imagecodecs  # noqa: F401  tifffile's decoders
+        import pydicom
+        import tifffile
+    except ImportError as error:
+        library = error.name or "pydicom"
+        raise MissingDependency.of(library, "medical", "Reading DICOM and medical TIFF files") from error
+    return pydicom, tifffile
+
+
+def _patient(path: Path) -> object:
+    """The PatientID, or None. Confidential."""
+    pydicom, _ = _libraries()
+    try:
+        with no_warnings():
+            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=[PATIENT])
+            value = header.get(PATIENT)
+    except Exception as error:
+        raise BadImage(f"{path} is not a readable DICOM file.") from error
+    return None if value is None else str(value)
+
+
+def _window_for(path: Path, window: tuple[float, float] | None) -> tuple[float, float]:
+    if window is None:
+        raise PrivateDataError(f"{path} is not in colour: declare a window (centre, width) for its values.")
+    return window
+
+
+def _check_pixels(path: Path, height: int, width: int) -> None:
+    if height < 1 or width < 1 or height * width > MAX_PIXELS:
+        raise BadImage(f"{path} announces no pixels or more than {MAX_PIXELS:,}, and was not decoded.")
+
+
+def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[Any]:
+    pydicom, _ = _libraries()
+    from pydicom.pixels import pixel_array
+
+    meta = pydicom.filereader.read_file_meta_info(path)
+    if meta.get("TransferSyntaxUID") == _DEFLATED:
+        raise BadImage(f"{path} is a deflated DICOM file, whose size cannot be checked: save it without deflation.")
+    data = pydicom.dcmread(path, specific_tags=_PIXEL_ELEMENTS)
+    _check_pixels(path, int(data.Rows), int(data.Columns))
+    if int(data.get("NumberOfFrames") or 1) != 1:
+        raise BadImage(f"{path} has several frames: export each as a file.")
+    kind = str(data.PhotometricInterpretation)
+    if kind in _COLOUR and data.BitsAllocated == 8 and data.SamplesPerPixel == 3:
+        colours: npt.NDArray[Any] = pixel_array(data)
+        return colours
+    if kind not in ("MONOCHROME1", "MONOCHROME2") or data.SamplesPerPixel != 1 or "ModalityLUTSequence" in data:
+        raise BadImage(f"{path} is neither monochrome with a linear rescale nor 8-bit RGB or YBR.")
+    window = _window_for(path, window)
+    slope, intercept = (
+        float(data.get(key, default)) for key, default in (("RescaleSlope", 1), ("RescaleIntercept", 0))
+    )
+    return apply_window(pixel_array(data) * slope + intercept, window, inverted=kind == "MONOCHROME1")
+
+
+def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[Any]:
+    _, tifffile = _libraries()
+    with tifffile.TiffFile(path) as file:
+        if len(file.pages) != 1:
+            raise BadImage(f"{path} has several pages: export each as a file.")
+        page = file.pages[0]
+        _check_pixels(path, page.imagelength, page.imagewidth)
+        _check_pixels(path, *(page.tilelength, page.tilewidth) if page.is_tiled else (1, 1))
+        samples = page.samplesperpixel
+        if page.imagedepth != 1 or samples not in (1, 3, 4) or page.photometric.name == "PALETTE":
+            raise BadImage(f"{path} is neither grey nor RGB.")
+        ends = [start + length for start, length in zip(page.dataoffsets, page.databytecounts, strict=True)]
+        if not ends or min(page.databytecounts) == 0 or max(ends) > file.filehandle.size:
+            raise BadImage(f"{path} is truncated or damaged.")
+        values: npt.NDArray[Any] = page.asarray(maxworkers=1)
+        if samples > 1:
+            separate = page.planarconfig.name == "SEPARATE"
+            return np.moveaxis(values, 0, -1) if separate else values
+        inverted = page.photometric.name == "MINISWHITE"
+        return apply_window(values, _window_for(path, window), inverted=inverted)

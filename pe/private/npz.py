@@ -1,0 +1,180 @@
+"""Private images in an .npz file."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+from pydantic.dataclasses import dataclass as validated
+
+from pe.data.images import MAX_PIXELS, convert_pixels
+from pe.errors import PrivateDataError, nearest_name
+from pe.private.dataset import Outcome, PrivateDataset, outcome_of
+from pe.private.fields import CONFIG, RECORD, SUBFOLDER, SourceFields
+from pe.private.naming import encode_labels, encode_units
+
+IMAGES, LABELS = "images", "labels"
+_READ_BYTES = 2**20
+_MAX_NAME_BYTES = 4096
+
+
+@validated(frozen=True, config=CONFIG)
+class ImageNpz(SourceFields):
+    """An .npz file with the arrays `images`, `labels` (unless there are no labels) and one per privacy unit.
+
+    `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order; `labels` and the
+    array under the unit's name are n names or whole numbers. Nothing is unpickled; images are streamed
+    out of the archive, compressed or not.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
+    _: KW_ONLY
+    kind: Literal["npz"] = "npz"
+
+    def open(self) -> PrivateDataset:
+        """The records; images are read later, by `check` and `blocks`.
+
+        Raises:
+            PrivateDataError: no such file, arrays that are missing, of unequal length or of another
+                kind, labels off the class list.
+        """
+        images = _header(self.path, IMAGES)
+        self._check_images(images)
+        count = images.shape[0]
+        if count == 0:
+            raise PrivateDataError(f"{self.path} holds no images.")
+        labels = _names(self.path, LABELS, count) if LABELS in _members(self.path) else None
+        units = None
+        if self.privacy_unit == SUBFOLDER:
+            raise PrivateDataError(f"privacy_unit: an .npz file has no subfolders: name an array of {self.path}.")
+        if self.privacy_unit != RECORD:
+            units = _names(self.path, self.privacy_unit, count)
+
+        def where(index: int) -> str:
+            return f"Record {index + 1} of {self.path}"
+
+        classes, numbers = encode_labels(labels, count, self.class_names, where)
+        return PrivateDataset(
+            _Stream(self, images),
+            numbers,
+            encode_units(units, count, self.privacy_unit, where),
+            classes=classes,
+            image_shape=self.image_shape,
+            unit_name=self.privacy_unit,
+            declared_size=self.declared_size,
+            on_bad_image=self.on_bad_image,
+        )
+
+    def _check_images(self, images: _Header) -> None:
+        channels = images.shape[3:]
+        if len(images.shape) not in (3, 4) or channels not in ((), (1,), (3,), (4,)) or images.fortran:
+            raise PrivateDataError(f"'{IMAGES}' in {self.path} is not n×h×w or n×h×w×c (c of 1, 3 or 4) in C order.")
+        if (images.dtype.kind, images.dtype.itemsize) not in (("u", 1), ("u", 2), ("b", 1)):
+            raise PrivateDataError(
+                f"'{IMAGES}' in {self.path} are {images.dtype}: scale them to 0…255 and save them as uint8."
+            )
+        if not 0 < math.prod(images.shape[1:3]) <= MAX_PIXELS:
+            raise PrivateDataError(f"'{IMAGES}' in {self.path} have no pixels, or more than {MAX_PIXELS:,} each.")
+
+
+@dataclass(frozen=True)
+class _Header:
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+
+class _Stream:
+    def __init__(self, source: ImageNpz, header: _Header) -> None:
+        self._source, self._header = source, header
+
+    def __iter__(self) -> Iterator[Outcome]:
+        source, header = self._source, self._header
+        count, shape = header.shape[0], header.shape[1:]
+        record_bytes = math.prod(shape) * header.dtype.itemsize
+        together = max(1, _READ_BYTES // max(1, record_bytes))
+        size = source.height_width if source.resize else None
+        with _member(source.path, IMAGES) as file:
+            if _read_header(file) != header:
+                raise PrivateDataError(f"{source.path} changed while it was read: start again.")
+            for start in range(0, count, together):
+                rows = min(together, count - start)
+                data = file.read(rows * record_bytes)
+                if len(data) != rows * record_bytes:
+                    raise PrivateDataError(f"{source.path} is truncated.")
+                for row, pixels in enumerate(np.frombuffer(data, header.dtype).reshape(rows, *shape), start):
+                    name = f"Image {row + 1} of {source.path}"
+                    convert = partial(convert_pixels, pixels, size=size, resize=source.resize)
+                    yield outcome_of(partial(convert, channels=source.channels, name=name))
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    if not path.is_file():
+        raise PrivateDataError(f"{path} is not a file." if path.exists() else f"The file {path} does not exist.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, ValueError, RuntimeError, zlib.error) as error:
+        raise PrivateDataError(f"{path} cannot be read as an .npz file: it is damaged or of another format.") from error
+
+
+def _members(path: Path) -> list[str]:
+    with _archive(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+@contextmanager
+def _member(path: Path, array: str) -> Iterator[IO[bytes]]:
+    with _archive(path) as archive:
+        if f"{array}.npy" not in archive.namelist():
+            near = nearest_name(array, [name.removesuffix(".npy") for name in archive.namelist()])
+            raise PrivateDataError(f"{path} has no array '{array}': {near}")
+        with archive.open(f"{array}.npy") as file:
+            yield file
+
+
+def _header(path: Path, array: str) -> _Header:
+    """The array's header, checked against the size that the archive announces."""
+    with _member(path, array) as file:
+        header = _read_header(file)
+        if header.dtype.hasobject or header.dtype.fields:
+            raise PrivateDataError(f"'{array}' in {path} holds Python objects or records: save numbers or text.")
+        start = file.tell()
+    with _archive(path) as archive:
+        size = archive.getinfo(f"{array}.npy").file_size
+    if size - start != math.prod(header.shape) * header.dtype.itemsize:
+        raise PrivateDataError(f"'{array}' in {path} is truncated.")
+    return header
+
+
+def _read_header(file: IO[bytes]) -> _Header:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    return _Header(shape, dtype, fortran and len(shape) > 1)
+
+
+def _names(path: Path, array: str, count: int) -> list[Any]:
+    """The values of a column. Confidential."""
+    header = _header(path, array)
+    if len(header.shape) != 1:
+        raise PrivateDataError(f"'{array}' in {path} has several values per image: give one per record, as n values.")
+    if header.shape[0] != count:
+        raise PrivateDataError(f"'{array}' and '{IMAGES}' in {path} differ in length.")
+    if header.dtype.itemsize > _MAX_NAME_BYTES:
+        raise PrivateDataError(f"'{array}' in {path} holds names that are too long.")
+    with _member(path, array) as file:
+        values: list[Any] = np.lib.format.read_array(file, allow_pickle=False).tolist()
+    return values

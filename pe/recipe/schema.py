@@ -1,0 +1,210 @@
+"""The recipe's schema. Every value in it is public."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from pe.errors import RecipeError, nearest_name
+from pe.privacy.release import Relation
+from pe.private.sources import PrivateSource
+
+Degree = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A part of the recipe: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PluginSpec(BaseModel):
+    """A plug-in by its name, and the settings that its constructor takes."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str = Field(description="the plug-in's name, found through entry points")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All keys but `kind`."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Privacy(Section):
+    """The guarantee asked for: a target ε or a noise multiplier, and δ."""
+
+    delta: float = Field(gt=0, lt=1, description="δ; no default, because it is the user's to choose")
+    epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, description="target ε of the whole run")
+    noise_multiplier: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="noise standard deviation over sensitivity, every iteration"
+    )
+    relation: Relation = Field(Relation.ADD_REMOVE, description="which data sets are neighbours")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Privacy:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ValueError("give either epsilon or noise_multiplier, and not both")
+        return self
+
+
+class Evolution(Section):
+    """Algorithm 1's parameters; a schedule is one number, or a list with one number per iteration."""
+
+    iterations: int = Field(ge=0, description="T; 0 gives random samples only")
+    population: Count | list[Count] = Field(description="members of S_t, all labels; a list gives S_0 … S_T")
+    degree: Degree | list[Degree] = Field(0.5, description="v_t: 0 = unchanged, 1 = as new")
+    lookahead: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] = Field(
+        8, description="k, variations whose mean embedding stands for a candidate; 0 = its own embedding"
+    )
+    threshold: Finite | list[Finite] | None = Field(None, description="H, in votes")
+    threshold_sigmas: Finite | list[Finite] | None = Field(None, description="H, in standard deviations of the noise")
+    neighbors: Count = Field(1, description="q, candidates each record votes for, 1/√q each")
+    metric: Literal["l2", "cosine"] = Field("l2", description="distance in embedding space")
+    selection: Literal["sample", "rank"] = Field("sample", description="how parents are chosen from noisy votes")
+    label_sizes: Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        "equal", description="public proportions of the labels; never counted from the private data"
+    )
+    attempts: Count = Field(5, description="how often a sample is asked for before it is given up")
+
+    @field_validator("label_sizes", mode="before")
+    @classmethod
+    def _names_are_text(cls, value: Any) -> Any:
+        return {str(name): size for name, size in value.items()} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evolution:
+        if self.threshold is not None and self.threshold_sigmas is not None:
+            raise ValueError("give threshold or threshold_sigmas, not both")
+        for name in ("degree", "lookahead", "threshold", "threshold_sigmas"):
+            self._check_length(name, self.iterations, "one per iteration")
+        self._check_length("population", self.iterations + 1, "S_0 and one per iteration")
+        return self
+
+    def _check_length(self, name: str, length: int, meaning: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, list) and len(value) != length:
+            raise ValueError(f"{name} has {len(value)} entries: give one number or {length} ({meaning})")
+
+
+class Recipe(Section):
+    """A run, whole: data, generator, embedding, guarantee, evolution."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="goes into the run's name")
+    seed: int = Field(0, ge=0, description="all randomness but the noise comes from it")
+    private: PrivateSource
+    api: PluginSpec
+    embedding: PluginSpec = PluginSpec(kind="pixels")
+    privacy: Privacy
+    evolution: Evolution
+
+    @classmethod
+    def parse(cls, content: Any, where: str) -> Recipe:
+        """The recipe that `content`, plain mappings and scalars, describes.
+
+        Raises:
+            RecipeError: it describes none; one sentence on the first fault.
+        """
+        if not isinstance(content, dict):
+            raise RecipeError(f"{where} is not a mapping of keys to values.")
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise RecipeError(_sentence(error, cls, where)) from error
+
+    @classmethod
+    def load(cls, path: Path, changes: tuple[str, ...] = ()) -> Recipe:
+        """The recipe of a YAML file, with `changes` of the form `a.b=value` applied.
+
+        Raises:
+            RecipeError: the file is missing, is not YAML or is no recipe.
+        """
+        try:
+            content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        except OSError as error:
+            raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise RecipeError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+        for change in changes:
+            content = _changed(content, change)
+        return cls.parse(content, str(path))
+
+    def dump(self) -> str:
+        """The recipe as YAML; `load` reads it back equal."""
+        return yaml.safe_dump(self.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that reads 1e-5 as a number, as YAML 1.2 does."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _changed(content: Any, change: str) -> Any:
+    path, equals, value = change.partition("=")
+    if not equals or not path:
+        raise RecipeError(f"--set {change} is not of the form a.b=value.")
+    keys = path.split(".")
+    content = dict(content) if isinstance(content, dict) else {}
+    inner = content
+    for key in keys[:-1]:
+        below = inner.get(key)
+        inner[key] = dict(below) if isinstance(below, dict) else {}
+        inner = inner[key]
+    inner[keys[-1]] = yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    return content
+
+
+def _sentence(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    """One sentence on the first fault: where, what, and the nearest valid key."""
+    fault = error.errors()[0]
+    keys, holder = _walk(model, fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        name = str(fault["loc"][-1])
+        return f"{where}: unknown key '{'.'.join([*keys, name])}'; {nearest_name(name, _fields(holder))}"
+    key = ".".join(keys)
+    if fault["type"] == "missing":
+        return f"{where}: '{key}' is missing."
+    message = fault["msg"].removeprefix("Value error, ")
+    got = "" if isinstance(fault["input"], dict) else f" (got {fault['input']!r})"
+    return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{got}."
+
+
+def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str], type[Any]]:
+    """The recipe's keys on the way to a fault (pydantic's names of union branches left out), and the last section."""
+    keys: list[str] = []
+    branches: dict[Any, type[Any]] = {}
+    for part in location:
+        if part in _fields(model):
+            keys.append(str(part))
+            sections = _sections(_fields(model)[str(part)].annotation)
+            branches = {_fields(section)["kind"].default: section for section in sections if len(sections) > 1}
+            model = sections[0] if len(sections) == 1 else model
+        elif part in branches:
+            model = branches[part]
+        elif isinstance(part, int):
+            keys.append(str(part))
+    return keys, model
+
+
+def _fields(section: type[Any]) -> dict[str, FieldInfo]:
+    """The fields of a model or of a pydantic dataclass."""
+    fields: dict[str, FieldInfo] = getattr(section, "__pydantic_fields__", {})
+    return fields
+
+
+def _sections(annotation: Any) -> list[type[Any]]:
+    """The models and pydantic dataclasses among the alternatives of an annotation."""
+    if isinstance(annotation, type) and _fields(annotation):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _sections(inner)]

@@ -1,0 +1,1 @@
+"""A run: its journal, its directory, and the dispatch of API work."""

@@ -1,0 +1,49 @@
+"""Files that are whole or absent: written to a temporary name, synced, renamed, and the folder synced."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+TEMPORARY = ".part"
+
+
+def write_durably(path: Path, data: bytes) -> str:
+    """Put `data` at `path`, durable when this returns; return its SHA-256 (hexadecimal)."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+    return hashlib.sha256(data).hexdigest()
+
+
+def publish_folder(temporary: Path, final: Path) -> None:
+    """Make the folder `temporary`, its files complete, appear durably under the name `final`."""
+    for file in temporary.iterdir():
+        with file.open("rb") as handle:
+            os.fsync(handle.fileno())
+    sync_folder(temporary)
+    if final.exists():
+        shutil.rmtree(final)
+    temporary.replace(final)
+    sync_folder(final.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 (hexadecimal) of a file, read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

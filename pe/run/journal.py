@@ -1,0 +1,182 @@
+"""The journal of a run: one SQLite file in which every chunk of API work, charge and release is a row.
+
+A row is committed only after the file it names is durable, so whatever the journal says exists.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pe.errors import RunError
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE chunks (
+    id INTEGER PRIMARY KEY,
+    phase TEXT NOT NULL,
+    file TEXT,               -- the good items' columns and their indices; NULL when there were none
+    sha256 TEXT,
+    answered INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    images INTEGER NOT NULL,
+    tokens INTEGER NOT NULL
+) STRICT;
+CREATE INDEX chunks_by_phase ON chunks (phase);
+CREATE TABLE misses (
+    chunk INTEGER NOT NULL REFERENCES chunks (id),
+    item INTEGER NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('refused', 'failed')),
+    retryable INTEGER NOT NULL,
+    reason TEXT NOT NULL
+) STRICT;
+CREATE TABLE charges (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    declared TEXT NOT NULL,  -- the release as JSON
+    unsafe INTEGER NOT NULL  -- drawn from noise that a test can foretell
+) STRICT;
+CREATE TABLE releases (
+    name TEXT PRIMARY KEY,
+    file TEXT NOT NULL,
+    sha256 TEXT NOT NULL
+) STRICT;
+"""
+
+
+@dataclass(frozen=True)
+class ChunkRow:
+    """A committed answer: where its columns lie and what it cost."""
+
+    id: int
+    phase: str
+    file: str | None
+    sha256: str | None
+    answered: int
+    calls: int
+    images: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Miss:
+    """An item that an answer left without a sample."""
+
+    item: int
+    outcome: str
+    retryable: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Calls, images and tokens spent, and items refused, over all chunks."""
+
+    calls: int
+    images: int
+    tokens: int
+    refused: int
+
+
+class Journal:
+    """The journal file; one writer at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with self.transaction() as connection:
+                for statement in _SCHEMA.split(";\n"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif version != SCHEMA_VERSION:
+            raise RunError(f"{path} has journal version {version}, this software writes {SCHEMA_VERSION}: use its own.")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of the block's statements or none, durable when the block ends."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def add_chunk(self, row: ChunkRow, misses: list[Miss]) -> None:
+        """Commit an answer whose file is durable already."""
+        with self.transaction() as connection:
+            values = (row.phase, row.file, row.sha256, row.answered, row.calls, row.images, row.tokens)
+            cursor = connection.execute(
+                "INSERT INTO chunks (phase, file, sha256, answered, calls, images, tokens)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+            connection.executemany(
+                "INSERT INTO misses VALUES (?, ?, ?, ?, ?)",
+                [(cursor.lastrowid, miss.item, miss.outcome, miss.retryable, miss.reason) for miss in misses],
+            )
+
+    def chunks(self, phase: str) -> list[ChunkRow]:
+        """The committed answers of a phase, in the order of their commits."""
+        rows = self._connection.execute(
+            "SELECT id, phase, file, sha256, answered, calls, images, tokens FROM chunks WHERE phase = ? ORDER BY id",
+            (phase,),
+        )
+        return [ChunkRow(*row) for row in rows]
+
+    def misses(self, phase: str) -> list[Miss]:
+        """The items of a phase that answers left without a sample, in the order of their commits."""
+        rows = self._connection.execute(
+            "SELECT item, outcome, retryable, reason FROM misses JOIN chunks ON chunk = id"
+            " WHERE phase = ? ORDER BY misses.rowid",
+            (phase,),
+        )
+        return [Miss(item, outcome, bool(retryable), reason) for item, outcome, retryable, reason in rows]
+
+    def totals(self, phase_prefix: str = "") -> Totals:
+        """What all phases whose name starts with `phase_prefix` have cost."""
+        pattern = phase_prefix + "*"
+        calls, images, tokens = self._connection.execute(
+            "SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(images), 0), COALESCE(SUM(tokens), 0)"
+            " FROM chunks WHERE phase GLOB ?",
+            (pattern,),
+        ).fetchone()
+        (refused,) = self._connection.execute(
+            "SELECT COUNT(*) FROM misses JOIN chunks ON chunk = id WHERE outcome = 'refused' AND phase GLOB ?",
+            (pattern,),
+        ).fetchone()
+        return Totals(calls, images, tokens, refused)
+
+    def charge(self, name: str, declared: str, unsafe: bool) -> None:
+        """Commit a charge, before the release is drawn."""
+        with self.transaction() as connection:
+            connection.execute(
+                "INSERT INTO charges (name, declared, unsafe) VALUES (?, ?, ?)", (name, declared, unsafe)
+            )
+
+    def charges(self) -> list[tuple[str, str, bool]]:
+        """All charges, in order: the release's name, its declaration as JSON, and whether it is unsafe."""
+        rows = self._connection.execute("SELECT name, declared, unsafe FROM charges ORDER BY id")
+        return [(name, declared, bool(unsafe)) for name, declared, unsafe in rows]
+
+    def add_release(self, name: str, file: str, sha256: str) -> None:
+        """Commit a drawn release whose file is durable already."""
+        with self.transaction() as connection:
+            connection.execute("INSERT INTO releases VALUES (?, ?, ?)", (name, file, sha256))
+
+    def release(self, name: str) -> tuple[str, str] | None:
+        """File and SHA-256 of a drawn release; None when it has not been drawn."""
+        row = self._connection.execute("SELECT file, sha256 FROM releases WHERE name = ?", (name,)).fetchone()
+        return None if row is None else (row[0], row[1])

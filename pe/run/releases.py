@@ -1,0 +1,84 @@
+"""The ledger's store in a run: charges in the journal, noisy arrays in the shareable folder `releases/`."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pe.errors import RunError
+from pe.privacy.release import Release
+from pe.privacy.store import Array, StoredRelease
+from pe.run.directory import Run
+from pe.run.durable import TEMPORARY, sha256, write_durably
+
+
+class JournalReleases:
+    """A `pe.privacy.store.ReleaseStore` whose every record survives a crash of the process and the machine.
+
+    A noisy array is a file written to a temporary name, synced and renamed, and then a row. So a draw
+    that was never kept can have left its temporary or its nameless file, and nothing else; `traces`
+    looks for them.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Reads what the run has stored.
+
+        Raises:
+            RunError: a noisy array was kept, and its file is gone or changed.
+        """
+        self._run = run
+        self._stored: dict[str, StoredRelease] = {}
+        for name, declared, unsafe in run.journal.charges():
+            self._count(Release.from_dict(json.loads(declared)), unsafe)
+            self._stored[name] = replace(self._stored[name], array=self._read(name))
+
+    def find(self, name: str) -> StoredRelease | None:
+        """What is stored under `name`; None if it was never charged."""
+        return self._stored.get(name)
+
+    def charged(self) -> Sequence[StoredRelease]:
+        """Every release ever charged, in the order of the first charge."""
+        return tuple(self._stored.values())
+
+    def charge(self, release: Release, unsafe: bool) -> None:
+        """Record one more charge, durably."""
+        self._run.journal.charge(release.name, json.dumps(release.to_dict()), unsafe)
+        self._count(release, unsafe)
+
+    def keep(self, name: str, array: Array) -> None:
+        """Store the noisy array of a charged release, all of it or nothing."""
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        digest = write_durably(self._run.folder / _file(name), buffer.getvalue())
+        self._run.journal.add_release(name, _file(name), digest)
+        self._stored[name] = replace(self._stored[name], array=self._read(name))
+
+    def traces(self, name: str) -> bool:
+        """Whether a file of a draw that was never kept exists."""
+        path = self._run.folder / _file(name)
+        return path.exists() or path.with_name(path.name + TEMPORARY).exists()
+
+    def _count(self, release: Release, unsafe: bool) -> None:
+        before = self._stored.get(release.name)
+        charges = 1 if before is None else before.charges + 1
+        unsafe = unsafe or (before is not None and before.unsafe)
+        self._stored[release.name] = StoredRelease(release if before is None else before.release, charges, unsafe, None)
+
+    def _read(self, name: str) -> Array | None:
+        row = self._run.journal.release(name)
+        if row is None:
+            return None
+        path, digest = self._run.folder / row[0], row[1]
+        if not path.is_file() or sha256(path) != digest:
+            raise RunError(f"{path} is missing or was changed after it was released: restore it from a copy.")
+        array: Array = np.load(path, allow_pickle=False)
+        array.setflags(write=False)
+        return array
+
+
+def _file(name: str) -> str:
+    return f"releases/{name.replace('/', '-')}.npy"

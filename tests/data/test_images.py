@@ -1,0 +1,371 @@
+"""Images from outside become sRGB uint8 by the stated rules, or are refused in one sentence."""
+
+import struct
+import threading
+import warnings
+import zlib
+from contextlib import suppress
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms
+
+from pe.data.images import MAX_PIXELS, convert_pixels, decode_image
+from pe.errors import BadImage, RecipeError
+
+
+def encoded(image, kind="PNG", **options):
+    buffer = BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def decoded(data, size=None, resize=None, channels=3):
+    return decode_image(data, size=size, resize=resize, channels=channels)
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width, height, depth, colour, data):
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(data)), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def colours(height=6, width=8):
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+# formats and colour modes
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
+def test_lossless_formats_come_back_exactly(kind):
+    pixels = colours()
+    options = {"lossless": True} if kind == "WEBP" else {}
+    answer = decoded(encoded(Image.fromarray(pixels), kind, **options))
+    assert answer.dtype == np.uint8
+    assert answer.flags.writeable
+    np.testing.assert_array_equal(answer, pixels)
+
+
+def test_jpeg_comes_back_nearly():
+    pixels = np.full((16, 16, 3), (200, 40, 90), np.uint8)
+    assert np.abs(decoded(encoded(Image.fromarray(pixels), "JPEG", quality=95)).astype(int) - pixels).max() < 6
+
+
+def test_of_an_animation_the_first_frame_counts():
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime")]
+    for kind in ("GIF", "PNG", "TIFF"):
+        data = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
+        assert (decoded(data) == (255, 0, 0)).all(), kind
+
+
+def test_a_grey_image_gets_three_equal_channels_and_a_colour_image_its_luma():
+    grey = np.arange(24, dtype=np.uint8).reshape(4, 6) * 10
+    np.testing.assert_array_equal(decoded(encoded(Image.fromarray(grey))), np.repeat(grey[:, :, None], 3, 2))
+    np.testing.assert_array_equal(decoded(encoded(Image.fromarray(grey)), channels=1)[:, :, 0], grey)
+    assert decoded(encoded(Image.new("RGB", (2, 2), (255, 0, 0))), channels=1).ravel().tolist() == [76] * 4
+
+
+def test_bilevel_is_black_and_white():
+    image = Image.fromarray(np.array([[0, 255]], np.uint8)).convert("1")
+    assert decoded(encoded(image), channels=1).ravel().tolist() == [0, 255]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparency_is_composited_over_white(mode):
+    colour = (10, 10, 10, 0) if mode == "RGBA" else (10, 0)
+    half = (0, 0, 0, 128) if mode == "RGBA" else (0, 128)
+    image = Image.new(mode, (2, 1), colour)
+    image.putpixel((1, 0), half)
+    assert decoded(encoded(image))[0].tolist() == [[255] * 3, [127] * 3]
+
+
+def test_palette_images_and_their_transparent_colour():
+    image = Image.new("P", (2, 1))
+    image.putpalette([255, 0, 0, 0, 0, 255])
+    image.putpixel((1, 0), 1)
+    assert decoded(encoded(image))[0].tolist() == [[255, 0, 0], [0, 0, 255]]
+    assert decoded(encoded(image, transparency=b"\xff\x00"))[0].tolist() == [[255, 0, 0], [255, 255, 255]]
+    assert decoded(encoded(image, "GIF", transparency=0))[0].tolist() == [[255, 255, 255], [0, 0, 255]]
+
+
+def test_the_transparent_grey_and_colour_of_a_png():
+    grey = encoded(Image.fromarray(np.array([[7, 9]], np.uint8)), transparency=7)
+    assert decoded(grey, channels=1).ravel().tolist() == [255, 9]
+    colour = encoded(Image.new("RGB", (1, 1), (1, 2, 3)), transparency=(1, 2, 3))
+    assert decoded(colour).ravel().tolist() == [255] * 3
+    deep = encoded(Image.fromarray(np.array([[700, 60000]], np.uint16)), transparency=700)
+    assert decoded(deep, channels=1).ravel().tolist() == [255, 60000 >> 8]
+
+
+def test_16_bit_grey_is_scaled_over_its_full_range():
+    values = np.array([[0, 255, 256, 32768, 65279, 65535]], np.uint16)
+    for kind in ("PNG", "TIFF"):
+        data = encoded(Image.fromarray(values), kind)
+        assert decoded(data, channels=1).ravel().tolist() == [0, 0, 1, 128, 254, 255], kind
+
+
+def test_16_bit_colour_is_scaled_by_the_same_rule():
+    values = np.array([0, 255, 256, 32768, 65279, 65535], ">u2")
+    assert decoded(png(2, 1, 16, 2, b"\0" + values.tobytes())).ravel().tolist() == [0, 0, 1, 128, 254, 255]
+
+
+def test_12_bit_tiff_is_scaled_over_its_own_range(tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    packed = bytes([0xFF, 0xF0, 0x00, 0x80, 0x08, 0x00])  # 4095, 0, 2048, 2048 in 12 bits each
+    buffer = BytesIO()
+    tifffile.imwrite(buffer, np.array([[4095, 0, 2048, 2048]], np.uint16), photometric="minisblack")
+    data = bytearray(buffer.getvalue())
+    with tifffile.TiffFile(BytesIO(bytes(data))) as file:
+        page = file.pages[0]
+        bits, offset = page.tags["BitsPerSample"].valueoffset, page.dataoffsets[0]
+        counts = page.tags["StripByteCounts"].valueoffset
+    data[bits : bits + 2] = struct.pack("<H", 12)
+    data[counts : counts + 2] = struct.pack("<H", 6)
+    data[offset : offset + 6] = packed
+    assert decoded(bytes(data), channels=1).ravel().tolist() == [255, 0, 128, 128]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_a_tiff_in_which_white_is_zero_is_inverted(dtype):
+    tifffile = pytest.importorskip("tifffile")
+    buffer = BytesIO()
+    tifffile.imwrite(buffer, np.array([[0, np.iinfo(dtype).max]], dtype), photometric="miniswhite")
+    assert decoded(buffer.getvalue(), channels=1).ravel().tolist() == [255, 0]
+
+
+def test_cmyk_without_a_profile_is_converted_by_the_stated_formula():
+    image = Image.new("CMYK", (8, 8), (255, 0, 0, 0))
+    assert decoded(encoded(image, "TIFF"))[0, 0].tolist() == [0, 255, 255]
+    assert np.abs(decoded(encoded(image, "JPEG"))[0, 0].astype(int) - (0, 255, 255)).max() < 4
+
+
+@pytest.mark.parametrize("image", [Image.new("F", (2, 2)), Image.new("I", (2, 2))])
+def test_pixels_without_a_rule_are_refused(image):
+    with pytest.raises(BadImage, match="no rule"):
+        decoded(encoded(image, "TIFF"))
+
+
+def swapped_profile():
+    """sRGB with the red and blue primaries exchanged, so that applying it is plain to see."""
+    data = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    count = struct.unpack(">I", data[128:132])[0]
+    at = {bytes(data[132 + 12 * i : 136 + 12 * i]): 132 + 12 * i for i in range(count)}
+    red, blue = at[b"rXYZ"], at[b"bXYZ"]
+    data[red : red + 4], data[blue : blue + 4] = b"bXYZ", b"rXYZ"
+    return bytes(data)
+
+
+def test_an_embedded_profile_is_converted_to_srgb():
+    image = Image.new("RGB", (2, 2), (255, 0, 0))
+    assert np.abs(decoded(encoded(image, icc_profile=swapped_profile()))[0, 0].astype(int) - (0, 0, 255)).max() < 3
+    plain = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    assert np.abs(decoded(encoded(image, icc_profile=plain))[0, 0].astype(int) - (255, 0, 0)).max() < 2
+
+
+def test_a_profile_that_is_damaged_or_of_another_mode_is_ignored():
+    image = Image.new("RGB", (2, 2), (255, 0, 0))
+    assert (decoded(encoded(image, icc_profile=b"not a profile")) == (255, 0, 0)).all()
+    assert (decoded(encoded(Image.new("L", (2, 2), 9), icc_profile=swapped_profile())) == 9).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP", "JPEG"])
+def test_exif_orientation_is_applied(orientation, kind):
+    upright = np.kron(np.arange(6, dtype=np.uint8).reshape(2, 3) * 40, np.ones((8, 8), np.uint8))
+    undo = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}[orientation]
+    turns = [lambda a: a, np.fliplr, lambda a: np.rot90(a, 2), np.flipud, np.transpose, lambda a: np.rot90(a, -1)]
+    turns += [lambda a: np.rot90(a, 2).T, np.rot90]
+    stored = np.ascontiguousarray(turns[undo - 1](upright))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"lossless": True} if kind == "WEBP" else {"quality": 100} if kind == "JPEG" else {}
+    answer = decoded(encoded(Image.fromarray(stored), kind, exif=exif, **options), channels=1)[:, :, 0]
+    assert answer.shape == upright.shape
+    assert np.abs(answer.astype(int) - upright).max() <= 3
+
+
+# sizes
+
+
+def test_an_image_of_the_right_size_is_not_touched():
+    pixels = colours(5, 7)
+    for resize in (None, "crop", "fit", "stretch"):
+        np.testing.assert_array_equal(decoded(encoded(Image.fromarray(pixels)), (5, 7), resize), pixels)
+
+
+def test_without_a_rule_another_size_is_refused():
+    with pytest.raises(BadImage, match=r"is 5×7 pixels \(height × width\), not 7×5: say how .*crop, fit or stretch"):
+        decoded(encoded(Image.fromarray(colours(5, 7))), (7, 5))
+
+
+def striped(bands, axis):
+    """Equal bands of the given grey values side by side along `axis`, 40 pixels each."""
+    pixels = np.repeat(np.array(bands, np.uint8), 40)[:, None].repeat(40, 1)
+    return encoded(Image.fromarray(np.ascontiguousarray(pixels if axis == 0 else pixels.T)))
+
+
+def test_crop_keeps_the_centre_and_the_proportions():
+    wide, tall = striped([0, 100, 200], 1), striped([0, 100, 200], 0)
+    for data in (wide, tall):
+        answer = decoded(data, (10, 10), "crop", channels=1)
+        assert answer.shape == (10, 10, 1)
+        assert (answer[2:8, 2:8] == 100).all()
+
+
+def test_fit_pads_with_black():
+    answer = decoded(striped([50, 50], 1), (10, 10), "fit", channels=1)[:, :, 0]
+    assert answer.shape == (10, 10)
+    assert (answer[:2] == 0).all()
+    assert (answer[8:] == 0).all()
+    assert (answer[3:7] == 50).all()
+
+
+def test_stretch_ignores_the_proportions():
+    answer = decoded(striped([0, 200], 1), (6, 10), "stretch", channels=1)[:, :, 0]
+    assert answer.shape == (6, 10)
+    assert (answer[:, :3] == 0).all()
+    assert (answer[:, -3:] == 200).all()
+
+
+def test_shrinking_is_antialiased():
+    checks = np.indices((64, 64)).sum(0) % 2 * np.uint8(255)
+    for rule in ("crop", "fit", "stretch"):
+        answer = decoded(encoded(Image.fromarray(checks.astype(np.uint8))), (8, 8), rule, channels=1)
+        assert np.abs(answer[1:-1, 1:-1].astype(int) - 128).max() < 12, rule
+
+
+@pytest.mark.parametrize("shape", [(1, 3000), (3000, 1), (1, 1)])
+@pytest.mark.parametrize("rule", ["crop", "fit", "stretch"])
+def test_extreme_proportions_still_give_the_size(shape, rule):
+    assert decoded(encoded(Image.fromarray(np.full(shape, 9, np.uint8))), (5, 3), rule).shape == (5, 3, 3)
+
+
+def test_a_wrong_rule_is_the_callers_mistake():
+    data = encoded(Image.new("L", (2, 2)))
+    with pytest.raises(RecipeError, match="'zoom' is unknown"):
+        decode_image(data, size=(2, 2), resize="zoom", channels=1)
+    with pytest.raises(RecipeError, match="needs a size"):
+        decode_image(data, size=None, resize="crop", channels=1)
+
+
+# damage
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP"])
+def test_truncated_files_are_refused(kind):
+    data = encoded(Image.fromarray(colours(64, 64)), kind)
+    for part in (0.02, 0.3, 0.6, 0.9):
+        with pytest.raises(BadImage):
+            decoded(data[: int(len(data) * part)])
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP"])
+def test_damaged_files_are_refused_or_read_and_nothing_else(kind):
+    data = bytearray(encoded(Image.fromarray(colours(24, 24)), kind))
+    rng = np.random.default_rng(1)
+    for _ in range(150):
+        broken = bytearray(data)
+        for place in rng.integers(0, len(data), 4):
+            broken[place] = rng.integers(256)
+        try:
+            answer = decoded(bytes(broken), (8, 8), "fit")
+        except BadImage:
+            continue
+        assert answer.shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg xmlns='http://www.w3.org/2000/svg'/>"])
+def test_what_is_no_image_is_refused(data):
+    with pytest.raises(BadImage):
+        decoded(data)
+
+
+def test_formats_off_the_list_are_refused_even_under_a_listed_name(tmp_path):
+    for kind in ("PPM", "ICO", "PCX", "PDF", "EPS", "TGA"):
+        path = tmp_path / "photo.png"
+        path.write_bytes(encoded(Image.new("RGB", (4, 4)), kind))
+        with pytest.raises(BadImage, match=r"photo\.png is not a readable PNG"):
+            decode_image(path, size=None, resize=None, channels=3)
+
+
+def test_missing_files_and_folders_are_refused_by_name(tmp_path):
+    for path in (tmp_path, tmp_path / "none.png"):
+        with pytest.raises(BadImage, match="not a readable file"):
+            decode_image(path, size=None, resize=None, channels=3)
+
+
+# bombs
+
+
+def test_a_header_that_announces_too_many_pixels_is_refused_before_decoding():
+    with pytest.raises(BadImage, match=f"announces more than {MAX_PIXELS:,} pixels"):
+        decoded(png(100_000, 100_000, 8, 2, b""))
+
+
+@pytest.mark.parametrize("side", [8_193, 9_500, 12_000, 14_000])
+def test_a_real_bomb_is_refused_without_pillows_warning(side):
+    """The sides lie below and above the sizes at which Pillow warns (89 million pixels) and raises (179)."""
+    data = png(side, side, 1, 0, b"\0" * (side * (side // 8 + 2)))
+    assert len(data) < 100_000
+    with pytest.raises(BadImage, match="announces more than"):
+        decoded(data)
+
+
+def test_a_frame_larger_than_its_screen_is_counted():
+    data = bytearray(encoded(Image.new("P", (4, 4)), "GIF"))
+    frame = data.index(b",", 13)
+    for side in (10_000, 60_000):
+        data[frame + 5 : frame + 9] = struct.pack("<HH", side, side)
+        with pytest.raises(BadImage, match="announces more than"):
+            decoded(bytes(data))
+
+
+def test_a_compressed_profile_or_text_that_explodes_is_harmless():
+    bomb = zlib.compress(b"\0" * 200_000_000)
+    good = png(1, 1, 8, 0, b"\0\x07")
+    for extra in (chunk(b"iCCP", b"x\0\0" + bomb), chunk(b"zTXt", b"x\0\0" + bomb)):
+        with suppress(BadImage):
+            assert decoded(good[:33] + extra + good[33:], channels=1).item() == 7
+
+
+def test_the_largest_allowed_image_is_decoded():
+    data = png(8192, 8192, 1, 0, b"\0" * (8192 * 1025))
+    assert decoded(data, (4, 4), "crop", channels=1).shape == (4, 4, 1)
+
+
+def test_warning_filters_survive_many_threads():
+    before = list(warnings.filters)
+    data = encoded(Image.new("RGB", (16, 16)))
+    threads = [threading.Thread(target=lambda: [decoded(data) for _ in range(50)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(warnings.filters) == before
+
+
+# arrays
+
+
+def test_arrays_obey_the_same_rules():
+    pixels = colours()
+    options = {"size": None, "resize": None, "channels": 3}
+    np.testing.assert_array_equal(convert_pixels(pixels, **options), pixels)
+    assert (convert_pixels(np.full((2, 2, 1), 65535, np.uint16), **options) == 255).all()
+    assert (convert_pixels(np.array([[True, False]]), **options)[0] == [[255] * 3, [0] * 3]).all()
+    assert (convert_pixels(np.zeros((2, 2, 4), np.uint8), **options) == 255).all()
+    assert convert_pixels(pixels, size=(3, 3), resize="crop", channels=1).shape == (3, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((2, 2)), np.zeros((2, 2), int), np.zeros((2, 2, 2), np.uint8), np.zeros((0, 2), np.uint8)]
+)
+def test_arrays_without_a_rule_are_refused(array):
+    with pytest.raises(BadImage):
+        convert_pixels(array, size=None, resize=None, channels=3)

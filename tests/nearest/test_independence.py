@@ -1,0 +1,78 @@
+"""A record's vote depends on that record and the candidates alone; and the tests here can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import faiss
+import numpy as np
+import pytest
+
+from pe.nearest import decide, exact, margin, nearest
+
+RECORDS = 400
+
+
+def _near_copies(seed: int, m: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Records anywhere; candidates that differ by about 1e-5, less than float32 resolves from there."""
+    rng = np.random.default_rng(seed)
+    candidates = rng.standard_normal(d) + 1e-5 * rng.standard_normal((m, d))
+    return rng.standard_normal((RECORDS, d)).astype(np.float32), candidates.astype(np.float32)
+
+
+def _flipped(search: Callable, queries: np.ndarray, candidates: np.ndarray, removed: list[np.ndarray]) -> int:
+    """Votes of other records that change when records are removed, summed over the removals."""
+    votes = search(queries, candidates)
+    return sum(
+        int((search(np.delete(queries, gone, axis=0), candidates) != np.delete(votes, gone, axis=0)).any(axis=1).sum())
+        for gone in removed
+    )
+
+
+def _plain_faiss(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    return faiss.knn(queries, candidates, 1)[1]
+
+
+# one record at either end, in the middle and at the edges of blocks; many; all but one
+REMOVALS = [np.array([i]) for i in (0, 1, 15, 16, 17, 31, 200, 399)] + [
+    np.arange(0, 400, 2),
+    np.arange(16),
+    np.arange(1, 400),
+    np.delete(np.arange(400), 399),
+]
+
+
+@pytest.mark.parametrize(("m", "d"), [(1000, 512), (300, 784)])
+def test_removing_records_leaves_all_other_votes_alone(m, d, monkeypatch):
+    monkeypatch.setattr(decide, "_ROWS", 64)
+    monkeypatch.setattr(exact, "_ROWS", 16)
+    queries, candidates = _near_copies(0, m, d)
+    assert _flipped(nearest, queries[:100], candidates, [np.array([i]) for i in (0, 15, 16, 63, 64, 99)]) == 0
+
+
+def test_removing_records_flips_others_in_plain_faiss():
+    assert any(_flipped(_plain_faiss, *_near_copies(seed, 300, 784), REMOVALS) for seed in range(3))
+
+
+def test_removing_records_flips_others_without_the_margin(monkeypatch):
+    """It is the margin that protects them, not the rest of the search."""
+    monkeypatch.setattr(decide, "gamma", lambda d, roundoff: 0.0)
+    monkeypatch.setattr(margin, "gamma", lambda d, roundoff: 0.0)
+    assert any(_flipped(nearest, *_near_copies(seed, 300, 784), REMOVALS) for seed in range(3))
+
+
+def test_order_blocks_and_threads_change_nothing(monkeypatch):
+    queries, candidates = _near_copies(1, 300, 784)
+    queries = queries[:100]
+    votes = nearest(queries, candidates, 2)
+    order = np.random.default_rng(0).permutation(100)
+    np.testing.assert_array_equal(nearest(queries[order], candidates, 2), votes[order])
+    threads = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(1)
+        monkeypatch.setattr(decide, "_ROWS", 33)
+        monkeypatch.setattr(exact, "_ROWS", 5)
+        monkeypatch.setattr(exact, "_BLOCK", 784 * 41)
+        np.testing.assert_array_equal(nearest(queries, candidates, 2), votes)
+    finally:
+        faiss.omp_set_num_threads(threads)

@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pe.data.population import NO_PARENT
+from pe.errors import APIError, ContractError, PluginError
+from pe.protocols import Answer, RandomRequest
+from pe.run.directory import Run
+from pe.run.dispatch import Dispatcher
+from tests.generators import Moody, Shades, images_of
+
+LABELS = np.repeat(np.arange(2, dtype=np.int32), 25)
+
+
+def dispatcher(folder: Path, api: object, **settings: int) -> Dispatcher:
+    run = Run.open(folder) if folder.exists() else Run.create(folder)
+    return Dispatcher(api, run, ("cat", "dog"), seed=3, **settings)
+
+
+def test_every_item_of_a_population_is_made_for_its_label(tmp_path: Path) -> None:
+    api = Shades()
+    population = dispatcher(tmp_path / "run", api).random(LABELS)
+    assert population.labels.tolist() == LABELS.tolist()
+    assert (population.parents == NO_PARENT).all()
+    assert [label for request in api.random_requests for label in request.labels] == ["cat"] * 25 + ["dog"] * 25
+    assert max(map(len, api.random_requests)) == 7
+
+
+@pytest.mark.parametrize("settings", [{"max_chunk": 1}, {"max_chunk": 50}, {"concurrency": 4}, {"shares": "condition"}])
+def test_a_population_does_not_depend_on_how_the_work_is_cut(tmp_path: Path, settings: dict[str, int]) -> None:
+    def evolve(folder: str, api: Shades) -> list[np.ndarray]:
+        dispatch = dispatcher(tmp_path / folder, api)
+        first = dispatch.random(LABELS)
+        second = dispatch.variations(1, first, np.arange(50) // 2, 0.5)
+        return [first.samples.array, second.samples.array, second.conditions["tint"], second.conditions["name"]]
+
+    for one, other in zip(evolve("a", Shades()), evolve("b", Shades(**settings)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_condition_is_carried_to_all_descendants(tmp_path: Path) -> None:
+    dispatch = dispatcher(tmp_path / "run", Shades())
+    first = dispatch.random(LABELS)
+    parents = np.array([3, 3, 40, 41])
+    child = dispatch.variations(1, first, parents, 0.5)
+    grandchild = dispatch.variations(2, child, np.array([2]), 0.5)
+    assert child.conditions["tint"].tolist() == first.conditions["tint"][parents].tolist()
+    assert grandchild.conditions["name"].tolist() == [first.conditions["name"][40]]
+    assert child.labels.tolist() == [0, 0, 1, 1]
+    assert child.parents.tolist() == parents.tolist()
+
+
+def test_requests_share_what_the_generator_says_they_must(tmp_path: Path) -> None:
+    api = Shades(shares="parent", max_chunk=3)
+    dispatch = dispatcher(tmp_path / "run", api)
+    dispatch.variations(1, dispatch.random(LABELS), np.repeat([5, 6, 30], 4), 0.5)
+    assert all(len(set(request.labels)) == 1 for request in api.random_requests)
+    assert all(len(np.unique(request.samples.array)) == 1 for request in api.variation_requests)
+    assert [len(request) for request in api.variation_requests] == [3, 1, 3, 1, 3, 1]
+
+
+def test_a_finished_population_is_never_asked_for_again(tmp_path: Path) -> None:
+    first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
+    api = Shades()
+    again = dispatcher(tmp_path / "run", api).random(LABELS)
+    assert api.asked == 0
+    np.testing.assert_array_equal(first.samples.array, again.samples.array)
+
+
+def test_refused_items_are_asked_again_with_another_seed(tmp_path: Path) -> None:
+    api = Moody(refuse=3)
+    run = dispatcher(tmp_path / "run", api, attempts=30)
+    population = run.random(LABELS)
+    assert len(population) == 50
+    seeds = np.concatenate([request.seeds for request in api.random_requests])
+    assert len(np.unique(seeds)) == len(seeds) > 50
+    assert run.run.journal.totals().refused == len(seeds) - 50
+    assert run.run.journal.totals().images == 50
+
+
+def test_a_variation_that_is_always_refused_keeps_its_parent(tmp_path: Path) -> None:
+    first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
+    refusing = dispatcher(tmp_path / "run", Moody(refuse=1), attempts=2)
+    parents = np.array([7, 7, 30])
+    child = refusing.variations(1, first, parents, 1.0)
+    np.testing.assert_array_equal(child.samples.array, first.samples.array[parents])
+    assert child.conditions["tint"].tolist() == first.conditions["tint"][parents].tolist()
+
+
+def test_a_random_sample_that_is_always_refused_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(APIError, match="in 2 attempts: not this one"):
+        dispatcher(tmp_path / "run", Moody(refuse=1), attempts=2).random(LABELS)
+
+
+def test_a_failure_that_cannot_heal_ends_the_run_and_keeps_what_was_answered(tmp_path: Path) -> None:
+    stopped = dispatcher(tmp_path / "run", Moody(fail=11, retryable=False, concurrency=2))
+    with pytest.raises(APIError, match="busy"):
+        stopped.random(LABELS)
+    kept = stopped.run.journal.totals().images
+    assert kept > 0
+    api = Shades()
+    dispatcher(tmp_path / "run", api).random(LABELS)
+    assert api.asked == 50 - kept
+
+
+def test_a_crash_of_the_adapter_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    class Crashing(Shades):
+        def random_api(self, request: RandomRequest) -> Answer:
+            if request.labels[-1] == "dog":
+                raise ZeroDivisionError("oops")
+            return super().random_api(request)
+
+    crashing = Crashing()
+    with pytest.raises(PluginError, match="The adapter Crashing failed with ZeroDivisionError: oops"):
+        dispatcher(tmp_path / "run", crashing).random(LABELS)
+    api = Shades()
+    dispatcher(tmp_path / "run", api).random(LABELS)
+    assert api.asked == 50 - crashing.asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (np.zeros((7, 4, 4, 1), np.uint8), "returned ndarray"),
+        (Answer(images_of(np.zeros(5))), "asked for 7 samples and returned 5"),
+        (Answer(images_of(np.zeros(8))), "asked for 7 samples and returned 8"),
+    ],
+)
+def test_an_adapter_that_breaks_the_protocol_is_told_how(tmp_path: Path, answer: Answer, sentence: str) -> None:
+    class Wrong(Shades):
+        def random_api(self, request: RandomRequest) -> Answer:
+            return answer
+
+    with pytest.raises(ContractError, match=sentence):
+        dispatcher(tmp_path / "run", Wrong()).random(LABELS)
+
+
+def test_answers_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    class Growing(Shades):
+        def random_api(self, request: RandomRequest) -> Answer:
+            answer = super().random_api(request)
+            side = 4 + len(self.random_requests) // 5
+            return Answer(type(answer.samples)(np.zeros((len(request), side, side, 1), np.uint8)))
+
+    with pytest.raises(ContractError, match="one shape"):
+        dispatcher(tmp_path / "run", Growing()).random(LABELS)

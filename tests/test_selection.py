@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from pe.selection import parent_weights, select_parents
+
+histograms = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
+
+
+def test_votes_over_the_threshold_are_the_weights() -> None:
+    weights, stand_in = parent_weights(np.array([5.0, 1.0, -3.0, 2.5]), threshold=2)
+    assert weights.tolist() == [3, 0, 0, 0.5]
+    assert not stand_in
+
+
+def test_with_every_bin_under_the_threshold_the_noisy_votes_stand_in() -> None:
+    weights, stand_in = parent_weights(np.array([5.0, 1.0, -3.0]), threshold=9)
+    assert weights.tolist() == [5, 1, 0]
+    assert stand_in
+
+
+def test_with_no_positive_vote_all_candidates_weigh_the_same() -> None:
+    weights, stand_in = parent_weights(np.array([-5.0, 0.0, -3.0]), threshold=9)
+    assert weights.tolist() == [1, 1, 1]
+    assert stand_in
+
+
+@given(histograms, st.floats(-1e6, 1e6))
+def test_weights_are_always_a_distribution_to_be(histogram: np.ndarray, threshold: float) -> None:
+    weights, _ = parent_weights(histogram, threshold)
+    assert np.isfinite(weights).all()
+    assert (weights >= 0).all()
+    assert weights.sum() > 0
+
+
+@given(histograms, st.integers(0, 100), st.sampled_from(["sample", "rank"]))
+def test_as_many_parents_as_asked_and_none_without_weight(histogram: np.ndarray, count: int, how: str) -> None:
+    weights, _ = parent_weights(histogram, 0)
+    parents = select_parents(weights, count, how, np.random.default_rng(0))
+    assert len(parents) == count
+    assert (weights[parents] > 0).all()
+    assert (np.diff(parents) >= 0).all()
+
+
+def test_sampling_follows_the_weights() -> None:
+    parents = select_parents(np.array([1.0, 0.0, 3.0]), 100_000, "sample", np.random.default_rng(0))
+    counts = np.bincount(parents, minlength=3)
+    assert counts[1] == 0
+    assert counts[2] == pytest.approx(75_000, abs=700)  # five standard deviations
+
+
+def test_rank_takes_the_heaviest_once_each() -> None:
+    parents = select_parents(np.array([1.0, 9.0, 3.0, 9.0]), 3, "rank", np.random.default_rng(0))
+    assert parents.tolist() == [1, 2, 3]
+
+
+def test_rank_deals_the_few_over_again() -> None:
+    parents = select_parents(np.array([1.0, 0.0, 3.0]), 5, "rank", np.random.default_rng(0))
+    assert parents.tolist() == [0, 0, 2, 2, 2]
