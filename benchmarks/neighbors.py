@@ -67,7 +67,12 @@ def hardware() -> str:
 
 def main() -> None:
     rng = np.random.default_rng(0)
-    head = "| n × m × d | matmul s | GFLOP/s | l2 s | l2 / matmul | cosine s | cosine / matmul |\n|---|--:|--:|--:|--:|--:|--:|"
+    head = (
+        "| n × m × d | matmul s | GFLOP/s | l2 s | l2 / matmul | cosine s | cosine / matmul |\n"
+        + "|---"
+        + "|--:" * 6
+        + "|"
+    )
     lines = [
         "# Exact nearest neighbours beside a bare matmul",
         "",

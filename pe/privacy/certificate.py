@@ -17,7 +17,7 @@ def build_certificate(
     *,
     run: str,
     files: Mapping[str, str],
-    declared_size: int,
+    declared_size: int | None,
     software: Mapping[str, str],
     data_set: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def build_certificate(
         ledger: the run's.
         run: its name.
         files: name → SHA-256 of every shareable file (covered.hash_files).
-        declared_size: the public number of private records.
+        declared_size: the public number of private records; None: not stated.
         software: distribution → version.
         data_set: what the data set's budget file adds up to over all runs, if there is one:
             {"epsilon", "delta", "runs"}.

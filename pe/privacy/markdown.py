@@ -16,7 +16,7 @@ def certificate_markdown(certificate: Mapping[str, Any]) -> str:
         "checked it. `pe privacy` recomputes it.",
         f"## What is promised\n\n**{total if certificate['holds'] else 'Nothing'}.** {certificate['statement']}",
         f"- Protected: {certificate['unit']['words']}\n- Compared: {certificate['relation']['words']}\n"
-        f"- Declared number of records (public): {certificate['declared_size']}",
+        f"- Declared number of records (public): {certificate['declared_size'] or 'not stated'}",
         _section("Voided by", certificate["voided_by"]),
         _section("Warnings", certificate["warnings"]),
         "## The same guarantee at other δ\n\n" + _epsilons(certificate),

@@ -69,9 +69,9 @@ def power(epsilon: float, delta: float, false_alarms: float) -> float:
     return min(1.0, above, below)
 
 
-def warnings(delta: float, declared_size: int) -> list[str]:
+def warnings(delta: float, declared_size: int | None) -> list[str]:
     """What a reader should worry about though the guarantee holds."""
-    if delta * declared_size >= 1:
+    if declared_size is not None and delta * declared_size >= 1:
         return [
             f"δ = {delta:g} is not below 1/{declared_size}, one over the declared number of records: at such a δ even "
             "publishing a whole record at random is allowed. Choose a smaller δ."

@@ -169,11 +169,11 @@ def _sentence(error: ValidationError, model: type[BaseModel], where: str) -> str
     """One sentence on the first fault: where, what, and the nearest valid key."""
     fault = error.errors()[0]
     keys, holder = _walk(model, fault["loc"])
-    if fault["type"] == "extra_forbidden":
+    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         name = str(fault["loc"][-1])
         return f"{where}: unknown key '{'.'.join([*keys, name])}'; {nearest_name(name, _fields(holder))}"
     key = ".".join(keys)
-    if fault["type"] == "missing":
+    if fault["type"].startswith("missing"):
         return f"{where}: '{key}' is missing."
     message = fault["msg"].removeprefix("Value error, ")
     got = "" if isinstance(fault["input"], dict) else f" (got {fault['input']!r})"

@@ -327,7 +327,7 @@ def test_a_frame_larger_than_its_screen_is_counted():
 
 
 def test_a_compressed_profile_or_text_that_explodes_is_harmless():
-    bomb = zlib.compress(b"\0" * 200_000_000)
+    bomb = zlib.compress(b"\0" * 40_000_000)
     good = png(1, 1, 8, 0, b"\0\x07")
     for extra in (chunk(b"iCCP", b"x\0\0" + bomb), chunk(b"zTXt", b"x\0\0" + bomb)):
         with suppress(BadImage):

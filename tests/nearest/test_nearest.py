@@ -222,12 +222,16 @@ def test_many_neighbours():
         np.testing.assert_array_equal(nearest(queries, candidates, q), naive(queries, candidates, q))
 
 
-def test_more_dimensions_than_the_margin_is_proven_for():
-    rng = np.random.default_rng(0)
-    candidates = np.zeros((4, 2**22), np.float32)
-    candidates[:, :9] = rng.standard_normal((4, 9))
-    queries = np.vstack([candidates[[2, 0]], candidates[:1] * 0])
-    assert nearest(queries, candidates)[:2].tolist() == [[2], [0]]
+def test_where_nothing_is_certain_every_query_is_searched_exactly(monkeypatch):
+    """As with more dimensions than the bound is proven for."""
+    assert margin.gamma(2**22, margin.FLOAT32) == margin.gamma(2**22, margin.FLOAT64) == np.inf
+    for module in (margin, decide, exact):
+        monkeypatch.setattr(module, "gamma", lambda d, roundoff: np.inf)
+    queries, candidates = (a.astype(np.float32) for a in _not_finite(np.random.default_rng(0), 20, 50, 6))
+    for metric in METRICS:
+        np.testing.assert_array_equal(
+            nearest(queries, candidates, 2, metric=metric), naive(queries, candidates, 2, metric)
+        )
 
 
 class TestEdges:

@@ -1,0 +1,208 @@
+"""PublicImages: a pool of public images and its neighbourhoods."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from adapters.public_images import PublicImages
+from pe.data.conditions import Conditions
+from pe.data.samples import Images
+from pe.errors import APIError, BadImage, RecipeError
+from pe.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+
+POOL = 101
+
+
+def seeds(count: int, start: int = 0) -> np.ndarray:
+    return np.random.default_rng(start).integers(0, 2**64, count, dtype=np.uint64)
+
+
+def levels(count: int = POOL, size: int = 16) -> np.ndarray:
+    """Flat images, each a little brighter than the one before: the neighbours of i are i ± 1."""
+    return np.repeat(np.arange(count, dtype=np.uint8) * 2, size * size * 3).reshape(count, size, size, 3)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> PublicImages:
+    np.savez(tmp_path / "pool.npz", images=levels())  # steps below one level of the comparison tie
+    return PublicImages(path=str(tmp_path / "pool.npz"))
+
+
+def vary(api: PublicImages, parents: np.ndarray, degree: float, label: str = "", start: int = 0) -> Answer:
+    count = len(parents)
+    images = Images(np.zeros((count, 16, 16, 3), np.uint8))
+    conditions = Conditions({"pool": parents})
+    return api.variation_api(VariationRequest(images, (label,) * count, conditions, seeds(count, start), degree))
+
+
+def pixels(answer: Answer) -> np.ndarray:
+    assert isinstance(answer.samples, Images)
+    return answer.samples.pixels
+
+
+def test_it_is_a_generation_api(pool):
+    assert isinstance(pool, GenerationAPI)
+    assert len(pool) == POOL
+
+
+def test_random_draws_from_the_pool_uniformly_and_says_which(pool):
+    answer = pool.random_api(RandomRequest(("",) * 5000, seeds(5000)))
+    chosen = answer.conditions["pool"]
+    assert (pixels(answer) == levels()[chosen]).all()
+    counts = np.bincount(chosen, minlength=POOL)
+    assert counts.min() > 15
+    assert counts.max() < 100
+
+
+def test_degree_0_is_the_parent_itself(pool):
+    parents = np.arange(POOL)
+    answer = vary(pool, parents, 0.0)
+    assert (answer.conditions["pool"] == parents).all()
+    assert (pixels(answer) == levels()).all()
+
+
+def test_degree_1_is_a_random_draw(pool):
+    chosen = vary(pool, np.full(5000, 3), 1.0).conditions["pool"]
+    assert np.bincount(chosen, minlength=POOL).min() > 15
+
+
+@pytest.mark.parametrize(("degree", "reach"), [(0.02, 2), (0.1, 10), (0.4, 40)])
+def test_the_neighbourhood_grows_in_proportion_to_the_degree(pool, degree, reach):
+    chosen = vary(pool, np.full(3000, 50), degree).conditions["pool"]
+    assert chosen.min() >= 50 - reach
+    assert chosen.max() <= 50 + reach
+    assert len(np.unique(chosen)) == 1 + np.ceil(degree * (POOL - 1))
+
+
+def test_an_answer_does_not_depend_on_the_chunk_it_came_in(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (300, 28, 28, 3)).astype(np.uint8)
+    np.savez(tmp_path / "noise.npz", images=images)
+    api = PublicImages(path=str(tmp_path / "noise.npz"))
+    parents, numbers = np.random.default_rng(1).integers(0, 300, 200), seeds(200)
+
+    def chosen(part: slice) -> np.ndarray:
+        request = VariationRequest(
+            Images(images[parents[part]]),
+            ("",) * len(parents[part]),
+            Conditions({"pool": parents[part]}),
+            numbers[part],
+            0.3,
+        )
+        return api.variation_api(request).conditions["pool"]
+
+    for cut in (1, 63, 64, 150):
+        np.testing.assert_array_equal(
+            np.concatenate([chosen(slice(0, cut)), chosen(slice(cut, None))]), chosen(slice(None))
+        )
+
+
+def test_neighbours_are_those_of_an_exhaustive_search(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 1)).astype(np.uint8)
+    np.savez(tmp_path / "noise.npz", images=images)
+    api = PublicImages(path=str(tmp_path / "noise.npz"), channels=1, blur=0.0)
+    on_grid = np.rint(images.reshape(40, -1) * (63 / 255))
+    distances = ((on_grid[7] - on_grid) ** 2).sum(axis=1)
+    nearest = np.argsort(distances)[:5]
+    chosen = vary(api, np.full(500, 7), 4 / 39).conditions["pool"]
+    assert set(chosen) == set(nearest)
+
+
+def test_copies_in_the_pool_stay_apart(tmp_path):
+    np.savez(tmp_path / "same.npz", images=np.zeros((10, 8, 8), np.uint8))
+    api = PublicImages(path=str(tmp_path / "same.npz"))
+    chosen = vary(api, np.full(300, 6), 0.1).conditions["pool"]
+    assert set(chosen) == {6, 0}  # itself, and of the nine at distance 0 the first
+
+
+def write(path: Path, level: int, size: tuple[int, int] = (10, 10)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (level, level, level)).save(path)
+
+
+def test_the_pool_may_be_a_folder_resized_to_one_size(tmp_path):
+    write(tmp_path / "a.png", 10, (30, 20))
+    write(tmp_path / "sub" / "b.jpg", 200, (12, 24))
+    write(tmp_path / ".hidden" / "c.png", 99)
+    (tmp_path / "notes.txt").write_text("not an image")
+    api = PublicImages(path=str(tmp_path), size=14, channels=1)
+    assert len(api) == 2
+    assert pixels(vary(api, np.array([0, 1]), 0.0)).shape == (2, 14, 14, 1)
+    np.testing.assert_allclose(pixels(vary(api, np.array([0, 1]), 0.0))[:, 7, 7, 0], [10, 200], atol=2)
+
+
+def test_by_label_each_label_draws_from_its_own_subfolder(tmp_path):
+    for k in range(4):
+        write(tmp_path / "dark" / f"{k}.png", k)
+        write(tmp_path / "light" / f"{k}.png", 250 + k)
+    api = PublicImages(path=str(tmp_path), by_label=True)
+    answer = api.random_api(RandomRequest(("dark", "light") * 50, seeds(100)))
+    assert (pixels(answer)[::2] < 4).all()
+    assert (pixels(answer)[1::2] >= 250).all()
+    assert (pixels(vary(api, np.full(50, 5), 1.0, label="light")) >= 250).all()
+    with pytest.raises(RecipeError, match="no images of label 'grey'; its labels are 'dark', 'light'"):
+        api.random_api(RandomRequest(("grey",), seeds(1)))
+
+
+def test_by_label_the_labels_of_an_archive_are_compared_as_names(tmp_path):
+    np.savez(tmp_path / "pool.npz", images=levels(10), labels=np.arange(10) % 2)
+    api = PublicImages(path=str(tmp_path / "pool.npz"), by_label=True)
+    chosen = api.random_api(RandomRequest(("1",) * 40, seeds(40))).conditions["pool"]
+    assert (chosen % 2 == 1).all()
+
+
+def test_files_of_different_sizes_need_a_size(tmp_path):
+    write(tmp_path / "a.png", 1, (10, 10))
+    write(tmp_path / "b.png", 1, (10, 11))
+    with pytest.raises(RecipeError, match=r"differ in size \(b.png and a.png\)"):
+        PublicImages(path=str(tmp_path))
+
+
+def test_a_damaged_file_of_the_pool_is_named(tmp_path):
+    write(tmp_path / "a.png", 1)
+    (tmp_path / "b.png").write_bytes(b"nothing")
+    with pytest.raises(BadImage, match=r"b\.png"):
+        PublicImages(path=str(tmp_path))
+
+
+def test_pools_that_cannot_be_read_are_refused(tmp_path):
+    with pytest.raises(RecipeError, match=r"neither a folder nor an \.npz"):
+        PublicImages(path=str(tmp_path / "missing"))
+    with pytest.raises(RecipeError, match="holds no images"):
+        PublicImages(path=str(tmp_path))
+    (tmp_path / "bad.npz").write_bytes(b"nothing")
+    with pytest.raises(RecipeError, match=r"is no \.npz"):
+        PublicImages(path=str(tmp_path / "bad.npz"))
+    np.savez(tmp_path / "objects.npz", images=np.array([{}], dtype=object))
+    with pytest.raises(RecipeError, match=r"is no \.npz"):
+        PublicImages(path=str(tmp_path / "objects.npz"))
+    np.savez(tmp_path / "flat.npz", images=np.zeros((3, 4), np.uint8))
+    with pytest.raises(RecipeError, match="has the shape"):
+        PublicImages(path=str(tmp_path / "flat.npz"))
+    np.savez(tmp_path / "labels.npz", images=levels(3), labels=[1, 2])
+    with pytest.raises(RecipeError, match="3 images and 2 labels"):
+        PublicImages(path=str(tmp_path / "labels.npz"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"channels": 2}, "channels is 2"),
+        ({"resize": "no"}, "resize"),
+        ({"blur": 16.0}, "blur"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(tmp_path, settings, named):
+    with pytest.raises(RecipeError, match=named):
+        PublicImages(path=str(tmp_path), **settings)
+
+
+def test_parents_from_elsewhere_are_refused(pool):
+    with pytest.raises(APIError, match="carry no 'pool'"):
+        pool.variation_api(
+            VariationRequest(Images(np.zeros((1, 16, 16, 3), np.uint8)), ("",), Conditions(), seeds(1), 0.5)
+        )
+    with pytest.raises(APIError, match=f"outside the pool of {POOL}"):
+        vary(pool, np.array([POOL]), 0.5)

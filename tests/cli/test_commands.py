@@ -1,0 +1,203 @@
+"""The `pe` command as a user types it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from pe.recipe.schema import Recipe
+
+PE = str(Path(sys.executable).with_name("pe"))
+
+
+def pe(*arguments: object, cwd: Path, typed: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PE, *map(str, arguments)],
+        cwd=cwd,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | environment,
+    )
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for label, low in (("benign", 0), ("malignant", 150)):
+        for patient in ("p1", "p2"):
+            folder = tmp_path / "scans" / label / patient
+            folder.mkdir(parents=True)
+            for i in range(6):
+                pixels = rng.integers(low, low + 100, (20, 24, 3)).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    return tmp_path / "scans"
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    folder = tmp_path / "public"
+    folder.mkdir()
+    for i, shade in enumerate(range(0, 250, 5)):
+        Image.new("RGB", (16, 16), (shade, shade, shade)).save(folder / f"{i:02}.png")
+    return folder
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, scans: Path, public: Path) -> Path:
+    content = {
+        "name": "scans",
+        "private": {
+            "kind": "folder",
+            "path": "scans",
+            "size": 16,
+            "resize": "crop",
+            "classes": ["benign", "malignant"],
+        },
+        "api": {"kind": "public_images", "path": "public", "size": 16},
+        "embedding": {"kind": "pixels"},
+        "privacy": {"epsilon": 20, "delta": 1e-3},
+        "evolution": {"iterations": 2, "population": 8, "lookahead": 1},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def assert_one_sentence(result: subprocess.CompletedProcess[str], sentence: str, status: int = 2) -> None:
+    assert result.returncode == status, result.stderr
+    assert "Traceback" not in result.stderr
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("pe: ")
+    assert re.search(sentence, last), last
+    assert result.stdout == ""
+
+
+def test_help_lists_the_commands(tmp_path: Path) -> None:
+    result = pe("--help", cwd=tmp_path)
+    assert result.returncode == 0
+    for command in ("demo", "doctor", "init", "run"):
+        assert re.search(rf"^  {command} ", result.stdout, re.M)
+
+
+def test_run_makes_a_run(recipe: Path) -> None:
+    result = pe("run", "recipe.yaml", cwd=recipe.parent)
+    assert result.returncode == 0, result.stderr
+    (run,) = (recipe.parent / "runs").iterdir()
+    assert re.fullmatch(r"scans-\d{8}T\d{6}Z-[0-9a-f]{4}", run.name)
+    assert "ε = 20, δ = 0.001" in result.stdout
+    assert str(Path("runs") / run.name / "synthetic.npz") in result.stdout
+    with Image.open(run / "evolution.png") as picture:
+        assert picture.size[0] > 200
+
+
+def test_json_is_all_that_stdout_holds(recipe: Path) -> None:
+    result = pe("run", recipe, "--out", "out", "--json", "--set", "privacy.epsilon=3", cwd=recipe.parent)
+    answer = json.loads(result.stdout)
+    assert answer.keys() == {"epsilon", "delta", "api_calls", "seconds", "run"}
+    assert answer["epsilon"] == pytest.approx(3, rel=1e-3)
+    assert answer["run"] == "out"
+
+
+def test_console_output_does_not_tell_the_number_of_records(recipe: Path, scans: Path) -> None:
+    first = pe("run", recipe, "--out", "one", cwd=recipe.parent)
+    for image in sorted(scans.rglob("*.png"))[::2]:
+        image.unlink()
+    second = pe("run", recipe, "--out", "two", cwd=recipe.parent)
+    assert first.stderr == second.stderr != ""
+    assert first.stdout.replace("one/", "two/") == second.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--set", "api.kind=none"], r"Unknown adapter 'none'; installed are '.*public_images'"),
+        (["--set", "evolution.populaton=4"], r"unknown key 'evolution.populaton'; did you mean 'population'"),
+        (["--set", "evolution.population=9"], r"cannot be divided equally among 2 labels"),
+        (["--set", "privacy.delta=0"], r"privacy\.delta"),
+        (["--set", "private.resize=null"], r"no image at all|resize|another size|size"),
+        (["--set", "private.classes=[benign]"], r"malignant"),
+        (["--set", "private.path=nowhere"], r"nowhere does not exist"),
+        (["--out", "public"], r"public exists already"),
+    ],
+)
+def test_a_user_s_mistake_is_one_sentence_and_writes_nothing(recipe: Path, arguments: list[str], sentence: str) -> None:
+    before = sorted(recipe.parent.rglob("*"))
+    assert_one_sentence(pe("run", recipe, *arguments, cwd=recipe.parent), sentence)
+    assert sorted(recipe.parent.rglob("*")) == before
+
+
+def test_init_writes_a_recipe_that_runs(scans: Path, public: Path) -> None:
+    result = pe("init", "scans", "--public", "public", cwd=scans.parent, typed="benign,malignant\nsubfolder\n24\n")
+    assert result.returncode == 0, result.stderr
+    recipe = Recipe.load(scans.parent / "recipe.yaml")
+    assert recipe.private.class_names == ("benign", "malignant")
+    assert recipe.private.privacy_unit == "subfolder"
+    assert recipe.private.declared_size == 24
+    changes = ["--set", "evolution.population=8", "--set", "evolution.lookahead=0"]
+    assert pe("run", "recipe.yaml", *changes, cwd=scans.parent).returncode == 0
+
+
+def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:
+    flags = ["--classes", "", "--privacy-unit", "record", "--declared-size", 500, "--size", 32, "--out", "r.yaml"]
+    assert pe("init", "scans", *flags, cwd=scans.parent).returncode == 0
+    recipe = Recipe.load(scans.parent / "r.yaml")
+    assert not recipe.private.classes
+    assert recipe.privacy.delta < 1 / 500
+    assert_one_sentence(pe("init", "scans", *flags, cwd=scans.parent), "r.yaml exists already")
+    assert_one_sentence(pe("init", "nowhere", *flags, cwd=scans.parent), "nowhere is not a folder")
+
+
+def test_doctor_tells_what_works(tmp_path: Path) -> None:
+    result = pe("doctor", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+    assert "✓ neighbour search: faiss" in result.stdout
+    assert "accelerator: " in result.stdout
+    assert "pe.adapters: glyphs, public_images" in result.stdout
+
+
+def test_doctor_finds_another_package_under_our_name(tmp_path: Path) -> None:
+    info = tmp_path / "impostor-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: impostor\nVersion: 1.0\n")
+    (info / "RECORD").write_text("pe/__init__.py,,\nimpostor-1.0.dist-info/METADATA,,\n")
+    result = pe("doctor", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert result.returncode == 1
+    assert "✗ import name 'pe' is also installed by impostor" in result.stdout
+    assert "pip uninstall impostor" in result.stdout
+
+
+def test_a_third_party_adapter_is_installed_and_runs_by_name(recipe: Path) -> None:
+    package = recipe.parent / "package"
+    (package / "flat").mkdir(parents=True)
+    (package / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "flat"\nversion = "1"\n[project.entry-points."pe.adapters"]\nflat = "flat:Flat"\n'
+    )
+    (package / "flat" / "__init__.py").write_text(
+        "import numpy as np\nimport pe\n\n\n"
+        "class Flat:\n"
+        "    capabilities = pe.Capabilities(max_chunk=5)\n\n"
+        "    def __init__(self, *, shade: int = 7) -> None:\n        self.shade = shade\n\n"
+        "    def random_api(self, request):\n"
+        "        return pe.Answer(pe.Images(np.full((len(request), 16, 16, 3), self.shade, np.uint8)))\n\n"
+        "    def variation_api(self, request):\n        return pe.Answer(request.samples)\n"
+    )
+    target = recipe.parent / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(target), str(package)], check=True, timeout=120)
+    changes = ["--set", "api={kind: flat, shade: 9}"]
+    result = pe("run", recipe, "--out", "out", *changes, cwd=recipe.parent, PYTHONPATH=str(target))
+    assert result.returncode == 0, result.stderr
+    with np.load(recipe.parent / "out" / "synthetic.npz") as archive:
+        assert (archive["images"] == 9).all()

@@ -1,0 +1,232 @@
+"""ε is right, never too small, and there for every input in the range."""
+
+import itertools
+import math
+import warnings
+
+import dp_accounting as da
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pe.errors import PrivacyError
+from pe.privacy.accounting import delta, epsilon, gdp_mu
+from pe.privacy.closed_form import gaussian_delta, gaussian_epsilon
+from pe.privacy.noise import grid_for
+from pe.privacy.release import Poisson, Relation, Release
+
+PUBLISHED = [  # δ, σ, T, ε; METHODS §1
+    *[(1e-5, math.sqrt(8), t, e) for t, e in zip(range(1, 6), (1.36, 1.99, 2.50, 2.94, 3.34), strict=True)],
+    (3e-6, math.sqrt(8), 29, 9.92),
+    (3e-6, 1.381, 7, 10.00),
+    (1e-3, 2.0, 13, 6.62),
+    (1e-5, 10 * math.sqrt(2), 7, 0.67),
+    (1e-5, 10 * math.sqrt(2), 5, 0.56),
+]
+
+
+def histogram(z, count=1, *, sensitivity=1.0, grid=None, relation=Relation.ADD_REMOVE, name="histogram"):
+    grid = grid_for(z, sensitivity) if grid is None else grid
+    return Release(name, "discrete_gaussian", sensitivity, z, relation, count=count, grid=grid)
+
+
+def laplace(z, *, sensitivity=1.0, grid=1, count=1):
+    return Release("class_counts", "discrete_laplace", sensitivity, z, grid=grid, count=count)
+
+
+def dp_sgd(z, rate, count, relation=Relation.ADD_REMOVE, sensitivity=1.0):
+    return Release("dp_sgd", "gaussian", sensitivity, z, relation, sampling=Poisson(rate), count=count)
+
+
+@pytest.mark.parametrize(("target", "z", "iterations", "published"), PUBLISHED)
+def test_the_published_figures_come_out_to_two_decimals(target, z, iterations, published):
+    one_by_one = [histogram(z, name=f"histogram/{t}") for t in range(iterations)]
+    assert round(epsilon(one_by_one, target), 2) == published
+    assert epsilon(one_by_one, target) == epsilon([histogram(z, iterations)], target)
+    replaced = histogram(z, iterations, sensitivity=math.sqrt(2), relation=Relation.REPLACE_ONE)
+    assert round(epsilon([replaced], target), 2) == published
+
+
+@pytest.mark.parametrize("mu", [1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 3e4])
+@pytest.mark.parametrize("target", [1e-12, 1e-5, 0.1])
+def test_the_closed_form_is_right_and_on_the_safe_side_over_the_whole_range(mu, target):
+    found = gaussian_epsilon(mu, target)
+    with mpmath.workdps(60):
+        e, m = mpmath.mpf(found), mpmath.mpf(mu)
+
+        def exact(e):
+            return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
+
+        assert exact(e) <= target
+        if found > 0:
+            assert exact(e * (1 - mpmath.mpf("1e-9"))) > target
+        assert float(gaussian_delta(mu, np.array(found))) == pytest.approx(float(exact(e)), rel=1e-6)
+
+
+@pytest.mark.parametrize("goal", [0.01, 0.1, 1.0, 10.0, 100.0])
+def test_gaussians_agree_with_the_accountants_of_dp_accounting(goal):
+    z = da.gaussian_mechanism.get_sigma_gaussian(goal, 1e-6) * math.sqrt(3)
+    found = epsilon([histogram(z, 3)], 1e-6)
+    accountant = PLDAccountant(value_discretization_interval=goal * 1e-4)
+    accountant.compose(da.GaussianDpEvent(z), 3)
+    assert goal <= found <= goal * 1.0001
+    assert found == pytest.approx(accountant.get_epsilon(1e-6), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("z", "rate", "count"), [(20, 0.01, 1000), (1, 0.01, 1000), (0.7, 0.02, 3000), (0.5, 0.05, 300)]
+)
+def test_dp_sgd_agrees_with_dp_accounting_and_is_not_below_its_lower_bound(z, rate, count):
+    found = epsilon([dp_sgd(z, rate, count)], 1e-6)
+    accountant = PLDAccountant()
+    accountant.compose(da.PoissonSampledDpEvent(rate, da.GaussianDpEvent(z)), count)
+    assert found == pytest.approx(accountant.get_epsilon(1e-6), rel=0.01)
+    lower = pld.from_gaussian_mechanism(
+        z, pessimistic_estimate=False, sampling_prob=rate, value_discretization_interval=1e-4, use_connect_dots=False
+    ).self_compose(count, 0)
+    assert found >= lower.get_epsilon_for_delta(1e-6)
+
+
+def test_a_mixture_of_everything_agrees_with_dp_accounting():
+    releases = [histogram(5, 3), laplace(20), dp_sgd(1, 0.01, 500)]
+    interval = 1e-4
+    total = pld.from_gaussian_mechanism(5 / math.sqrt(3), value_discretization_interval=interval)
+    total = total.compose(pld.from_discrete_laplace_mechanism(1 / 20, value_discretization_interval=interval))
+    steps = pld.from_gaussian_mechanism(1, sampling_prob=0.01, value_discretization_interval=interval)
+    total = total.compose(steps.self_compose(500))
+    assert epsilon(releases, 1e-5) == pytest.approx(total.get_epsilon_for_delta(1e-5), rel=0.01)
+    assert delta(releases, epsilon(releases, 1e-5)) == pytest.approx(1e-5, rel=0.02)
+    rdp = RdpAccountant()
+    rdp.compose(da.PoissonSampledDpEvent(0.01, da.GaussianDpEvent(1)), 500).compose(da.GaussianDpEvent(5), 3)
+    assert epsilon([releases[0], releases[2]], 1e-5) <= rdp.get_epsilon(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "grid", "count"), [(1.0, 1, 1), (2.0, 1, 1), (1.0, 1, 4), (1.0, 64, 1), (1.0, 2**16, 1)]
+)
+def test_laplace_counts_with_histograms_agree_with_dp_accounting(sensitivity, grid, count):
+    releases = [histogram(2, 4), laplace(5.0, sensitivity=sensitivity, grid=grid, count=count)]
+    steps = int(min(grid, 64) * sensitivity)
+    counts = pld.from_discrete_laplace_mechanism(1 / (5 * steps), steps, use_connect_dots=True).self_compose(count)
+    total = pld.from_gaussian_mechanism(2 / math.sqrt(4)).compose(counts)
+    for target in (1e-8, 1e-5, 1e-2):
+        assert epsilon(releases, target) == pytest.approx(total.get_epsilon_for_delta(target), rel=1e-3)
+
+
+def test_the_discrete_gaussian_on_integers_has_its_own_figures():
+    assert epsilon([histogram(1.381, grid=1)], 3e-6) == pytest.approx(3.287, abs=6e-4)
+    assert gaussian_epsilon(1 / 1.381, 3e-6) == pytest.approx(3.224, abs=6e-4)
+    assert epsilon([histogram(0.5, grid=1)], 0.06) == pytest.approx(5.17, abs=0.01)
+    assert gaussian_epsilon(2, 0.06) == pytest.approx(4.38, abs=0.01)
+
+
+@pytest.mark.parametrize("scale", [8, 20, 64, 256])
+@pytest.mark.parametrize("shape", [(1,), (1, -1), (1, 1, 1, 1), (0.3, -0.8, 0.5)])
+def test_no_shift_of_a_discrete_gaussian_costs_more_than_charged(scale, shape):
+    """By direct summation of the hockey stick over the lattice, at every grid and shape."""
+    sensitivity = math.sqrt(sum(x**2 for x in shape))
+    shift = [int(scale * x) for x in shape]  # toward zero, z = 1/sensitivity on a grid of `scale` steps
+    if scale & (scale - 1):
+        shift, sensitivity, grid = [int(x * 8) for x in shape], sensitivity, 8
+    else:
+        grid = scale
+    z = scale / (grid * sensitivity)
+    losses, masses = np.zeros(1), np.ones(1)
+    x = np.arange(-9 * scale, 9 * scale + 1)
+    weights = np.exp(-(x**2) / (2 * scale**2))
+    weights /= weights.sum()
+    for step in shift:
+        own = (step * step - 2 * x * step) / (2 * scale**2)
+        if len(shift) == 4 and scale > 20:
+            pytest.skip("too many sums to enumerate")
+        losses = np.add.outer(losses, own).ravel()
+        masses = np.multiply.outer(masses, weights).ravel()
+        losses, masses = merged(losses, masses)
+    release = histogram(z, sensitivity=sensitivity, grid=grid)
+    for e in (0.0, 0.1, 0.5, 1.0, 2.0, 4.0):
+        true = float(np.sum(masses * np.maximum(-np.expm1(e - losses), 0)))
+        assert delta([release], e) >= true * (1 - 1e-9)
+
+
+def merged(losses, masses):
+    """Equal losses together."""
+    keys, index = np.unique(np.round(losses, 9), return_inverse=True)
+    return keys, np.bincount(index, weights=masses)
+
+
+@pytest.mark.parametrize("first", [-1.0, -0.5, 0.0, 0.7, 1.0])
+@pytest.mark.parametrize("second", [-1.0, 0.3, 1.0])
+def test_sampled_replacement_covers_every_pair_of_contributions(first, second):
+    """Contributions of norm ≤ C = 1, so that the declared sensitivity is 2."""
+    sigma, rate = 2.0, 0.1
+    x = np.linspace(-30, 30, 600_001)
+
+    def mixture(mean):
+        return ((1 - rate) * np.exp(-(x**2) / 2 / sigma**2) + rate * np.exp(-((x - mean) ** 2) / 2 / sigma**2)) / (
+            sigma * math.sqrt(2 * math.pi)
+        )
+
+    release = dp_sgd(sigma / 2, rate, 1, Relation.REPLACE_ONE, sensitivity=2.0)
+    for e in (0.0, 0.05, 0.1):
+        true = float(np.maximum(mixture(first) - math.exp(e) * mixture(second), 0).sum() * (x[1] - x[0]))
+        found = delta([release], e)
+        assert found >= true - 1e-9
+        if (first, second) == (-1.0, 1.0):
+            assert found <= true * 1.01 + 1e-9
+
+
+EXTREMES = [*itertools.product((1e-2, 1.0, 1e5), (1, 10**5), (1e-12, 0.1))]
+
+
+@pytest.mark.parametrize(("z", "count", "target"), EXTREMES)
+def test_no_extreme_crashes_or_goes_below_the_closed_form(z, count, target):
+    plain = gaussian_epsilon(math.sqrt(count) / z, target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plain * (1 - 1e-12) <= epsilon([histogram(z, count)], target) <= plain * (1 + 1e-6) + 1e-9
+        assert plain <= epsilon([histogram(z, count), laplace(max(z, 0.1))], target) < math.inf
+        assert plain * (1 - 1e-12) <= epsilon([histogram(z, count, grid=1)], target) < math.inf
+        assert 0 <= epsilon([dp_sgd(z, 0.01, count)], target) <= plain * (1 + 1e-9) + 1e-15
+
+
+def test_a_delta_met_without_epsilon_costs_nothing():
+    assert epsilon([], 1e-6) == 0
+    assert epsilon([histogram(100)], 0.1) == 0
+    assert epsilon([laplace(100)], 0.1) == 0
+    assert epsilon([dp_sgd(10, 0.01, 10)], 0.1) == 0
+
+
+@given(z=st.floats(1e-2, 1e5), count=st.integers(1, 10**5), target=st.floats(1e-12, 0.1), more=st.floats(1.001, 10))
+def test_more_noise_fewer_iterations_or_a_larger_delta_never_cost_more(z, count, target, more):
+    here = epsilon([histogram(z, count)], target)
+    assert epsilon([histogram(z * more, count)], target) <= here
+    assert epsilon([histogram(z, count + 1)], target) >= here
+    assert epsilon([histogram(z, count)], min(0.5, target * more)) <= here
+    assert delta([histogram(z, count)], here) <= target * (1 + 1e-6) + 1e-14
+
+
+@given(st.permutations([histogram(3, name="a"), histogram(5, 7, name="b"), laplace(9), histogram(3, 4, name="c")]))
+def test_the_order_of_releases_does_not_matter(releases):
+    assert epsilon(releases, 1e-6) == epsilon(sorted(releases, key=lambda release: release.name), 1e-6)
+
+
+def test_mu_is_stated_for_gaussians_alone():
+    assert gdp_mu([histogram(2, 4)]) == pytest.approx(1.0)
+    assert gdp_mu([histogram(2, 4), laplace(3)]) is None
+    assert gdp_mu([dp_sgd(1, 0.1, 1)]) is None
+    assert gdp_mu([]) is None
+
+
+def test_what_does_not_add_up_is_refused():
+    with pytest.raises(PrivacyError, match="do not add up"):
+        epsilon([histogram(1), histogram(1, relation=Relation.REPLACE_ONE)], 1e-6)
+    for wrong in (0, 1, -1e-6, math.nan):
+        with pytest.raises(PrivacyError, match="delta"):
+            epsilon([histogram(1)], wrong)
+    with pytest.raises(PrivacyError, match="epsilon"):
+        delta([histogram(1)], -1)

@@ -1,0 +1,153 @@
+"""The certificate says what holds, what does not, and finds what was tampered with."""
+
+import json
+
+import pytest
+
+from pe.privacy.certificate import build_certificate
+from pe.privacy.covered import hash_files
+from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.markdown import certificate_markdown
+from pe.privacy.noise import UnsafeSeededNoise
+from pe.privacy.plan import PlanSettings, plan
+from pe.privacy.release import Poisson, Relation, Release
+from pe.privacy.store import MemoryStore
+from pe.privacy.verify import verify
+from pe.privacy.words import power
+
+BUDGET = Budget(4, 1e-6)
+SETTINGS = PlanSettings(3, Relation.ADD_REMOVE, "patient", fractional=True, class_counts=0.05)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "synthetic").mkdir()
+    (tmp_path / "synthetic" / "0.png").write_bytes(b"image")
+    (tmp_path / "recipe.yaml").write_text("epsilon: 4\n")
+    (tmp_path / "confidential").mkdir()
+    (tmp_path / "confidential" / "journal").write_text("secret")
+    (tmp_path / "certificate.json").write_text("{}")
+    return tmp_path
+
+
+def certified(folder, *, noise=None, size=10_000, settings=SETTINGS, **more):
+    ledger = Ledger(BUDGET, settings.relation, settings.unit, plan(BUDGET, settings), MemoryStore(), noise)
+    first = ledger.planned[0]
+    ledger.release(first, lambda noise: noise.discrete_laplace(2, first.scale))
+    certificate = build_certificate(
+        ledger, run="cats-1", files=hash_files(folder), declared_size=size, software={"pe-toolkit": "0.1"}, **more
+    )
+    return json.loads(json.dumps(certificate))
+
+
+def test_a_fresh_certificate_verifies_after_json(folder):
+    certificate = certified(folder)
+    assert verify(certificate, folder) == []
+    assert certificate["holds"]
+    assert 3.99 < certificate["epsilon"] <= 4
+    assert [one["file"] for one in certificate["covered"]] == ["recipe.yaml", "synthetic/0.png"]
+    assert [one["state"] for one in certificate["releases"]] == ["released", "planned", "planned", "planned"]
+
+
+def test_a_changed_a_missing_and_a_new_file_are_named(folder):
+    certificate = certified(folder)
+    (folder / "synthetic" / "0.png").write_bytes(b"Image")
+    (folder / "recipe.yaml").unlink()
+    (folder / "more.png").write_bytes(b"")
+    problems = "\n".join(verify(certificate, folder))
+    assert "'synthetic/0.png' was changed" in problems
+    assert "'recipe.yaml' is covered but missing" in problems
+    assert "'more.png' is there but not covered" in problems
+    assert len(problems.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda c: c.update(epsilon=1.0), "not 1 as it says"),
+        (lambda c: c["epsilon_at"][0].update(epsilon=1.0), "not 1 as it says"),
+        (lambda c: c["releases"].pop(), "as it says"),
+        (lambda c: c["releases"][1].update(noise_multiplier=9.0), "as it says"),
+        (lambda c: c["releases"][1].update(charges=2), "as it says"),
+        (lambda c: c["releases"][1].update(charges=0), "0 times"),
+        (lambda c: c["releases"][1].update(relation="zero_out"), "do not add up"),
+        (lambda c: c["releases"][1].update(unsafe=True), "unsafe noise was used"),
+        (lambda c: c["relation"].update(name="zero_out"), "another relation"),
+        (lambda c: c["unit"].update(words="everybody"), "'unit' is not"),
+        (lambda c: c.update(statement="All is well."), "'statement' is not"),
+        (lambda c: c.update(not_covered=[]), "'not_covered' is not"),
+        (lambda c: c["budget"].update(epsilon=3.0), "exceed the budget"),
+        (lambda c: c.update(gdp_mu=0.1), "μ is None"),
+        (lambda c: c.update(format=99), "format 99"),
+        (lambda c: c.pop("releases"), "damaged"),
+        (lambda c: c.update(releases=5), "damaged"),
+        (lambda c: c["covered"].append({"file": "../secret", "sha256": "0"}), "not the name of a file inside"),
+    ],
+)
+def test_a_tampered_certificate_is_found_out(folder, change, complaint):
+    certificate = certified(folder)
+    change(certificate)
+    assert complaint in "\n".join(verify(certificate, folder))
+
+
+def test_unsafe_noise_voids_it_in_every_form(folder):
+    certificate = certified(folder, noise=UnsafeSeededNoise(1))
+    assert not certificate["holds"]
+    assert certificate["statement"].startswith("NO GUARANTEE")
+    assert certificate_markdown(certificate).startswith("# Privacy certificate: NO GUARANTEE")
+    assert verify(certificate, folder) == []
+    certificate.update(holds=True)
+    assert verify(certificate, folder) != []
+
+
+def test_the_page_says_what_a_lawyer_needs(folder):
+    page = certificate_markdown(certified(folder, data_set={"epsilon": 7.5, "delta": 1e-6, "runs": 2}))
+    for words in (
+        "ε = 3.99",
+        "for itself: nobody else has checked it",
+        "all records of that user together",
+        "had never been in the data",
+        "confidential/",
+        "abandoned and copied",
+        "private measurements",
+        "trained beforehand",
+        "synthetic/0.png",
+        "pe-toolkit",
+        "All 2 recorded runs over this data together: ε = 7.5",
+    ):
+        assert words in page
+    assert "Warnings" not in page
+
+
+def test_a_large_delta_is_warned_of(folder):
+    certificate = certified(folder, size=2_000_000)
+    assert "Choose a smaller δ" in certificate["warnings"][0]
+    assert "Warnings" in certificate_markdown(certificate)
+
+
+def test_continuous_gradient_noise_is_mentioned(folder):
+    dp_sgd = Release("dp_sgd", "gaussian", 1.0, 20.0, sampling=Poisson(0.01), count=10)
+    certificate = certified(folder, settings=PlanSettings(1, class_counts=0.1, fixed=(dp_sgd,)))
+    assert any("continuous" in note for note in certificate["notes"])
+    assert certificate["gdp_mu"] is None
+    assert not any("continuous" in note for note in certified(folder)["notes"])
+
+
+def test_mu_stands_where_all_is_gaussian(folder):
+    ledger = Ledger(BUDGET, Relation.ADD_REMOVE, "record", plan(BUDGET, PlanSettings(3)), MemoryStore())
+    certificate = build_certificate(ledger, run="r", files={}, declared_size=10, software={})
+    assert certificate["gdp_mu"] == pytest.approx(0.8, abs=0.1)
+    assert "μ = 0." in certificate_markdown(certificate)
+
+
+def test_a_link_is_neither_followed_nor_covered(folder):
+    (folder / "link.png").symlink_to(folder / "confidential" / "journal")
+    certificate = certified(folder)
+    assert "link.png" not in [one["file"] for one in certificate["covered"]]
+    assert verify(certificate, folder) == ["'link.png' is there but not covered."]
+
+
+def test_the_power_of_a_test_is_bounded_as_it_must_be():
+    assert power(0, 0, 0.01) == pytest.approx(0.01)
+    assert power(1, 0, 0.01) == pytest.approx(0.0272, abs=1e-4)
+    assert power(1000, 1e-6, 0.01) <= 1

@@ -1,0 +1,81 @@
+"""A release states its parameters, all of them valid, and survives JSON."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pe.errors import PrivacyError
+from pe.privacy.release import Poisson, Relation, Release
+
+VALID = {
+    "name": "histogram/1",
+    "mechanism": "discrete_gaussian",
+    "sensitivity": 1.0,
+    "noise_multiplier": 2.0,
+    "grid": 256,
+}
+
+
+@given(
+    z=st.floats(1e-3, 1e6),
+    sensitivity=st.floats(0.1, 10),
+    relation=st.sampled_from(list(Relation)),
+    count=st.integers(1, 10**6),
+    kind=st.sampled_from(["discrete_gaussian", "discrete_laplace", "gaussian", "sampled"]),
+)
+def test_json_gives_the_same_release_back(z, sensitivity, relation, count, kind):
+    mechanism = "gaussian" if kind == "sampled" else kind
+    sampling = Poisson(0.25) if kind == "sampled" else None
+    grid = 2**16 if kind.startswith("discrete") else None
+    release = Release("a/1", mechanism, sensitivity, z, relation, "patient", sampling, count, grid)
+    assert Release.from_dict(json.loads(json.dumps(release.to_dict()))) == release
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", ""),
+        ("unit", ""),
+        ("mechanism", "magic"),
+        ("sensitivity", 0.0),
+        ("sensitivity", math.inf),
+        ("sensitivity", math.nan),
+        ("noise_multiplier", 0.0),
+        ("noise_multiplier", -1.0),
+        ("noise_multiplier", math.nan),
+        ("relation", "neighbours"),
+        ("count", 0),
+        ("count", 1.5),
+        ("count", True),
+        ("grid", None),
+        ("grid", 3),
+        ("grid", 0),
+        ("grid", 2**41),
+        ("sampling", Poisson(0.5)),
+    ],
+)
+def test_a_value_out_of_range_is_refused_and_named(field, value):
+    with pytest.raises(PrivacyError, match=field if value != "" else "non-empty"):
+        Release(**VALID | {field: value})
+
+
+def test_continuous_noise_has_no_grid_and_a_rate_is_a_probability():
+    with pytest.raises(PrivacyError, match="grid"):
+        Release("dp_sgd", "gaussian", 1.0, 1.0, grid=1)
+    for rate in (0, 1, -0.1, 2, math.nan):
+        with pytest.raises(PrivacyError, match="sampling rate"):
+            Poisson(rate)
+
+
+@pytest.mark.parametrize("damage", [{"grid": "x"}, {"extra": 1}, {"sampling": {"rate": 1}}, {"sensitivity": "1"}])
+def test_damaged_json_is_refused(damage):
+    with pytest.raises(PrivacyError):
+        Release.from_dict(Release(**VALID).to_dict() | damage)
+
+
+def test_the_scale_is_in_grid_steps():
+    assert Release(**VALID).scale == 512
+    assert Release("dp_sgd", "gaussian", 3.0, 2.0).scale == 6

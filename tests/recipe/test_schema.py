@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pe.errors import RecipeError
+from pe.recipe.schema import Recipe
+
+GOOD = {
+    "private": {"kind": "folder", "path": "scans", "size": 32, "classes": ["a", "b"]},
+    "api": {"kind": "glyphs"},
+    "privacy": {"epsilon": 1, "delta": 1e-5},
+    "evolution": {"iterations": 2, "population": 10},
+}
+
+
+def with_(**changes: object) -> dict[str, object]:
+    """GOOD with `section__key=value` changed; None removes the key."""
+    content = {section: dict(values) for section, values in GOOD.items()}
+    for path, value in changes.items():
+        section, _, key = path.partition("__")
+        target = content.setdefault(section, {}) if key else content
+        if value is None:
+            target.pop(key or section)
+        else:
+            target[key or section] = value
+    return content
+
+
+def test_a_recipe_reads_back_what_it_writes(tmp_path: Path) -> None:
+    recipe = Recipe.parse(GOOD, "here")
+    (tmp_path / "recipe.yaml").write_text(recipe.dump())
+    assert Recipe.load(tmp_path / "recipe.yaml") == recipe
+
+
+def test_exponents_without_a_point_are_numbers(tmp_path: Path) -> None:
+    text = yaml.safe_dump(GOOD).replace("delta: 1.0e-05", "delta: 1e-5")
+    assert "1e-5" in text
+    (tmp_path / "recipe.yaml").write_text(text)
+    assert Recipe.load(tmp_path / "recipe.yaml").privacy.delta == 1e-5
+
+
+def test_set_changes_one_value(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(GOOD))
+    recipe = Recipe.load(
+        tmp_path / "recipe.yaml", ("privacy.epsilon=2.5", "evolution.degree=[0.5, 0.25]", "api.size=9")
+    )
+    assert recipe.privacy.epsilon == 2.5
+    assert recipe.evolution.degree == [0.5, 0.25]
+    assert recipe.api.settings == {"size": 9}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"evolution__iteratons": 3}, "unknown key 'evolution.iteratons'; did you mean 'iterations'?"),
+        ({"private__sise": 3}, "unknown key 'private.sise'; did you mean 'size'?"),
+        ({"evoluton": {}}, "unknown key 'evoluton'; did you mean 'evolution'?"),
+        ({"privacy__noise_multiplier": 2}, "privacy: give either epsilon or noise_multiplier, and not both"),
+        ({"privacy__epsilon": None}, "privacy: give either epsilon or noise_multiplier, and not both"),
+        ({"privacy__delta": None}, "'privacy.delta' is missing"),
+        ({"privacy__delta": 0}, "privacy.delta: input should be greater than 0"),
+        ({"privacy__delta": 1}, "privacy.delta: input should be less than 1"),
+        ({"privacy__epsilon": float("nan")}, "privacy.epsilon: input should be"),
+        ({"evolution__degree": [0.5]}, "degree has 1 entries: give one number or 2"),
+        ({"evolution__population": [10, 10]}, "population has 2 entries: give one number or 3"),
+        ({"evolution__threshold": [1, 2, 3]}, "threshold has 3 entries: give one number or 2"),
+        ({"evolution__degree": 1.5}, "evolution.degree: input should be less than or equal to 1"),
+        ({"evolution__threshold": 1, "evolution__threshold_sigmas": 1}, "give threshold or threshold_sigmas, not both"),
+        ({"private__kind": "floppy"}, "private: input tag 'floppy'"),
+        ({"api__kind": None}, "'api.kind' is missing"),
+        ({"private": None}, "'private' is missing"),
+    ],
+)
+def test_a_wrong_recipe_ends_in_one_sentence(changes: dict[str, object], sentence: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        Recipe.parse(with_(**changes), "recipe.yaml")
+    message = str(caught.value)
+    assert message.startswith("recipe.yaml: ")
+    assert sentence in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("- 1\n", "is not a mapping"), ("a: [", "is not YAML"), ("a: !!python/object:os.system x", "is not YAML")],
+)
+def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=sentence):
+        Recipe.load(tmp_path / "recipe.yaml")
+
+
+def test_a_missing_file_and_a_wrong_change_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="cannot be read: No such file"):
+        Recipe.load(tmp_path / "none.yaml")
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(GOOD))
+    with pytest.raises(RecipeError, match=r"not of the form a\.b=value"):
+        Recipe.load(tmp_path / "recipe.yaml", ("epsilon",))

@@ -1,0 +1,176 @@
+"""`pe.evolve` from Python: real adapters, real runs on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pe
+from pe.errors import ContractError, PluginError, PrivateDataError, RecipeError, RunError
+from pe.run.progress import Progress
+from tests.generators import Mean, Shades
+
+SETTINGS = {"delta": 1e-5, "population": 20, "iterations": 2, "lookahead": 2}
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> pe.ImageNpz:
+    rng = np.random.default_rng(0)
+    images = np.concatenate([rng.integers(0, 60, (60, 4, 4, 1)), rng.integers(190, 255, (60, 4, 4, 1))])
+    labels = np.array(["dark"] * 60 + ["light"] * 60)
+    np.savez(tmp_path / "private.npz", images=images.astype(np.uint8), labels=labels)
+    return pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["dark", "light"], declared_size=100)
+
+
+def evolve(private: pe.ImageNpz, out: Path, api: object | None = None, **changes: object) -> pe.Run:
+    settings = SETTINGS | {"epsilon": 50.0} | changes
+    return pe.evolve(private, api or Shades(), embedding=Mean(), out=out, **settings)
+
+
+def test_the_population_moves_to_the_private_records(private: pe.ImageNpz, tmp_path: Path) -> None:
+    run = evolve(private, tmp_path / "run", iterations=6, population=40, degree=0.3)
+    shades = run.synthetic.samples.array.mean(axis=(1, 2, 3))
+    labels = run.synthetic.labels
+    assert shades[labels == 0].mean() < 80
+    assert shades[labels == 1].mean() > 170
+
+
+def test_the_certificate_states_what_was_asked_for(private: pe.ImageNpz, tmp_path: Path) -> None:
+    run = evolve(private, tmp_path / "run", epsilon=2.0)
+    assert run.guarantee["delta"] == 1e-5
+    assert 1.999 < run.guarantee["epsilon"] <= 2
+    assert "ε = 2 at δ = 1e-05" in run.certificate
+    assert [release["state"] for release in run.guarantee["releases"]] == ["released", "released"]
+
+
+def test_export_is_the_run_without_its_confidential_side(private: pe.ImageNpz, tmp_path: Path) -> None:
+    run = evolve(private, tmp_path / "run")
+    out = run.export(tmp_path / "out")
+    shared = {path.relative_to(run.folder) for path in run.folder.rglob("*") if path.is_file()}
+    shared = {path for path in shared if path.parts[0] != "confidential"}
+    assert {path.relative_to(out) for path in out.rglob("*") if path.is_file()} == shared
+    assert {file["file"] for file in run.guarantee["covered"]} == {
+        path.as_posix() for path in shared if not path.name.startswith("certificate")
+    }
+    assert (run.folder / "confidential").stat().st_mode & 0o777 == 0o700
+
+
+def test_without_iterations_the_run_is_random_samples_at_no_cost(private: pe.ImageNpz, tmp_path: Path) -> None:
+    api = Shades()
+    run = evolve(private, tmp_path / "run", api, iterations=0)
+    assert api.variation_requests == []
+    assert len(run.synthetic) == 20
+    assert run.guarantee["epsilon"] == 0
+
+
+def test_synthetic_npz_serves_as_a_source_again(private: pe.ImageNpz, tmp_path: Path) -> None:
+    run = evolve(private, tmp_path / "run")
+    with np.load(run.folder / "synthetic.npz") as archive:
+        assert archive["images"].shape == (20, 4, 4, 1)
+        assert archive["label_names"].tolist() == ["dark", "light"]
+        np.testing.assert_array_equal(archive["labels"], run.synthetic.labels)
+
+
+def test_all_but_the_noise_is_reproducible(private: pe.ImageNpz, tmp_path: Path) -> None:
+    first, second = (evolve(private, tmp_path / name, seed=5) for name in "ab")
+    np.testing.assert_array_equal(first.population(0).samples.array, second.population(0).samples.array)
+    votes = [np.load(run.folder / "releases" / "histogram-1.npy") for run in (first, second)]
+    assert (votes[0] != votes[1]).all()
+
+
+def test_an_adapter_sees_no_private_record(private: pe.ImageNpz, tmp_path: Path) -> None:
+    api = Shades()
+    evolve(private, tmp_path / "run", api)
+    with np.load(tmp_path / "private.npz") as archive:
+        secrets = {image.tobytes() for image in archive["images"]}
+    seen = [image.tobytes() for request in api.variation_requests for image in request.samples.array]
+    assert seen
+    assert not secrets.intersection(seen)
+
+
+def test_every_label_empty_still_runs(tmp_path: Path) -> None:
+    """Whether a label has private records is private: a label without any runs on noise alone."""
+    np.savez(tmp_path / "p.npz", images=np.zeros((3, 4, 4, 1), np.uint8), labels=np.array(["a", "a", "a"]))
+    source = pe.ImageNpz(tmp_path / "p.npz", size=4, channels=1, classes=["a", "b"])
+    run = evolve(source, tmp_path / "run", threshold=1000.0)
+    assert len(run.synthetic) == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"epsilonn": 3}, RecipeError, "unknown setting 'epsilonn'; did you mean 'epsilon'?"),
+        ({"population": 21}, RecipeError, "cannot be divided equally among 2 labels: take 20 or 22"),
+        ({"neighbors": 30}, RecipeError, "each record votes for 30"),
+        ({"noise_multiplier": 1.0}, RecipeError, "either epsilon or noise_multiplier"),
+    ],
+)
+def test_wrong_settings_write_nothing(
+    private: pe.ImageNpz, tmp_path: Path, changes: dict[str, object], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        evolve(private, tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_adapter_is_answered_with_the_list(private: pe.ImageNpz, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="Unknown adapter 'glyfs'; installed are 'glyphs'"):
+        evolve(private, tmp_path / "run", pe.api("glyfs"))
+
+
+def test_an_adapter_s_settings_are_checked(private: pe.ImageNpz, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="api 'glyphs': unknown key 'sise'; did you mean 'size'"):
+        evolve(private, tmp_path / "run", pe.api("glyphs", sise=4))
+    with pytest.raises(RecipeError, match="api 'glyphs': size: input should be a valid integer"):
+        evolve(private, tmp_path / "run", pe.api("glyphs", size="big"))
+
+
+def test_private_records_that_cannot_be_read_are_found_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "one.png").write_bytes(b"\x89PNG\r\n\x1a\n truncated")
+    api = Shades()
+    with pytest.raises(PrivateDataError, match=r"one\.png"):
+        evolve(pe.ImageFolder(tmp_path / "scans", size=4), tmp_path / "run", api)
+    assert not (tmp_path / "run").exists()
+    assert api.asked == 0
+
+
+def test_an_existing_directory_is_left_alone(private: pe.ImageNpz, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(RunError, match="exists already"):
+        evolve(private, tmp_path / "run")
+
+
+def test_an_embedding_that_breaks_its_protocol_is_named(private: pe.ImageNpz, tmp_path: Path) -> None:
+    class Wrong(Mean):
+        def embed(self, samples: pe.Images) -> np.ndarray:
+            return np.zeros((len(samples), 2), np.float64)
+
+    with pytest.raises(ContractError, match=r"Wrong\.embed returned float64"):
+        pe.evolve(private, Shades(), embedding=Wrong(), out=tmp_path / "run", epsilon=1.0, **SETTINGS)
+
+
+def test_a_warning_about_the_threshold_holds_released_numbers_only(private: pe.ImageNpz, tmp_path: Path) -> None:
+    warnings: list[str] = []
+
+    class Listener(Progress):
+        def warn(self, message: str) -> None:
+            warnings.append(message)
+
+    run = evolve(private, tmp_path / "run", threshold=1e6, progress=Listener())
+    votes = np.load(run.folder / "releases" / "histogram-1.npy") / run.guarantee["releases"][0]["grid"]
+    assert len(warnings) == 4
+    assert f"highest {votes[:10].max():.1f}" in warnings[0]
+
+
+def test_importing_pe_is_light() -> None:
+    import subprocess
+    import sys
+
+    heavy = ["torch", "faiss", "opendp", "dp_accounting", "pydantic", "scipy", "sklearn", "numpy", "httpx"]
+    code = f"import sys, pe; print([name for name in {heavy} if name in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert json.loads(out.replace("'", '"')) == []

@@ -1,0 +1,183 @@
+"""Algorithm 2: what one privacy unit can do to the votes, and what leaves the function."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pe.histogram import count_votes, dp_nn_histogram, histogram_release
+from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.noise import UnsafeSeededNoise
+from pe.privacy.release import Relation
+from pe.privacy.store import MemoryStore
+from pe.private.embeddings import PrivateEmbeddings
+
+GRID = 2**16
+Metric = str
+
+
+def records(vectors: list[list[float]], labels: list[int], units: list[int] | None = None) -> PrivateEmbeddings:
+    numbers = np.arange(len(labels)) if units is None else np.array(units, dtype=np.int64)
+    shape = (len(labels), 2)
+    return PrivateEmbeddings(
+        np.array(vectors, np.float32).reshape(shape), np.array(labels, np.int32), numbers, ("a", "b", "c")
+    )
+
+
+def without(private: PrivateEmbeddings, gone: np.ndarray) -> PrivateEmbeddings:
+    keep = ~gone
+    return PrivateEmbeddings(private.vectors[keep], private.labels[keep], private.units[keep], private.classes)
+
+
+CANDIDATES = np.array([[0, 0], [1, 0], [0, 0], [5, 5], [1, 0]], np.float32)
+LABELS = np.array([0, 0, 0, 1, 1], np.int32)
+
+
+def test_each_record_votes_for_the_nearest_candidate_of_its_own_label() -> None:
+    private = records([[0.9, 0], [0.1, 0], [0.9, 0], [4, 4]], [0, 0, 1, 1])
+    assert (count_votes(private, CANDIDATES, LABELS, 1, "l2", 1)).tolist() == [1, 1, 0, 1, 1]
+
+
+def test_duplicate_candidates_share_no_vote_the_first_takes_it() -> None:
+    assert count_votes(records([[0, 0]] * 3, [0, 0, 0]), CANDIDATES, LABELS, 1, "l2", 8).tolist() == [24, 0, 0, 0, 0]
+
+
+def test_the_votes_of_q_neighbours_have_norm_one() -> None:
+    candidates = np.array([[0, 0], [1, 0], [2, 0], [9, 9]], np.float32)
+    votes = count_votes(records([[0, 0]], [0]), candidates, np.zeros(4, np.int32), 3, "l2", GRID)
+    assert votes[3] == 0
+    assert np.sqrt((votes[:3].astype(float) ** 2).sum()) == pytest.approx(GRID, rel=1e-4)
+    assert (votes.astype(object) ** 2).sum() <= GRID**2
+
+
+def test_a_record_that_is_not_finite_casts_no_vote() -> None:
+    private = records([[np.nan, 0], [np.inf, 1], [0, -np.inf]], [0, 0, 1])
+    assert not count_votes(private, CANDIDATES, LABELS, 1, "l2", GRID).any()
+
+
+def test_without_private_records_there_are_no_votes() -> None:
+    assert count_votes(records([], []), CANDIDATES, LABELS, 2, "l2", GRID).tolist() == [0] * 5
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[PrivateEmbeddings, np.ndarray, np.ndarray, int, str]:
+    """A small private set with ties, duplicates, odd numbers and users over classes, and candidates for it."""
+    coordinate = st.sampled_from([0.0, 1.0, 2.0, 1e-5, -1.0, np.nan, np.inf, 1e30])
+    n, m = draw(st.integers(1, 8)), draw(st.integers(3, 9))
+    vectors = draw(st.lists(st.lists(coordinate, min_size=2, max_size=2), min_size=n, max_size=n))
+    labels = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+    units = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    finite = st.sampled_from([0.0, 1.0, 2.0, 1e-5, -1.0, 3.0])
+    candidates = draw(st.lists(st.lists(finite, min_size=2, max_size=2), min_size=3 * m, max_size=3 * m))
+    by_label = np.repeat(np.arange(3, dtype=np.int32), m)
+    q = draw(st.integers(1, 3))
+    metric = draw(st.sampled_from(["l2", "cosine"]))
+    return records(vectors, labels, units), np.array(candidates, np.float32), by_label, q, metric
+
+
+def norm(votes: np.ndarray) -> float:
+    return float(np.sqrt((votes.astype(object) ** 2).sum()))
+
+
+@given(worlds())
+@settings(deadline=None, max_examples=60)
+def test_removing_a_unit_moves_the_votes_by_at_most_one(world: tuple) -> None:
+    private, candidates, labels, q, metric = world
+    votes = count_votes(private, candidates, labels, q, metric, GRID)
+    for unit in np.unique(private.units):
+        others = count_votes(without(private, private.units == unit), candidates, labels, q, metric, GRID)
+        assert norm(votes - others) <= GRID
+
+
+@given(worlds(), worlds())
+@settings(deadline=None, max_examples=60)
+def test_replacing_a_unit_moves_the_votes_by_at_most_root_two(world: tuple, other: tuple) -> None:
+    private, candidates, labels, q, metric = world
+    rest = without(private, private.units == private.units[0])
+    new = other[0].units == other[0].units[0]
+    replaced = PrivateEmbeddings(
+        np.concatenate([rest.vectors, other[0].vectors[new]]),
+        np.concatenate([rest.labels, other[0].labels[new]]),
+        np.concatenate([rest.units, np.full(new.sum(), 99)]),
+        private.classes,
+    )
+    votes = count_votes(private, candidates, labels, q, metric, GRID)
+    moved = count_votes(replaced, candidates, labels, q, metric, GRID)
+    assert norm(votes - moved) <= np.sqrt(2) * GRID
+
+
+@given(worlds())
+@settings(deadline=None, max_examples=40)
+def test_removing_a_record_leaves_all_other_records_votes_as_they_are(world: tuple) -> None:
+    private, candidates, labels, q, metric = world
+    alone = PrivateEmbeddings(private.vectors, private.labels, np.arange(len(private)), private.classes)
+    single = [
+        count_votes(without(alone, alone.units != unit), candidates, labels, q, metric, GRID) for unit in alone.units
+    ]
+    together = count_votes(alone, candidates, labels, q, metric, GRID)
+    assert together.tolist() == sum(single).tolist()
+
+
+def test_votes_normalised_per_label_would_break_the_declared_sensitivity() -> None:
+    """The fault of the authors' library: a user with records under L labels had sensitivity √L."""
+    private = records([[0, 0], [5, 5], [3, 3]], [0, 1, 2], [7, 7, 7])
+    candidates, labels = np.zeros((3, 2), np.float32), np.arange(3, dtype=np.int32)
+
+    per_label = sum(
+        count_votes(without(private, private.labels != label), candidates, labels, 1, "l2", GRID) for label in range(3)
+    )
+    assert norm(per_label) > 1.7 * GRID
+    assert norm(count_votes(private, candidates, labels, 1, "l2", GRID)) <= GRID
+
+
+@pytest.mark.parametrize(("relation", "sensitivity"), [("add_remove", 1.0), ("zero_out", 1.0), ("replace_one", 2**0.5)])
+def test_the_release_declares_the_sensitivity_of_its_relation(relation: str, sensitivity: float) -> None:
+    release = histogram_release(1, 2.0, Relation(relation), "record")
+    assert release.sensitivity == sensitivity
+    assert release.mechanism == "discrete_gaussian"
+
+
+def histogram(private: PrivateEmbeddings, sigma: float, ledger: Ledger | None = None) -> np.ndarray:
+    release = histogram_release(1, sigma, Relation.ADD_REMOVE, "record")
+    ledger = ledger or Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
+    return dp_nn_histogram(lambda: private, lambda: CANDIDATES, LABELS, release, ledger)
+
+
+def test_the_noise_is_as_large_as_declared() -> None:
+    private = records([[0, 0]] * 40, [0] * 40)
+    draws = np.array([histogram(private, 3.0) for _ in range(400)])
+    assert draws.mean(axis=0) == pytest.approx([40, 0, 0, 0, 0], abs=5.5 * 3 / 20)
+    # 2,000 normal draws: the standard deviation's standard error is 1.6 %, so ⅔σ and 1.5σ lie over 20 of them off
+    assert (draws - [40, 0, 0, 0, 0]).std() == pytest.approx(3.0, rel=0.1)
+
+
+def test_a_label_without_private_records_gets_noise_alone() -> None:
+    noisy = histogram(records([[0, 0]], [0]), 3.0)
+    assert np.isfinite(noisy).all()
+    assert len(set(noisy.tolist())) == 5
+
+
+def test_a_stored_histogram_is_returned_again_without_looking_at_the_records() -> None:
+    release = histogram_release(1, 3.0, Relation.ADD_REMOVE, "record")
+    ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
+    first = histogram(records([[0, 0]], [0]), 3.0, ledger)
+
+    def forbidden() -> PrivateEmbeddings:
+        raise AssertionError("the private records were touched")
+
+    again = dp_nn_histogram(forbidden, lambda: CANDIDATES, LABELS, release, ledger)
+    np.testing.assert_array_equal(first, again)
+
+
+def test_only_the_noisy_votes_reach_the_store() -> None:
+    release = histogram_release(1, 3.0, Relation.ADD_REMOVE, "record")
+    store = MemoryStore()
+    ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], store, UnsafeSeededNoise(0))
+    private = records([[0, 0]] * 9, [0] * 9)
+    noisy = dp_nn_histogram(lambda: private, lambda: CANDIDATES, LABELS, release, ledger)
+    noise = UnsafeSeededNoise(0).discrete_gaussian(5, release.scale)
+    clean = count_votes(private, CANDIDATES, LABELS, 1, "l2", release.grid)
+    np.testing.assert_array_equal(store.find("histogram/1").array, clean + noise)
+    np.testing.assert_array_equal(noisy, (clean + noise) / release.grid)
