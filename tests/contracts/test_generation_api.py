@@ -1,0 +1,111 @@
+"""What every generator must do, whoever wrote it; all implementations in the repository are run through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adapters.glyphs import Glyphs
+from adapters.public_images import PublicImages
+from pe.data.samples import Images
+from pe.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+from tests.generators import Shades
+
+LABELS = tuple("0123401234012")
+SEEDS = np.random.default_rng(0).integers(0, 2**63, len(LABELS)).astype(np.uint64)
+
+
+def public_images(folder: Path) -> PublicImages:
+    rng = np.random.default_rng(1)
+    labels = np.array([str(i % 5) for i in range(60)])
+    np.savez(folder / "pool.npz", images=rng.integers(0, 256, (60, 8, 8, 3)).astype(np.uint8), labels=labels)
+    return PublicImages(path=str(folder / "pool.npz"), size=8)
+
+
+MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
+    "glyphs": lambda _: Glyphs(size=16),
+    "public_images": public_images,
+    "the tests' own": lambda _: Shades(),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> GenerationAPI:
+    return MAKERS[request.param](tmp_path)
+
+
+def varied(api: GenerationAPI, parents: Answer, degree: float, which: slice = slice(None), salt: int = 5) -> Answer:
+    seeds = (SEEDS ^ np.uint64(salt))[which]
+    samples, conditions = parents.samples.take(which), parents.conditions.take(which)
+    return api.variation_api(VariationRequest(samples, LABELS[which], conditions, seeds, degree))
+
+
+def same(one: Answer, other: Answer) -> bool:
+    return np.array_equal(one.samples.array, other.samples.array) and all(
+        np.array_equal(one.conditions[name], other.conditions[name]) for name in one.conditions
+    )
+
+
+def test_it_is_a_generation_api(api: GenerationAPI) -> None:
+    assert isinstance(api, GenerationAPI)
+    assert api.capabilities.max_chunk >= 1
+    assert api.capabilities.concurrency >= 1
+
+
+def test_it_answers_every_item_with_an_image_of_one_size(api: GenerationAPI) -> None:
+    answer = api.random_api(RandomRequest(LABELS, SEEDS))
+    child = varied(api, answer, 0.5)
+    for each in (answer, child):
+        assert isinstance(each.samples, Images)
+        assert len(each.samples) + len(each.missing) == len(LABELS)
+        assert each.conditions.rows in (None, len(each.samples))
+    assert child.samples.shape == answer.samples.shape
+
+
+def test_the_same_request_has_the_same_answer(api: GenerationAPI) -> None:
+    first, again = (api.random_api(RandomRequest(LABELS, SEEDS)) for _ in range(2))
+    assert same(first, again)
+    assert same(varied(api, first, 0.3), varied(api, first, 0.3))
+
+
+def test_other_seeds_have_other_answers(api: GenerationAPI) -> None:
+    first = api.random_api(RandomRequest(LABELS, SEEDS))
+    other = api.random_api(RandomRequest(LABELS, SEEDS ^ np.uint64(1)))
+    assert not same(first, other)
+    assert not same(varied(api, first, 0.9, salt=1), varied(api, first, 0.9, salt=2))
+
+
+@pytest.mark.parametrize("cut", [1, 4, 12])
+def test_an_item_does_not_depend_on_its_chunk(api: GenerationAPI, cut: int) -> None:
+    whole = api.random_api(RandomRequest(LABELS, SEEDS))
+    parts = [api.random_api(RandomRequest(LABELS[part], SEEDS[part])) for part in (slice(cut), slice(cut, None))]
+    assert np.array_equal(whole.samples.array, np.concatenate([part.samples.array for part in parts]))
+    child = varied(api, whole, 0.4)
+    parts = [varied(api, whole, 0.4, part) for part in (slice(cut), slice(cut, None))]
+    assert np.array_equal(child.samples.array, np.concatenate([part.samples.array for part in parts]))
+
+
+def test_degree_zero_changes_nothing(api: GenerationAPI) -> None:
+    parents = api.random_api(RandomRequest(LABELS, SEEDS))
+    np.testing.assert_array_equal(varied(api, parents, 0.0).samples.array, parents.samples.array)
+
+
+def test_a_larger_degree_moves_further_on_average(api: GenerationAPI) -> None:
+    parents = api.random_api(RandomRequest(LABELS, SEEDS))
+
+    def moved(degree: float) -> float:
+        children = [varied(api, parents, degree, salt=salt).samples.array for salt in range(30)]
+        return float(np.mean([np.abs(child.astype(float) - parents.samples.array).mean() for child in children]))
+
+    assert 0 < moved(0.2) < moved(1.0)
+
+
+def test_a_request_is_left_as_it_was(api: GenerationAPI) -> None:
+    parents = api.random_api(RandomRequest(LABELS, SEEDS))
+    before = parents.samples.array.copy(), SEEDS.copy()
+    varied(api, parents, 0.7)
+    np.testing.assert_array_equal(parents.samples.array, before[0])
+    np.testing.assert_array_equal(SEEDS, before[1])
