@@ -125,6 +125,8 @@ def convert_pixels(
     if not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))) or 0 in pixels.shape:
         raise BadImage(f"{name} is an array of shape {pixels.shape}, not height × width × 1, 3 or 4 channels.")
     _check_pixels(pixels.shape[1], pixels.shape[0], name)
+    if (1 if pixels.ndim == 2 else pixels.shape[2]) == channels and size in (None, pixels.shape[:2]):
+        return pixels.reshape(*pixels.shape[:2], channels).copy()  # no rule changes it
     image, alpha = _split_alpha(Image.fromarray(np.ascontiguousarray(pixels)), name)
     return _finish(image, alpha, 1, size, resize, channels, name)
 

@@ -45,6 +45,7 @@ def run_demo(*, epsilon: float | None, seed: int | None, out: Path | None, progr
 def _accuracy(run: Run, recipe: Recipe, progress: Progress) -> dict[str, dict[str, float]]:
     """Accuracy on held-out real digits, by classifier and training set."""
     synthetic = run.synthetic
+    assert isinstance(synthetic.samples, Images)
     test, test_labels = _digits("test")
     api = construct("pe.adapters", recipe.api.kind, recipe.api.settings)
     training_sets = {

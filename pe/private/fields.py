@@ -5,15 +5,18 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from typing import Annotated, Any, cast
+from functools import wraps
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from pe.data.images import Channels, Resize
+from pe.errors import RecipeError
 from pe.private.dataset import OnBadImage
+from pe.validation import sentence
 
-CONFIG = ConfigDict(extra="forbid")
+Class = TypeVar("Class", bound=type[Any])
 RECORD, SUBFOLDER = "record", "subfolder"
 
 Side = Annotated[int, Field(strict=True, ge=1, le=8192)]
@@ -40,7 +43,24 @@ ClassList = Annotated[Sequence[str | int], BeforeValidator(_class_names)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-@dataclass(frozen=True, config=CONFIG)
+@dataclass_transform(frozen_default=True)
+def source(cls: Class) -> Class:
+    """A frozen class whose fields pydantic checks; a wrong setting is a RecipeError, one sentence."""
+    made = cast(Class, dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls))
+    check = made.__init__
+
+    @wraps(check)
+    def checked(self: object, *args: Any, **kwargs: Any) -> None:
+        try:
+            check(self, *args, **kwargs)
+        except ValidationError as error:
+            raise RecipeError(sentence(error, made, f"pe.{made.__name__}")) from error
+
+    made.__init__ = checked
+    return made
+
+
+@source
 class SourceFields:
     """What every source declares.
 

@@ -8,19 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pydantic.dataclasses import dataclass
-
 from pe.data.images import decode_image
 from pe.errors import PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.fields import CONFIG, SourceFields
+from pe.private.fields import SourceFields, source
 from pe.private.files import list_files
 from pe.private.naming import encode_labels, encode_units
 
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 
-@dataclass(frozen=True, config=CONFIG)
+@source
 class ImageFolder(SourceFields):
     """A folder of images, one file per record, by the rules of `pe.private.files`.
 

@@ -24,12 +24,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from pe.data.images import MAX_PIXELS, UInt8Array, convert_pixels, no_warnings
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.fields import CONFIG, SourceFields
+from pe.private.fields import SourceFields, source
 from pe.private.files import list_files
 from pe.private.naming import encode_labels, encode_units
 
@@ -64,7 +63,7 @@ _DEFLATED = "1.2.840.10008.1.2.1.99"
 Window = tuple[float, Annotated[float, Field(gt=0)]]
 
 
-@dataclass(frozen=True, config=CONFIG)
+@source
 class Dicom(SourceFields):
     """A folder of DICOM or TIFF files, one image per file, by the rules of this module.
 

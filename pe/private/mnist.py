@@ -9,12 +9,11 @@ from importlib.resources import files
 from typing import Literal
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from pe.data.images import Channels, UInt8Array, convert_pixels
 from pe.errors import MissingDependency, PrivateDataError
 from pe.private.dataset import PrivateDataset, outcome_of
-from pe.private.fields import CONFIG, ClassList, SourceFields
+from pe.private.fields import ClassList, SourceFields, source
 from pe.private.naming import encode_labels
 
 DIGITS = tuple("0123456789")
@@ -22,7 +21,7 @@ _SIDE, _PER_CLASS = 28, 500
 _TEST_EVERY = 5
 
 
-@dataclass(frozen=True, config=CONFIG)
+@source
 class MnistSample(SourceFields):
     """5,000 real MNIST digits, 500 a class, in a fixed stratified split.
 

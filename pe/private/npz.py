@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
-from pydantic.dataclasses import dataclass as validated
 
 from pe.data.images import MAX_PIXELS, convert_pixels
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.fields import CONFIG, RECORD, SUBFOLDER, SourceFields
+from pe.private.fields import RECORD, SUBFOLDER, SourceFields, source
 from pe.private.naming import encode_labels, encode_units
 
 IMAGES, LABELS = "images", "labels"
@@ -26,7 +25,7 @@ _READ_BYTES = 2**20
 _MAX_NAME_BYTES = 4096
 
 
-@validated(frozen=True, config=CONFIG)
+@source
 class ImageNpz(SourceFields):
     """An .npz file with the arrays `images`, `labels` (unless there are no labels) and one per privacy unit.
 

@@ -10,24 +10,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic.dataclasses import dataclass
-
 from pe.data.images import UInt8Array, decode_image
 from pe.errors import BadImage, MissingDependency, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.fields import CONFIG, RECORD, SUBFOLDER, SourceFields
+from pe.private.fields import RECORD, SUBFOLDER, SourceFields, source
 from pe.private.naming import encode_labels, encode_units
 
 _IMAGES_READ = 64
 _VALUES_READ = 65_536
 
 
-@dataclass(frozen=True, config=CONFIG)
+@source
 class ImageParquet(SourceFields):
     """A Parquet file, or a folder of them (read in the order of their names): one image per row.
 
     The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct
-    {bytes, path}, of which only the bytes are read. Rows are streamed. Where the file's Hugging Face
+    {bytes, path}, of which only the bytes are read. Rows are streamed: one page of the file is in memory
+    (pyarrow by default writes up to 1,024 rows into one). Where the file's Hugging Face
     metadata name the label column's numbers, labels are those names.
 
     Attributes:

@@ -8,7 +8,8 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import ConfigDict, ValidationError, create_model
 
-from pe.errors import PEError, PluginError, RecipeError, nearest_name
+from pe.errors import PEError, PluginError, RecipeError
+from pe.validation import sentence
 
 Group = Literal["pe.adapters", "pe.embeddings", "pe.commands"]
 
@@ -62,10 +63,6 @@ def _checked(factory: Any, settings: dict[str, Any], where: str) -> dict[str, An
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
-    names = [parameter.name for parameter in parameters]
-    for name in settings:
-        if name not in names:
-            raise RecipeError(f"{where}: unknown key '{name}'; {nearest_name(name, names)}")
     fields: dict[str, Any] = {
         parameter.name: (
             hints.get(parameter.name, Any),
@@ -73,13 +70,9 @@ def _checked(factory: Any, settings: dict[str, Any], where: str) -> dict[str, An
         )
         for parameter in parameters
     }
-    model = create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True), **fields)
+    model = create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
     try:
         values = model(**settings)
     except ValidationError as error:
-        fault = error.errors()[0]
-        key = str(fault["loc"][0])
-        if fault["type"] == "missing":
-            raise RecipeError(f"{where}: '{key}' is missing.") from error
-        raise RecipeError(f"{where}: {key}: {fault['msg'].lower()} (got {fault['input']!r}).") from error
+        raise RecipeError(sentence(error, model, where)) from error
     return {name: getattr(values, name) for name in settings}

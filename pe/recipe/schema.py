@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
 
-from pe.errors import RecipeError, nearest_name
+from pe.errors import RecipeError
 from pe.privacy.release import Relation
 from pe.private.sources import PrivateSource
+from pe.validation import sentence
 
 Degree = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -117,7 +117,7 @@ class Recipe(Section):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise RecipeError(_sentence(error, cls, where)) from error
+            raise RecipeError(sentence(error, cls, where)) from error
 
     @classmethod
     def load(cls, path: Path, changes: tuple[str, ...] = ()) -> Recipe:
@@ -163,48 +163,3 @@ def _changed(content: Any, change: str) -> Any:
         inner = inner[key]
     inner[keys[-1]] = yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
     return content
-
-
-def _sentence(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    """One sentence on the first fault: where, what, and the nearest valid key."""
-    fault = error.errors()[0]
-    keys, holder = _walk(model, fault["loc"])
-    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        name = str(fault["loc"][-1])
-        return f"{where}: unknown key '{'.'.join([*keys, name])}'; {nearest_name(name, _fields(holder))}"
-    key = ".".join(keys)
-    if fault["type"].startswith("missing"):
-        return f"{where}: '{key}' is missing."
-    message = fault["msg"].removeprefix("Value error, ")
-    got = "" if isinstance(fault["input"], dict) else f" (got {fault['input']!r})"
-    return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{got}."
-
-
-def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str], type[Any]]:
-    """The recipe's keys on the way to a fault (pydantic's names of union branches left out), and the last section."""
-    keys: list[str] = []
-    branches: dict[Any, type[Any]] = {}
-    for part in location:
-        if part in _fields(model):
-            keys.append(str(part))
-            sections = _sections(_fields(model)[str(part)].annotation)
-            branches = {_fields(section)["kind"].default: section for section in sections if len(sections) > 1}
-            model = sections[0] if len(sections) == 1 else model
-        elif part in branches:
-            model = branches[part]
-        elif isinstance(part, int):
-            keys.append(str(part))
-    return keys, model
-
-
-def _fields(section: type[Any]) -> dict[str, FieldInfo]:
-    """The fields of a model or of a pydantic dataclass."""
-    fields: dict[str, FieldInfo] = getattr(section, "__pydantic_fields__", {})
-    return fields
-
-
-def _sections(annotation: Any) -> list[type[Any]]:
-    """The models and pydantic dataclasses among the alternatives of an annotation."""
-    if isinstance(annotation, type) and _fields(annotation):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _sections(inner)]

@@ -218,6 +218,10 @@ def test_tiff_that_cannot_be_read_is_a_bad_image(tmp_path):
         refused(tmp_path, r"1\.tif is ")
     tifffile.imwrite(path, VALUES)
     with tifffile.TiffFile(path, mode="r+") as file:
+        file.pages[0].tags["StripByteCounts"].overwrite(0)
+    refused(tmp_path, "is truncated or damaged")  # tifffile alone would give zeros
+    tifffile.imwrite(path, VALUES)
+    with tifffile.TiffFile(path, mode="r+") as file:
         file.pages[0].tags["ImageWidth"].overwrite(60_000)
         file.pages[0].tags["ImageLength"].overwrite(60_000)
     refused(tmp_path, "announces no pixels or more than")

@@ -6,6 +6,7 @@ import sys
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from pe.errors import RecipeError
 from pe.private import Dicom, ImageFolder, ImageNpz, ImageParquet, MnistSample, PrivateSource
 
 SOURCES = TypeAdapter(PrivateSource)
@@ -51,13 +52,13 @@ def test_a_source_survives_the_way_through_a_recipe(source):
     ],
 )
 def test_wrong_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(RecipeError):
         ImageFolder("scans", **settings)
 
 
 @pytest.mark.parametrize("window", [(40, 0), (40, -1), (40,), 40])
 def test_a_window_has_a_centre_and_a_positive_width(window):
-    with pytest.raises(ValidationError):
+    with pytest.raises(RecipeError):
         Dicom("scans", size=8, window=window)
 
 

@@ -1,0 +1,57 @@
+"""pydantic's findings as one sentence: where, what, and the nearest valid key."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from pe.errors import nearest_name
+
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def sentence(error: ValidationError, model: type[Any], where: str) -> str:
+    """One sentence on the first fault, an unknown key before all others: where, what, and the nearest valid key."""
+    fault = min(error.errors(), key=lambda fault: fault["type"] not in _UNKNOWN)
+    keys, holder = _walk(model, fault["loc"])
+    if fault["type"] in _UNKNOWN:
+        name = str(fault["loc"][-1])
+        return f"{where}: unknown key '{'.'.join([*keys, name])}'; {nearest_name(name, _fields(holder))}"
+    key = ".".join(keys)
+    if fault["type"].startswith("missing"):
+        return f"{where}: '{key}' is missing."
+    message = fault["msg"].removeprefix("Value error, ")
+    got = "" if isinstance(fault["input"], dict) else f" (got {fault['input']!r})"
+    return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{got}."
+
+
+def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str], type[Any]]:
+    """The recipe's keys on the way to a fault (pydantic's names of union branches left out), and the last section."""
+    keys: list[str] = []
+    branches: dict[Any, type[Any]] = {}
+    for part in location:
+        if part in _fields(model):
+            keys.append(str(part))
+            sections = _sections(_fields(model)[str(part)].annotation)
+            branches = {_fields(section)["kind"].default: section for section in sections if len(sections) > 1}
+            model = sections[0] if len(sections) == 1 else model
+        elif part in branches:
+            model = branches[part]
+        elif isinstance(part, int):
+            keys.append(str(part))
+    return keys, model
+
+
+def _fields(section: type[Any]) -> dict[str, FieldInfo]:
+    """The fields of a model or of a pydantic dataclass."""
+    fields: dict[str, FieldInfo] = getattr(section, "__pydantic_fields__", {})
+    return fields
+
+
+def _sections(annotation: Any) -> list[type[Any]]:
+    """The models and pydantic dataclasses among the alternatives of an annotation."""
+    if isinstance(annotation, type) and _fields(annotation):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _sections(inner)]
