@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pe.data.conditions import Conditions
     from pe.data.population import Population
     from pe.data.samples import Images
-    from pe.engine import api, embedding, evolve
+    from pe.engine.python import api, embedding, evolve
     from pe.errors import PEError
     from pe.private.folder import ImageFolder
     from pe.private.medical import Dicom
@@ -42,7 +42,7 @@ _HOMES = {
     "pe.data.conditions": ["Conditions"],
     "pe.data.population": ["Population"],
     "pe.data.samples": ["Images"],
-    "pe.engine": ["api", "embedding", "evolve"],
+    "pe.engine.python": ["api", "embedding", "evolve"],
     "pe.errors": ["PEError"],
     "pe.private.folder": ["ImageFolder"],
     "pe.private.medical": ["Dicom"],

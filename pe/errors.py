@@ -11,7 +11,8 @@
      │    └── BudgetExceeded     a release that would cost more than the budget holds
      ├── RunError                a run directory that exists, is missing, held or damaged
      └── APIError                a generator that cannot answer, for good
-          └── LimitReached       a limit of the recipe stops the run; exit status 3
+          ├── LimitReached       a limit of the recipe stops the run; exit status 3
+          └── Interrupted        the user stops the run; exit status 130
 
 A message never holds an un-noised value, a private record or a key.
 """
@@ -77,6 +78,12 @@ class LimitReached(APIError):
     """A limit of the recipe stops the run; it can go on where it stopped."""
 
     exit_status = 3
+
+
+class Interrupted(APIError):
+    """The user stops the run at a chunk's boundary; it can go on where it stopped."""
+
+    exit_status = 130
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:

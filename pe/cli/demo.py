@@ -8,21 +8,26 @@ from typing import Any
 
 import click
 
-from pe.cli.logs import log_level_option
+from pe.cli.options import json_option, log_level_option, quiet_option
 from pe.cli.progress import Bars
+from pe.cli.signals import stop_on_interrupt
 
 
 @click.command()
 @click.option("--epsilon", type=float, help="Target ε; the recipe's is 1.")
 @click.option("--seed", type=int, help="Seed of everything but the noise.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's directory; must not exist.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, and nothing else there.")
+@json_option
+@quiet_option
 @log_level_option
-def demo(epsilon: float | None, seed: int | None, out: Path | None, as_json: bool) -> None:
+def demo(epsilon: float | None, seed: int | None, out: Path | None, as_json: bool, quiet: bool) -> None:
     """Make a private synthetic version of real handwritten digits (one minute, no GPU, no model weights)."""
     from pe.demo.digits import run_demo
+    from pe.engine.execute import Surroundings
 
-    result = run_demo(epsilon=epsilon, seed=seed, out=out, progress=Bars())
+    with stop_on_interrupt() as stop:
+        surroundings = Surroundings(progress=Bars(quiet), stop=stop)
+        result = run_demo(epsilon=epsilon, seed=seed, out=out, surroundings=surroundings)
     click.echo(json.dumps(result) if as_json else _table(result))
 
 

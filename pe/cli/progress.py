@@ -8,7 +8,15 @@ from contextlib import contextmanager
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as RichProgress
 
 from pe.run.progress import Progress, Task
@@ -17,29 +25,38 @@ from pe.run.progress import Progress, Task
 class Bars(Progress):
     """Bars while stderr is a terminal; one plain line per finished phase otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False)
+        self._quiet = quiet
 
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
         """A phase of `total` items."""
-        if not self._console.is_terminal:
+        if self._quiet:
+            yield Task()
+        elif self._console.is_terminal:
+            with RichProgress(*_columns(total), console=self._console) as bars:
+                yield _Bar(bars, bars.add_task(description, total=total, spent=""))
+        else:
             yield Task()
             click.echo(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr)
-            return
-        count = [MofNCompleteColumn()] if total is not None else []
-        columns = (TextColumn("{task.description:<18}"), BarColumn(), *count, TimeElapsedColumn())
-        with RichProgress(*columns, console=self._console) as bars:
-            yield _Bar(bars, bars.add_task(description, total=total))
 
     def warn(self, message: str) -> None:
         """A warning, as a line of its own."""
-        self._console.print(f"[yellow]warning:[/yellow] {message}", soft_wrap=True)
+        self._console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _columns(total: int | None) -> list[ProgressColumn]:
+    """What a bar shows: for a phase of known size how many of how many, the time left and the cost so far."""
+    name, elapsed = TextColumn("{task.description:<26}"), TimeElapsedColumn()
+    if total is None:
+        return [name, BarColumn(), elapsed]
+    return [name, BarColumn(), MofNCompleteColumn(), elapsed, TimeRemainingColumn(), TextColumn("{task.fields[spent]}")]
 
 
 class _Bar(Task):
     def __init__(self, bars: RichProgress, task: TaskID) -> None:
         self._bars, self._task = bars, task
 
-    def advance(self, count: int) -> None:
-        self._bars.advance(self._task, count)
+    def advance(self, count: int, spent: str = "") -> None:
+        self._bars.update(self._task, advance=count, spent=spent)

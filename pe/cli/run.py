@@ -1,34 +1,78 @@
-"""`pe run`: run a recipe."""
+"""`pe run` and `pe resume`: carry out a recipe, and go on with one."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.logs import log_level_option
+from pe.cli.options import json_option, log_level_option, quiet_option
 from pe.cli.progress import Bars
+from pe.cli.signals import stop_on_interrupt
+
+if TYPE_CHECKING:
+    from pe.engine.execute import Surroundings
+    from pe.run.directory import Run
 
 
 @click.command()
 @click.argument("recipe", type=click.Path(path_type=Path))
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's directory; must not exist.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
+@json_option
+@quiet_option
 @log_level_option
-def run(recipe: Path, changes: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+def run(recipe: Path, changes: tuple[str, ...], out: Path | None, go_on: bool, as_json: bool, quiet: bool) -> None:
     """Run RECIPE (a YAML file) to its end."""
-    from pe.engine import run_recipe, summary
+    from pe.engine.execute import resume_run, run_recipe
     from pe.recipe.schema import Recipe
 
+    wanted = Recipe.load(recipe, changes)
+    if go_on and out is None:
+        raise click.UsageError("--resume needs --out, the directory of the run to go on with.")
+
+    def carry_out(surroundings: Surroundings) -> Run:
+        if go_on and out is not None and out.exists():
+            return resume_run(out, surroundings, wanted)
+        return run_recipe(wanted, out, surroundings)
+
+    _report(carry_out, as_json, quiet)
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting.")
+@json_option
+@quiet_option
+@log_level_option
+def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+    """Go on with RUN from its last committed chunk; nothing that was answered is asked again."""
+    from pe.engine.execute import resume_run
+    from pe.recipe.schema import Recipe
+    from pe.run.directory import RECIPE, Run
+
+    stored = Run.open(run_folder).folder / RECIPE
+    _report(lambda surroundings: resume_run(run_folder, surroundings, Recipe.load(stored, changes)), as_json, quiet)
+
+
+def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool) -> None:
+    """Carry out and say what came of it."""
+    from pe.engine.execute import Surroundings
+    from pe.engine.summary import summary
+
     started = time.monotonic()
-    finished = run_recipe(Recipe.load(recipe, changes), out=out, progress=Bars())
-    result = summary(finished) | {"seconds": round(time.monotonic() - started, 1)}
+    with stop_on_interrupt() as stop:
+        finished = carry_out(Surroundings(progress=Bars(quiet), stop=stop))
+    result = summary(finished)
     if as_json:
-        click.echo(json.dumps(result))
+        click.echo(json.dumps(result | {"seconds": round(time.monotonic() - started, 1)}))
         return
     click.echo(f"ε = {result['epsilon']:.4g}, δ = {result['delta']:g}; {result['api_calls']} API calls.")
     click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
+    click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")

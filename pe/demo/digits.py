@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.samples import Images
-from pe.engine import run_recipe, summary
+from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.summary import summary
 from pe.evaluation.controls import unevolved
 from pe.evaluation.utility import CLASSIFIERS, accuracies
 from pe.private.mnist import DIGITS, MnistSample
@@ -22,14 +23,16 @@ from pe.run.progress import Progress
 RECIPE = Path(__file__).with_name("digits.yaml")
 
 
-def run_demo(*, epsilon: float | None, seed: int | None, out: Path | None, progress: Progress) -> dict[str, Any]:
+def run_demo(
+    *, epsilon: float | None, seed: int | None, out: Path | None, surroundings: Surroundings
+) -> dict[str, Any]:
     """Run the demo's recipe and measure what its data is good for.
 
     Args:
         epsilon: target ε; None: the recipe's.
         seed: of everything but the noise; None: the recipe's.
         out: the run's directory; must not exist. Default: a new one below `runs/`.
-        progress: told what happens.
+        surroundings: progress, and the signal to stop.
 
     Returns:
         epsilon, delta, accuracy (by classifier, then by training set), api_calls, seconds, run.
@@ -37,7 +40,8 @@ def run_demo(*, epsilon: float | None, seed: int | None, out: Path | None, progr
     started = time.monotonic()
     changes = {"privacy.epsilon": epsilon, "seed": seed}
     recipe = Recipe.load(RECIPE, tuple(f"{key}={value}" for key, value in changes.items() if value is not None))
-    run = run_recipe(recipe, out=out, progress=progress)
+    run = run_recipe(recipe, out, surroundings)
+    progress = surroundings.progress
     accuracy = _accuracy(run, recipe, progress)
     return summary(run) | {"accuracy": accuracy, "seconds": round(time.monotonic() - started, 1)}
 

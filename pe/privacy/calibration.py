@@ -35,11 +35,11 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
         PrivacyError: no amount of noise meets the target, as when the fixed releases exceed it.
     """
 
-    def fits(z: float) -> bool:
-        return epsilon_of(releases(z), budget.delta) <= budget.epsilon
+    def at(z: float) -> float:
+        return epsilon_of(releases(z), budget.delta)
 
     high = 1.0
-    while not fits(high):
+    while (reached := at(high)) > budget.epsilon:
         high *= 4
         if high > MOST:
             raise PrivacyError(
@@ -47,35 +47,57 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
                 "what else is charged takes all of it. Raise epsilon or charge less."
             )
     low = high / 4
-    while low >= LEAST and fits(low):
-        high, low = low, low / 4
+    while low >= LEAST and (missed := at(low)) <= budget.epsilon:
+        high, reached, low = low, missed, low / 4
     if low < LEAST:
         return high
     tolerance = _CLOSED_TOLERANCE if sort_parts(releases(high)).closed else _SLOW_TOLERANCE
-    while high / low > 1 + tolerance:
-        middle = math.sqrt(low * high)
-        if not low < middle < high:
+    return _narrow(at, budget.epsilon, (low, missed), (high, reached), tolerance)
+
+
+def _narrow(
+    at: Callable[[float], float], target: float, low: tuple[float, float], high: tuple[float, float], tolerance: float
+) -> float:
+    """The upper end of a bracket (z, ε(z)) once it is narrow: interpolation in logarithms, else bisection."""
+    interpolate = True
+    while high[0] / low[0] > 1 + tolerance:
+        share = 0.5
+        if interpolate and 0 < high[1] < low[1] < math.inf:
+            share = math.log(low[1] / target) / math.log(low[1] / high[1])
+        before = math.log(high[0] / low[0])
+        guess = low[0] * (high[0] / low[0]) ** share
+        for z in (guess, guess * (1 + tolerance / 2), guess / (1 + tolerance / 2)):
+            if low[0] < z < high[0]:
+                point = z, at(z)
+                low, high = (low, point) if point[1] <= target else (point, high)
+        interpolate = math.log(high[0] / low[0]) < before / 2
+        if not low[0] < math.sqrt(low[0] * high[0]) < high[0]:
             break
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    return high[0]
 
 
 def noise_multiplier_for(budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE) -> float:
     """The least noise multiplier with which `iterations` histograms meet `budget`, rounded up."""
-    sensitivity = math.sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
 
     def releases(z: float) -> list[Release]:
-        one = histograms(z, 1, sensitivity=sensitivity, relation=relation)
+        one = histograms(z, 1, relation=relation)
         return [replace(release, count=iterations) for release in one]
 
     return calibrate(releases, budget)
+
+
+def vote_sensitivity(relation: Relation) -> float:
+    """L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with norm ≤ 1.
+
+    1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2.
+    """
+    return math.sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
 
 
 def histograms(
     noise_multiplier: float,
     iterations: int,
     *,
-    sensitivity: float = 1.0,
     relation: Relation = Relation.ADD_REMOVE,
     unit: str = "record",
     fractional: bool = False,
@@ -86,8 +108,7 @@ def histograms(
     Args:
         noise_multiplier: of every histogram; with `weights`, of one that has the mean weight.
         iterations: T ≥ 0.
-        sensitivity: of one histogram: 1 (add_remove, zero_out) or √2 (replace_one; 2 when fractional).
-        relation: the neighbouring relation.
+        relation: the neighbouring relation; it settles the sensitivity.
         unit: the privacy unit.
         fractional: whether votes are fractions (q > 1, units larger than a record).
         weights: T positive shares of μ²; None: equal. Histogram t has μ_t² = T·w_t/(Σw·z²).
@@ -99,6 +120,7 @@ def histograms(
         weights = [1.0] * iterations
     if len(weights) != iterations or not all(math.isfinite(weight) and weight > 0 for weight in weights):
         raise PrivacyError(f"A schedule gives each of the {iterations} iterations one weight above 0, not {weights}.")
+    sensitivity = vote_sensitivity(relation)
     total = math.fsum(weights)
     releases = []
     for t, weight in enumerate(weights, start=1):

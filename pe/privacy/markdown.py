@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pe.privacy.words import rounded_up
+
 
 def certificate_markdown(certificate: Mapping[str, Any]) -> str:
     """The same content as the JSON, for people."""
-    total = f"ε = {certificate['epsilon']:.6g} at δ = {certificate['delta']:g}"
+    total = f"ε = {rounded_up(certificate['epsilon'])} at δ = {certificate['delta']:g}"
     title = "# Privacy certificate" if certificate["holds"] else "# Privacy certificate: NO GUARANTEE"
     parts = [
         title,
@@ -33,7 +35,7 @@ def certificate_markdown(certificate: Mapping[str, Any]) -> str:
 
 
 def _epsilons(certificate: Mapping[str, Any]) -> str:
-    rows = ((f"{one['delta']:g}", f"{one['epsilon']:.6g}") for one in certificate["epsilon_at"])
+    rows = ((f"{one['delta']:g}", rounded_up(one["epsilon"])) for one in certificate["epsilon_at"])
     table = _table(("δ", "ε"), rows)
     mu = certificate["gdp_mu"]
     return table if mu is None else table + f"\n\nAs Gaussian differential privacy: μ = {mu:.6g}."
@@ -44,7 +46,7 @@ def _data_set(data_set: Mapping[str, Any] | None) -> str:
         return ""
     return (
         f"## The data set\n\nAll {data_set['runs']} recorded runs over this data together: "
-        f"ε = {data_set['epsilon']:.6g} at δ = {data_set['delta']:g}."
+        f"ε = {rounded_up(data_set['epsilon'])} at δ = {data_set['delta']:g}."
     )
 
 

@@ -25,7 +25,6 @@ class PlanSettings:
         iterations: T ≥ 0 histograms.
         relation: the neighbouring relation.
         unit: the privacy unit.
-        sensitivity: L2, of one histogram.
         fractional: whether votes are fractions (q > 1, units larger than a record).
         weights: shares of μ² for the iterations; None: constant noise.
         class_counts: share of ε for the release of the class counts, in (0, 1); None: not released.
@@ -35,7 +34,6 @@ class PlanSettings:
     iterations: int
     relation: Relation = Relation.ADD_REMOVE
     unit: str = "record"
-    sensitivity: float = 1.0
     fractional: bool = False
     weights: tuple[float, ...] | None = None
     class_counts: float | None = None
@@ -85,7 +83,6 @@ def _histograms(z: float, settings: PlanSettings, together: bool = False) -> lis
     releases = histograms(
         z,
         1 if together else settings.iterations,
-        sensitivity=settings.sensitivity,
         relation=settings.relation,
         unit=settings.unit,
         fractional=settings.fractional,

@@ -8,11 +8,12 @@ transforms leave an absolute error in δ, so a slack is taken off δ and tiny δ
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 from pe.privacy.closed_form import FLOOR, MARGIN
 from pe.privacy.laplace import laplace_losses
-from pe.privacy.parts import Parts
+from pe.privacy.parts import Lattice, Parts, Sampled
 
 _MOST_POINTS = 100_000
 
@@ -46,7 +47,6 @@ def pld_delta(parts: Parts, epsilon: float) -> float:
 
 def _compose(parts: Parts, guess: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
-    from dp_accounting.privacy_accountant import NeighboringRelation
 
     interval = _interval(parts, guess)
     total = pld.identity(value_discretization_interval=interval)
@@ -55,7 +55,22 @@ def _compose(parts: Parts, guess: float) -> Any:
         total = total.compose(pld.from_gaussian_mechanism(deviation, value_discretization_interval=interval))
     if parts.laplace:
         total = total.compose(_laplace(parts, interval))
-    for part in parts.sampled:
+    for part in (*parts.sampled, *parts.lattice):
+        total = total.compose(_repeated(part, interval))
+    return total
+
+
+@lru_cache(maxsize=16)
+def _repeated(part: Sampled | Lattice, interval: float) -> Any:
+    """One part, all its repetitions together."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    if isinstance(part, Lattice):
+        once = pld.from_discrete_gaussian_mechanism(
+            part.scale, sensitivity=1, value_discretization_interval=interval, use_connect_dots=True
+        )
+    else:
         relation = NeighboringRelation.REPLACE_ONE if part.replace else NeighboringRelation.ADD_OR_REMOVE_ONE
         once = pld.from_gaussian_mechanism(
             part.noise_multiplier,
@@ -64,13 +79,7 @@ def _compose(parts: Parts, guess: float) -> Any:
             value_discretization_interval=interval,
             neighboring_relation=relation,
         )
-        total = total.compose(once.self_compose(part.count))
-    for lattice in parts.lattice:
-        once = pld.from_discrete_gaussian_mechanism(
-            lattice.scale, sensitivity=1, value_discretization_interval=interval, use_connect_dots=True
-        )
-        total = total.compose(once.self_compose(lattice.count))
-    return total
+    return once.self_compose(part.count)
 
 
 def _laplace(parts: Parts, interval: float) -> Any:
@@ -85,9 +94,13 @@ def _laplace(parts: Parts, interval: float) -> Any:
 
 
 def _interval(parts: Parts, guess: float) -> float:
-    """Fine enough for `guess`, coarse enough that no distribution has more than about _MOST_POINTS values."""
+    """Fine enough for `guess`, coarse enough that no distribution has more than about _MOST_POINTS values.
+
+    A power of two, so that neighbouring calls share their distributions.
+    """
     ranges = [10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.sampled]
     ranges += [24 / lattice.scale + 0.5 / lattice.scale**2 for lattice in parts.lattice]
     mu = math.sqrt(parts.gaussian)
     ranges += [20 * mu + mu**2]
-    return max(min(1e-4, guess / 1e4), max(ranges) / _MOST_POINTS, guess / _MOST_POINTS, 1e-9)
+    interval = max(min(1e-4, guess / 1e4), max(ranges) / _MOST_POINTS, guess / _MOST_POINTS, 1e-9)
+    return 2.0 ** math.floor(math.log2(interval))

@@ -7,6 +7,7 @@ Discrete Gaussians satisfy the same zCDP as continuous ones, ρ = Σ(Δ/σ)²/2,
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def rdp_curve(parts: Parts) -> tuple[FloatArray, FloatArray]:
         divergence = divergence + laplace.count * _pure_rdp(laplace, orders)
     for part in parts.sampled:
         plain = orders / (2 * part.noise_multiplier**2)
-        once = plain if part.replace else np.minimum(plain, _sampled(part.rate, part.noise_multiplier, orders))
+        once = plain if part.replace else np.minimum(plain, _sampled(part.rate, part.noise_multiplier))
         divergence = divergence + part.count * once
     return orders, divergence
 
@@ -55,10 +56,12 @@ def _pure_rdp(part: Laplace, orders: FloatArray) -> FloatArray:
     return np.minimum(pure, orders * pure**2 / 2)
 
 
-def _sampled(rate: float, noise_multiplier: float, orders: FloatArray) -> FloatArray:
+@lru_cache(maxsize=64)
+def _sampled(rate: float, noise_multiplier: float) -> FloatArray:
+    """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit."""
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
 
-    accountant = RdpAccountant(list(orders))
+    accountant = RdpAccountant(list(_SAMPLED_ORDERS))
     accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise_multiplier)))
     return np.asarray(accountant.rdp)

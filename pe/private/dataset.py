@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -33,6 +34,19 @@ class BadRecord:
 
     index: int
     reason: str
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What the private pre-flight found. Confidential.
+
+    Attributes:
+        bad: the records without a readable image.
+        fingerprint: of all pixels, labels and units, under the caller's key; hexadecimal.
+    """
+
+    bad: Sequence[BadRecord]
+    fingerprint: str
 
 
 def outcome_of(decode: Callable[[], UInt8Array]) -> Outcome:
@@ -133,13 +147,21 @@ class PrivateDataset:
         )
 
     def check(self) -> list[BadRecord]:
-        """The private pre-flight: decodes every image once, before any API call or release.
+        """The bad records of `preflight`."""
+        return list(self.preflight(b"").bad)
+
+    def preflight(self, key: bytes) -> Preflight:
+        """Decodes every image once, before any API call or release.
 
         The answer and the error are the data owner's: for the console before a run, or for
         confidential/, never for anything shareable.
 
+        Args:
+            key: of the fingerprint, so that nobody without it can test a guess at the records.
+
         Returns:
-            The bad records, in order; always empty where `on_bad_image` is "fail".
+            The bad records, in order (none where `on_bad_image` is "fail"), and a fingerprint of all
+            pixels, labels and units: equal for equal data under an equal key.
 
         Raises:
             PrivateDataError: `on_bad_image` is "fail" and an image is bad (the first is named); or,
@@ -148,18 +170,23 @@ class PrivateDataset:
                 cannot be read.
         """
         bad: list[BadRecord] = []
+        digest = hmac.new(key, repr((self.classes, self.image_shape)).encode(), "sha256")
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadImage):
                 if self.on_bad_image == "fail":
                     raise PrivateDataError(
-                        f"{_printable(outcome)} Repair or remove it, or set on_bad_image: skip to let it cast no vote."
+                        f"{str(outcome).rstrip('.')}. Repair or remove it, "
+                        "or set on_bad_image: skip to let it cast no vote."
                     ) from outcome
-                bad.append(BadRecord(index, _printable(outcome)))
+                bad.append(BadRecord(index, str(outcome)))
             elif isinstance(outcome, PEError):
                 raise outcome
+            else:
+                digest.update(np.int64(index).tobytes() + outcome.tobytes())
         if bad and len(bad) == len(self):
             raise PrivateDataError(f"Not one private image can be read; the first: {bad[0].reason}")
-        return bad
+        digest.update(self.labels.tobytes() + self.units.tobytes())
+        return Preflight(bad, digest.hexdigest())
 
     def blocks(self, size: int) -> Iterator[tuple[Images, npt.NDArray[np.bool_]]]:
         """All records in order, in blocks of exactly `size` images, decoded on the fly. Confidential.

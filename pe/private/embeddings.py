@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -76,7 +77,13 @@ def embed_private(dataset: PrivateDataset, embedding: Embedding, folder: Path | 
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    return _bind(dataset, np.load(path, mmap_mode="r" if len(dataset) else None, allow_pickle=False))
+    return load_private(dataset, folder)
+
+
+def load_private(dataset: PrivateDataset, folder: Path) -> PrivateEmbeddings:
+    """The embeddings that `embed_private` wrote to `folder` for the same records, memory-mapped. Confidential."""
+    mode: Literal["r"] | None = "r" if len(dataset) else None
+    return _bind(dataset, np.load(folder / FILE, mmap_mode=mode, allow_pickle=False))
 
 
 def _bind(dataset: PrivateDataset, vectors: Vectors) -> PrivateEmbeddings:

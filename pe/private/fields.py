@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from pe.data.images import Channels, Resize
 from pe.errors import RecipeError
 from pe.private.dataset import OnBadImage
+from pe.private.naming import ONE_LABEL
 from pe.validation import sentence
 
 Class = TypeVar("Class", bound=type[Any])
@@ -93,6 +94,11 @@ class SourceFields:
     def image_shape(self) -> tuple[int, int, int]:
         """(height, width, channels)."""
         return *self.height_width, self.channels
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label names of the opened data set, public: the class list, or the one label of unlabelled records."""
+        return self.class_names or (ONE_LABEL,)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

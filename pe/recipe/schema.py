@@ -16,6 +16,7 @@ from pe.validation import sentence
 
 Degree = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -94,16 +95,50 @@ class Evolution(Section):
             raise ValueError(f"{name} has {len(value)} entries: give one number or {length} ({meaning})")
 
 
+class LimitSection(Section):
+    """Where a run stops at a chunk's boundary, to be gone on with by `pe resume`."""
+
+    max_images: Count | None = Field(None, description="images made over the whole run")
+    max_cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="in api.price's currency"
+    )
+    max_seconds: Annotated[float, Field(gt=0)] | None = Field(None, description="of one process")
+    max_concurrency: Count | None = Field(None, description="requests under way at once")
+
+
+class PriceSection(Section):
+    """What the generator's provider charges."""
+
+    call: Amount = 0.0
+    image: Amount = 0.0
+    million_tokens: Amount = 0.0
+    currency: str = "USD"
+
+
+class ApiSpec(PluginSpec):
+    """A generator, and what its provider charges."""
+
+    price: PriceSection = PriceSection()
+
+
 class Recipe(Section):
     """A run, whole: data, generator, embedding, guarantee, evolution."""
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="goes into the run's name")
     seed: int = Field(0, ge=0, description="all randomness but the noise comes from it")
     private: PrivateSource
-    api: PluginSpec
+    api: ApiSpec
     embedding: PluginSpec = PluginSpec(kind="pixels")
     privacy: Privacy
     evolution: Evolution
+    limits: LimitSection = LimitSection()
+
+    @model_validator(mode="after")
+    def _priced_is_limited(self) -> Recipe:
+        price = self.api.price
+        if (price.call or price.image or price.million_tokens) and self.limits.max_cost is None:
+            raise ValueError("api.price is given, so limits.max_cost must be too: say how much the run may cost")
+        return self
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Recipe:

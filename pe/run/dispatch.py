@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.data.samples import Array, Samples
-from pe.errors import APIError, PEError, PluginError, RunError
+from pe.errors import APIError, PEError, PluginError
 from pe.protocols import Answer, GenerationAPI, Refused
-from pe.run.directory import Run
-from pe.run.durable import write_durably
+from pe.run.durable import sha256, write_durably
 from pe.run.journal import ChunkRow, Miss
+from pe.run.limits import Meter
 from pe.run.progress import Progress, Task
 from pe.run.work import Items, Work, decode, encode
+from pe.run.writer import RunWriter
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +40,16 @@ class Dispatcher:
         seed: the recipe's seed.
         attempts: how often an item is asked for before it is given up.
         progress: told of every finished chunk.
+        meter: says before each request whether it may be made.
     """
 
     api: GenerationAPI
-    run: Run
+    run: RunWriter
     classes: tuple[str, ...]
     seed: int
     attempts: int = 5
     progress: Progress = field(default_factory=Progress)
+    meter: Meter = field(default_factory=Meter)
 
     def random(self, labels: npt.NDArray[np.int32]) -> Population:
         """S_0: a new sample for each of `labels`, int32 (n,).
@@ -97,6 +100,7 @@ class Dispatcher:
 
     def _fulfil(self, work: Work, task: Task) -> None:
         """Ask until every item of `work` has been answered or given up, committing each chunk."""
+        self._drop_damaged(work.phase)
         answered, tries = self._state(work)
         task.advance(int(answered.sum()))
         while (pending := np.flatnonzero(~answered & (tries < self.attempts))).size:
@@ -107,7 +111,7 @@ class Dispatcher:
                 answered[items] = True
                 answered[missed] = False
                 tries[missed] += 1
-                task.advance(len(items) - len(missed))
+                task.advance(len(items) - len(missed), self.meter.spending(self.run.journal.totals()))
                 self._stop_if_final(misses)
 
             self._ask_all(work, pending, tries, keep)
@@ -125,16 +129,20 @@ class Dispatcher:
     def _ask_all(self, work: Work, pending: Items, tries: Items, keep: Callable[[Items, Answer], None]) -> None:
         """Ask for `pending` in chunks and `keep` each answer; after an error those in flight are kept first."""
         capabilities = self.api.capabilities
+        workers = min(capabilities.concurrency, self.meter.limits.max_concurrency or capabilities.concurrency)
         waiting: dict[Future[Answer], Items] = {}
         chunks = work.chunks(pending, capabilities)
         error: Exception | None = None
-        with ThreadPoolExecutor(max_workers=capabilities.concurrency, thread_name_prefix="pe-api") as pool:
+        with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pe-api") as pool:
             while True:
-                while error is None and len(waiting) < 2 * capabilities.concurrency:
+                while error is None and len(waiting) < 2 * workers:
                     items = next(chunks, None)
                     if items is None:
                         break
-                    waiting[pool.submit(work.ask, self.api, items, tries[items])] = items
+                    under_way = sum(map(len, waiting.values())) + len(items)
+                    error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
+                    if error is None:
+                        waiting[pool.submit(work.ask, self.api, items, tries[items])] = items
                 if not waiting:
                     break
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
@@ -167,7 +175,7 @@ class Dispatcher:
         if good.size:
             name = f"{work.phase.replace('/', '-')}-{secrets.token_hex(8)}.npz"
             columns = Population.columns(answer.samples, answer.conditions, items=good)
-            digest = write_durably(self._chunk_folder() / name, encode(columns))
+            digest = write_durably(self.run.chunks / name, encode(columns))
         usage = answer.usage
         calls, images, tokens = (1, len(good), 0) if usage is None else (usage.calls, usage.images, usage.tokens)
         self.run.journal.add_chunk(ChunkRow(0, work.phase, name, digest, len(good), calls, images, tokens), misses)
@@ -206,20 +214,27 @@ class Dispatcher:
             yield rows, Population.columns(kept.samples, kept.conditions)
 
     def _committed(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """The committed answers of a phase, in the order of their items: (items, columns)."""
+        """The committed answers of a phase, in the order of their commits: (items, columns)."""
         for row in self.run.journal.chunks(work.phase):
-            if row.file is None:
-                continue
-            path = self._chunk_folder() / row.file
-            if not path.is_file():
-                raise RunError(f"{path} is missing, though the journal names it: restore it or start a new run.")
-            columns = decode(path.read_bytes())
-            yield columns.pop("items"), columns
+            if row.file is not None:
+                columns = decode((self.run.chunks / row.file).read_bytes())
+                yield columns.pop("items"), columns
+
+    def _drop_damaged(self, phase: str) -> None:
+        """Take back answers whose files are missing or changed, so that their items are asked for again."""
+        rows = [row for row in self.run.journal.chunks(phase) if row.file is not None]
+        damaged = [row for row in rows if not _intact(self.run.chunks / str(row.file), row.sha256)]
+        if damaged:
+            self.progress.warn(
+                f"{len(damaged)} stored answers of {phase} are missing or were changed: they are asked for again."
+            )
+            self.run.journal.forget_chunks(phase, [row.id for row in damaged])
 
     def _forget(self, phase: str) -> None:
         for row in self.run.journal.chunks(phase):
             if row.file is not None:
-                (self._chunk_folder() / row.file).unlink(missing_ok=True)
+                (self.run.chunks / row.file).unlink(missing_ok=True)
 
-    def _chunk_folder(self) -> Path:
-        return self.run.confidential / "chunks"
+
+def _intact(path: Path, digest: str | None) -> bool:
+    return path.is_file() and sha256(path) == digest

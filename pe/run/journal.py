@@ -6,9 +6,10 @@ A row is committed only after the file it names is durable, so whatever the jour
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pe.errors import RunError
@@ -39,6 +40,15 @@ CREATE TABLE charges (
     name TEXT NOT NULL,
     declared TEXT NOT NULL,  -- the release as JSON
     unsafe INTEGER NOT NULL  -- drawn from noise that a test can foretell
+) STRICT;
+CREATE TABLE files (
+    name TEXT PRIMARY KEY,   -- relative to the run's directory
+    sha256 TEXT NOT NULL
+) STRICT;
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,        -- UTC
+    event TEXT NOT NULL      -- started, resumed, finished, …
 ) STRICT;
 CREATE TABLE releases (
     name TEXT PRIMARY KEY,
@@ -81,11 +91,21 @@ class Totals:
     tokens: int
     refused: int
 
+    def plus(self, calls: int, images: int, tokens: int, refused: int) -> Totals:
+        """These totals and so many more."""
+        return Totals(self.calls + calls, self.images + images, self.tokens + tokens, self.refused + refused)
+
 
 class Journal:
     """The journal file; one writer at a time."""
 
     def __init__(self, path: Path) -> None:
+        """Opens the file, or makes it.
+
+        Raises:
+            RunError: it has another version of the journal.
+        """
+        self._spent: Totals | None = None
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
@@ -127,6 +147,9 @@ class Journal:
                 "INSERT INTO misses VALUES (?, ?, ?, ?, ?)",
                 [(cursor.lastrowid, miss.item, miss.outcome, miss.retryable, miss.reason) for miss in misses],
             )
+        if self._spent is not None:
+            refused = sum(miss.outcome == "refused" for miss in misses)
+            self._spent = self._spent.plus(row.calls, row.images, row.tokens, refused)
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """The committed answers of a phase, in the order of their commits."""
@@ -145,19 +168,45 @@ class Journal:
         )
         return [Miss(item, outcome, bool(retryable), reason) for item, outcome, retryable, reason in rows]
 
-    def totals(self, phase_prefix: str = "") -> Totals:
-        """What all phases whose name starts with `phase_prefix` have cost."""
-        pattern = phase_prefix + "*"
-        calls, images, tokens = self._connection.execute(
-            "SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(images), 0), COALESCE(SUM(tokens), 0)"
-            " FROM chunks WHERE phase GLOB ?",
-            (pattern,),
-        ).fetchone()
-        (refused,) = self._connection.execute(
-            "SELECT COUNT(*) FROM misses JOIN chunks ON chunk = id WHERE outcome = 'refused' AND phase GLOB ?",
-            (pattern,),
-        ).fetchone()
-        return Totals(calls, images, tokens, refused)
+    def totals(self) -> Totals:
+        """What all phases have cost so far."""
+        if self._spent is None:
+            calls, images, tokens = self._connection.execute(
+                "SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(images), 0), COALESCE(SUM(tokens), 0) FROM chunks"
+            ).fetchone()
+            (refused,) = self._connection.execute("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'").fetchone()
+            self._spent = Totals(calls, images, tokens, refused)
+        return self._spent
+
+    def forget_chunks(self, phase: str, ids: list[int]) -> None:
+        """Take back the rows of answers whose files are lost: their items are asked for again."""
+        with self.transaction() as connection:
+            connection.executemany(
+                "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?",
+                [(phase, chunk) for chunk in ids],
+            )
+
+    def add_files(self, digests: Mapping[str, str]) -> None:
+        """Commit the SHA-256 of files that are durable already."""
+        with self.transaction() as connection:
+            connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?)", list(digests.items()))
+
+    def files(self, prefix: str) -> dict[str, str]:
+        """Name → SHA-256 of the files whose name starts with `prefix`."""
+        rows = self._connection.execute(
+            "SELECT name, sha256 FROM files WHERE substr(name, 1, ?) = ? ORDER BY name", (len(prefix), prefix)
+        )
+        return dict(rows.fetchall())
+
+    def add_event(self, event: str) -> None:
+        """Commit a change of the run's state, with the time."""
+        with self.transaction() as connection:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            connection.execute("INSERT INTO events (at, event) VALUES (?, ?)", (now, event))
+
+    def events(self) -> list[tuple[str, str]]:
+        """All changes of the run's state: (time in UTC, event)."""
+        return list(self._connection.execute("SELECT at, event FROM events ORDER BY id"))
 
     def charge(self, name: str, declared: str, unsafe: bool) -> None:
         """Commit a charge, before the release is drawn."""

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 class Task:
     """One bar: a phase of known, public size."""
 
-    def advance(self, count: int) -> None:
-        """`count` more items are done."""
+    def advance(self, count: int, spent: str = "") -> None:
+        """`count` more items are done; `spent` is what the whole run has cost so far."""
 
 
 class Progress:

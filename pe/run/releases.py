@@ -12,8 +12,8 @@ import numpy as np
 from pe.errors import RunError
 from pe.privacy.release import Release
 from pe.privacy.store import Array, StoredRelease
-from pe.run.directory import Run
 from pe.run.durable import TEMPORARY, sha256, write_durably
+from pe.run.writer import RunWriter
 
 
 class JournalReleases:
@@ -24,7 +24,7 @@ class JournalReleases:
     looks for them.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunWriter) -> None:
         """Reads what the run has stored.
 
         Raises:

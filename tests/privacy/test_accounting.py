@@ -14,6 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import fftconvolve
+from scipy.stats import norm
 
 from pe.errors import PrivacyError
 from pe.privacy.accounting import delta, epsilon, gdp_mu
@@ -79,9 +80,7 @@ def test_gaussians_agree_with_the_accountants_of_dp_accounting(goal):
     assert found == pytest.approx(accountant.get_epsilon(1e-6), rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("z", "rate", "count"), [(20, 0.01, 1000), (1, 0.01, 1000), (0.7, 0.02, 3000), (0.5, 0.05, 300)]
-)
+@pytest.mark.parametrize(("z", "rate", "count"), [(20, 0.01, 1000), (1, 0.01, 1000), (0.7, 0.02, 300)])
 def test_dp_sgd_agrees_with_dp_accounting_and_is_not_below_its_lower_bound(z, rate, count):
     found = epsilon([dp_sgd(z, rate, count)], 1e-6)
     accountant = PLDAccountant()
@@ -89,7 +88,7 @@ def test_dp_sgd_agrees_with_dp_accounting_and_is_not_below_its_lower_bound(z, ra
     assert found == pytest.approx(accountant.get_epsilon(1e-6), rel=0.01)
     lower = pld.from_gaussian_mechanism(
         z, pessimistic_estimate=False, sampling_prob=rate, value_discretization_interval=1e-4, use_connect_dots=False
-    ).self_compose(count, 0)
+    ).self_compose(count)
     assert found >= lower.get_epsilon_for_delta(1e-6)
 
 
@@ -131,7 +130,7 @@ def test_the_discrete_gaussian_on_integers_has_its_own_figures():
 def test_no_shift_of_a_discrete_gaussian_costs_more_than_charged(scale, shape):
     """By summing the hockey stick over the lattice: the loss depends on Σ step·x alone, an integer."""
     shift = [int(scale * part) for part in shape]  # toward zero
-    sensitivity = math.sqrt(sum(part**2 for part in shape))
+    sensitivity = math.sqrt(sum(step**2 for step in shift)) / scale
     release = histogram(1 / sensitivity, sensitivity=sensitivity, grid=scale)
     assert release.scale == pytest.approx(scale)
     reach = 9 * scale
@@ -146,28 +145,26 @@ def test_no_shift_of_a_discrete_gaussian_costs_more_than_charged(scale, shape):
         true = float(np.sum(masses * np.maximum(-np.expm1(e - losses), 0)))
         found = delta([release], e)
         assert found >= true - 1e-14
-        assert found <= true * (1.5 if scale < 256 else 1.05)
+        assert found <= true * {8: 3, 32: 1.1, 256: 1.01}[scale]
 
 
-@pytest.mark.parametrize("first", [-1.0, -0.5, 0.0, 0.7, 1.0])
-@pytest.mark.parametrize("second", [-1.0, 0.3, 1.0])
-def test_sampled_replacement_covers_every_pair_of_contributions(first, second):
-    """Contributions of norm ≤ C = 1, so that the declared sensitivity is 2."""
+def test_sampled_replacement_covers_every_pair_of_contributions():
+    """Contributions of norm ≤ C = 1, so that the declared sensitivity is 2; by integrating the hockey stick."""
     sigma, rate = 2.0, 0.1
-    x = np.linspace(-30, 30, 600_001)
+    x = np.linspace(-30, 30, 60_001)
 
     def mixture(mean):
-        return ((1 - rate) * np.exp(-(x**2) / 2 / sigma**2) + rate * np.exp(-((x - mean) ** 2) / 2 / sigma**2)) / (
-            sigma * math.sqrt(2 * math.pi)
-        )
+        return (1 - rate) * norm.pdf(x, scale=sigma) + rate * norm.pdf(x, mean, sigma)
 
     release = dp_sgd(sigma / 2, rate, 1, Relation.REPLACE_ONE, sensitivity=2.0)
     for e in (0.0, 0.05, 0.1):
-        true = float(np.maximum(mixture(first) - math.exp(e) * mixture(second), 0).sum() * (x[1] - x[0]))
         found = delta([release], e)
-        assert found >= true - 1e-9
-        if (first, second) == (-1.0, 1.0):
-            assert found <= true * 1.01 + 1e-9
+        for first, second in itertools.product((-1.0, -0.5, 0.0, 0.7, 1.0), (-1.0, 0.3, 1.0)):
+            pieces = np.maximum(mixture(first) - math.exp(e) * mixture(second), 0)
+            true = float(pieces.sum() * (x[1] - x[0]))
+            assert found >= true - 1e-9
+            if (first, second) == (-1.0, 1.0):
+                assert found <= true * 1.01 + 1e-9
 
 
 EXTREMES = [*itertools.product((1e-2, 1.0, 1e5), (1, 10**5), (1e-12, 0.1))]

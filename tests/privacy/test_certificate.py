@@ -13,7 +13,7 @@ from pe.privacy.plan import PlanSettings, plan
 from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.store import MemoryStore
 from pe.privacy.verify import verify
-from pe.privacy.words import power
+from pe.privacy.words import power, rounded_up
 
 BUDGET = Budget(4, 1e-6)
 SETTINGS = PlanSettings(3, Relation.ADD_REMOVE, "patient", fractional=True, class_counts=0.05)
@@ -103,7 +103,7 @@ def test_unsafe_noise_voids_it_in_every_form(folder):
 def test_the_page_says_what_a_lawyer_needs(folder):
     page = certificate_markdown(certified(folder, data_set={"epsilon": 7.5, "delta": 1e-6, "runs": 2}))
     for words in (
-        "ε = 3.99",
+        "ε = 4 at δ = 1e-06",
         "for itself: nobody else has checked it",
         "all records of that user together",
         "had never been in the data",
@@ -151,3 +151,10 @@ def test_the_power_of_a_test_is_bounded_as_it_must_be():
     assert power(0, 0, 0.01) == pytest.approx(0.01)
     assert power(1, 0, 0.01) == pytest.approx(0.0272, abs=1e-4)
     assert power(1000, 1e-6, 0.01) <= 1
+
+
+def test_a_printed_epsilon_is_never_below_the_true_one():
+    assert rounded_up(4.0000001) == "4.00001"
+    assert rounded_up(3.9999999) == "4"
+    assert rounded_up(123.4561) == "123.457"
+    assert rounded_up(0) == "0"

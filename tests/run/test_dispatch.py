@@ -6,15 +6,16 @@ import pytest
 from pe.data.population import NO_PARENT
 from pe.errors import APIError, ContractError, PluginError
 from pe.protocols import Answer, RandomRequest
-from pe.run.directory import Run
 from pe.run.dispatch import Dispatcher
+from pe.run.writer import RunWriter
 from tests.generators import Moody, Shades, images_of
 
 LABELS = np.repeat(np.arange(2, dtype=np.int32), 25)
 
 
 def dispatcher(folder: Path, api: object, **settings: int) -> Dispatcher:
-    run = Run.open(folder) if folder.exists() else Run.create(folder)
+    run = RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, {"recipe.yaml": b""})
+    run.lock.release()  # so that a test may open the run again, as after a crash
     return Dispatcher(api, run, ("cat", "dog"), seed=3, **settings)
 
 

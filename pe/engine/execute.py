@@ -1,0 +1,200 @@
+"""A recipe carried out: begun, gone on with, finished."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from pe import evolution
+from pe.data.population import Population
+from pe.engine.logs import logging_to
+from pe.engine.private_side import FINGERPRINT, PrivateSide
+from pe.errors import PluginError, RunError
+from pe.evolution import Plan
+from pe.privacy.certificate import build_certificate
+from pe.privacy.covered import hash_files
+from pe.privacy.ledger import Ledger
+from pe.privacy.markdown import certificate_markdown
+from pe.privacy.noise import Noise
+from pe.protocols import Embedding, GenerationAPI
+from pe.recipe.layout import budget_of, lay_out
+from pe.recipe.meaning import differences
+from pe.recipe.registry import Group, construct
+from pe.recipe.schema import PluginSpec, Recipe
+from pe.report.contact_sheet import contact_sheet
+from pe.run.directory import CERTIFICATE, CONFIDENTIAL, EVOLUTION, RECIPE, Run, check_absent, new_name
+from pe.run.dispatch import Dispatcher
+from pe.run.limits import Limits, Meter, Price
+from pe.run.progress import Progress
+from pe.run.releases import JournalReleases
+from pe.run.writer import RunWriter
+from pe.system.software import software_versions
+
+OBJECT = "object:"
+"""How the recipe records a plug-in that was handed over as an object: this, and its class."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run needs besides its recipe.
+
+    Attributes:
+        api: the generator, when it is the user's own object.
+        embedding: the embedding, when it is the user's own object.
+        progress: told what happens.
+        stop: set it to stop at the next chunk's boundary.
+        noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
+    """
+
+    api: GenerationAPI | None = None
+    embedding: Embedding | None = None
+    progress: Progress = field(default_factory=Progress)
+    stop: Event = field(default_factory=Event)
+    noise: Noise | None = None
+
+
+def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> Run:
+    """Begin a run and carry it to its end.
+
+    Args:
+        recipe: what to run.
+        out: the run's directory; must not exist. None: a new one below `runs/`.
+        surroundings: what else it needs.
+
+    Raises:
+        PEError: nothing is written when the recipe or the private records are at fault; the run is
+            there, to be resumed, when the generator fails later.
+    """
+    folder = out or Path("runs") / new_name(recipe.name)
+    check_absent(folder)
+    work = _Work.of(recipe, surroundings)
+    fingerprint = work.private.preflight()
+    with RunWriter.create(folder, {RECIPE: recipe.dump().encode(), FINGERPRINT: fingerprint}) as run:
+        return work.carry_out(run, "started")
+
+
+def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None = None) -> Run:
+    """Go on with a run from its last committed chunk; a finished one is only checked.
+
+    Args:
+        folder: the run's directory.
+        surroundings: what else it needs; objects of the user's own must be handed over again.
+        recipe: the recipe as it is to be now; None: as the run holds it. Only what concerns the
+            machine may differ.
+
+    Raises:
+        RunError: the recipe, the private records or a stored file changed; what changed is named.
+    """
+    with RunWriter.reopen(folder) as run:
+        stored = Recipe.load(folder / RECIPE)
+        changes = differences(stored, recipe or stored)
+        if changes:
+            raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
+        work = _Work.of(recipe or stored, surroundings)
+        if not _all_drawn(run, work.plan):
+            work.private.recognise(run)
+        return work.carry_out(run, "resumed")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A recipe with everything that it names."""
+
+    recipe: Recipe
+    plan: Plan
+    api: GenerationAPI
+    embedding: Embedding
+    private: PrivateSide
+    surroundings: Surroundings
+
+    @classmethod
+    def of(cls, recipe: Recipe, surroundings: Surroundings) -> _Work:
+        plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+        api = _plugin("pe.adapters", recipe.api, surroundings.api)
+        embedding = _plugin("pe.embeddings", recipe.embedding, surroundings.embedding)
+        private = PrivateSide(recipe.private, embedding, surroundings.progress)
+        return cls(recipe, plan, api, embedding, private, surroundings)
+
+    def carry_out(self, run: RunWriter, event: str) -> Run:
+        """Evolve from where the journal stands to the end, and write the result."""
+        with logging_to(run.folder / CONFIDENTIAL / "log.txt"):
+            run.journal.add_event(event)
+            log.info("%s with %s", event, software_versions())
+            ledger = self._ledger(run)
+            progress = self.surroundings.progress
+            population = evolution.evolve(
+                self.plan,
+                lambda: self.private.embeddings(run),
+                self._dispatcher(run),
+                self.embedding,
+                ledger,
+                progress.warn,
+            )
+            _finish(run, self.plan, population, ledger, self.recipe.private.declared_size)
+            run.journal.add_event("finished")
+        return run.run
+
+    def _ledger(self, run: RunWriter) -> Ledger:
+        """The run's ledger, with every release of the plan reserved in it."""
+        recipe, releases = self.recipe, [step.release for step in self.plan.steps]
+        return Ledger(
+            budget_of(recipe, self.plan),
+            recipe.privacy.relation,
+            recipe.private.privacy_unit,
+            releases,
+            JournalReleases(run),
+            self.surroundings.noise,
+        )
+
+    def _dispatcher(self, run: RunWriter) -> Dispatcher:
+        recipe = self.recipe
+        meter = Meter(
+            Limits(**recipe.limits.model_dump()), Price(**recipe.api.price.model_dump()), self.surroundings.stop
+        )
+        attempts, progress = recipe.evolution.attempts, self.surroundings.progress
+        return Dispatcher(self.api, run, self.plan.classes, recipe.seed, attempts, progress, meter)
+
+
+def _all_drawn(run: RunWriter, plan: Plan) -> bool:
+    """Whether every planned release is stored, so that the private records are not needed any more."""
+    store = JournalReleases(run)
+    found = (store.find(step.release.name) for step in plan.steps)
+    return all(one is not None and one.array is not None for one in found)
+
+
+def _plugin(group: Group, spec: PluginSpec, given: object | None) -> Any:
+    """The plug-in that the recipe names: constructed, or the user's own object."""
+    name = spec.kind.removeprefix(OBJECT)
+    if given is not None:
+        if spec.kind != object_kind(given):
+            raise PluginError(f"The run was made with {name}, not with {object_kind(given).removeprefix(OBJECT)}.")
+        return given
+    if spec.kind.startswith(OBJECT):
+        raise PluginError(f"The run was made with an object of your own, {name}: hand it over again from Python.")
+    return construct(group, spec.kind, spec.settings)
+
+
+def object_kind(plugin: object) -> str:
+    """How the recipe records an object of the user's own."""
+    return f"{OBJECT}{type(plugin).__module__}.{type(plugin).__qualname__}"
+
+
+def _finish(run: RunWriter, plan: Plan, population: Population, ledger: Ledger, declared_size: int | None) -> None:
+    """Write what the run is for: the synthetic data, the picture of its evolution and the certificate."""
+    run.write_synthetic(population, plan.classes)
+    run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
+    certificate = build_certificate(
+        ledger,
+        run=run.folder.name,
+        files=hash_files(run.folder),
+        declared_size=declared_size,
+        software=software_versions(),
+    )
+    run.write(CERTIFICATE.name, json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
+    run.write(CERTIFICATE.with_suffix(".md").name, certificate_markdown(certificate))

@@ -1,0 +1,44 @@
+"""Whether two recipes mean the same run, so that one may go on where the other stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pe.recipe.registry import Group, load, plugins
+from pe.recipe.schema import PluginSpec, Recipe
+
+_MACHINE_ONLY = ("name", "limits", "private.path", "private.declared_size", "api.price")
+
+
+def differences(before: Recipe, after: Recipe) -> list[str]:
+    """The keys whose change gives the run another meaning: `key: old → new`, sorted.
+
+    What only concerns the machine may change: limits, prices, where the private records lie (their
+    fingerprint tells whether they are the same), and the settings that a plug-in's class names in
+    `machine_settings` (device, concurrency, batch size, the key's environment variable).
+    """
+    old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
+    free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
+    free += _machine_settings("pe.embeddings", "embedding", after.embedding)
+    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return [
+        f"{key}: {old.get(key)!r} → {new.get(key)!r}"
+        for key in changed
+        if not any(key == name or key.startswith(f"{name}.") for name in free)
+    ]
+
+
+def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]:
+    if spec.kind not in plugins(group):
+        return []
+    return [f"{section}.{name}" for name in getattr(load(group, spec.kind), "machine_settings", ())]
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no mapping, by its dotted key."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value

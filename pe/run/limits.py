@@ -1,0 +1,89 @@
+"""What a run may spend, and what it has spent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from threading import Event
+
+from pe.errors import Interrupted, LimitReached, PEError
+from pe.run.journal import Totals
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a generator's provider charges, in `currency`. All ≥ 0."""
+
+    call: float = 0.0
+    image: float = 0.0
+    million_tokens: float = 0.0
+    currency: str = "USD"
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing costs anything."""
+        return not (self.call or self.image or self.million_tokens)
+
+    def of(self, calls: int, images: int, tokens: int = 0) -> float:
+        """The cost of so many calls, images and tokens."""
+        return self.call * calls + self.image * images + self.million_tokens * tokens / 1e6
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a run stops, resumable. None: no limit.
+
+    Attributes:
+        max_images: images that the generator makes over the whole run.
+        max_cost: cost over the whole run, in the price's currency.
+        max_seconds: wall-clock time of one process; a resumed run starts its clock anew.
+        max_concurrency: requests under way at once.
+    """
+
+    max_images: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+    max_concurrency: int | None = None
+
+
+@dataclass
+class Meter:
+    """Says, before each request, whether it may be made.
+
+    Attributes:
+        limits: where to stop.
+        price: what things cost.
+        stop: set from outside (a signal) to stop at the next chunk's boundary.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    price: Price = field(default_factory=Price)
+    stop: Event = field(default_factory=Event)
+    _started: float = field(default_factory=time.monotonic)
+
+    def refusal(self, spent: Totals, calls: int, images: int) -> PEError | None:
+        """Why `calls` more requests for `images` more images may not be made; None when they may.
+
+        Args:
+            spent: what is committed.
+            calls: requests under way, and the one in question.
+            images: images under way, and those in question.
+        """
+        limits = self.limits
+        if self.stop.is_set():
+            return Interrupted("Stopped as asked, with everything that was answered committed.")
+        if limits.max_images is not None and spent.images + images > limits.max_images:
+            return LimitReached(f"limits.max_images = {limits.max_images} is reached ({spent.images} images made).")
+        if limits.max_seconds is not None and time.monotonic() - self._started > limits.max_seconds:
+            return LimitReached(f"limits.max_seconds = {limits.max_seconds:g} is reached.")
+        cost = self.price.of(spent.calls + calls, spent.images + images, spent.tokens)
+        if limits.max_cost is not None and cost > limits.max_cost:
+            limit = f"{limits.max_cost:g} {self.price.currency}"
+            return LimitReached(f"limits.max_cost = {limit} is reached ({self.spending(spent)} spent).")
+        return None
+
+    def spending(self, spent: Totals) -> str:
+        """What `spent` cost, as text; empty when everything is free."""
+        if self.price.free:
+            return ""
+        return f"{self.price.of(spent.calls, spent.images, spent.tokens):.2f} {self.price.currency}"

@@ -1,0 +1,71 @@
+"""One writer per run: a lock that the operating system releases when its holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Self
+
+from pe.errors import RunError
+
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "9p"})
+_NETWORK_FUSE = ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.davfs")
+
+
+class RunLock:
+    """Held while a process writes into a run.
+
+    The file holds the holder's process id, for the message alone; who holds the lock is the operating
+    system's to say, so that of a dead process is free.
+
+    Raises:
+        RunError: another process holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(self._descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            run = path.parent.parent
+            raise RunError(f"{run} is being written by process {holder}: wait for it, or stop it.") from error
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.release()
+
+
+def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
+    """Refuse a folder on a network mount: SQLite's journal is not safe there.
+
+    Args:
+        folder: where a run is to lie; it need not exist.
+        mounts: the kernel's table of mounts; where there is none (macOS), nothing is checked.
+
+    Raises:
+        RunError: the folder lies on a network file system.
+    """
+    if not mounts.is_file():
+        return
+    place = folder.absolute()
+    kind, depth = "", -1
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        _, point, system, *_ = line.split(" ")
+        mounted = Path(point.replace("\\040", " "))
+        if place.is_relative_to(mounted) and len(mounted.parts) >= depth:
+            kind, depth = system, len(mounted.parts)
+    if kind in _NETWORK or kind.startswith(_NETWORK_FUSE):
+        raise RunError(
+            f"{folder} lies on a network file system ({kind}), where a run's journal is not safe: use a disk."
+        )

@@ -1,0 +1,181 @@
+"""The one process that writes a run: its lock, its journal, and files that are whole or absent."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from pe.data.columns import ColumnWriter
+from pe.data.population import Population
+from pe.data.samples import Array, Indices
+from pe.errors import RunError
+from pe.run.directory import CONFIDENTIAL, SYNTHETIC, Run, check_absent, population_folder
+from pe.run.durable import TEMPORARY, publish_folder, sha256, sync_folder, write_durably
+from pe.run.journal import Journal
+from pe.run.lock import RunLock, check_local
+
+_JOURNAL = "journal.sqlite"
+
+
+@dataclass(frozen=True)
+class RunWriter:
+    """A run that this process may write; a context manager that lets go of it at the end.
+
+    Attributes:
+        run: the run.
+        journal: every chunk, charge, release and change of state.
+        lock: held until `close`.
+    """
+
+    run: Run
+    journal: Journal
+    lock: RunLock
+
+    @classmethod
+    def create(cls, folder: Path, files: Mapping[str, bytes]) -> RunWriter:
+        """A new run in `folder` that holds `files` (name → content); it appears whole or not at all.
+
+        Raises:
+            RunError: the folder exists, or lies on a network file system.
+        """
+        check_absent(folder)
+        check_local(folder)
+        temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{TEMPORARY}")
+        for part in ("populations", "releases"):
+            (temporary / part).mkdir(parents=True)
+        (temporary / CONFIDENTIAL).mkdir(mode=0o700)
+        for name, content in files.items():
+            write_durably(temporary / name, content)
+        temporary.rename(folder)
+        sync_folder(folder.parent)
+        return cls._begin(folder)
+
+    @classmethod
+    def reopen(cls, folder: Path) -> RunWriter:
+        """The run in `folder`, to be gone on with. After `pe purge` it begins a new confidential side.
+
+        Raises:
+            RunError: there is none, it lies on a network file system, or another process writes it.
+        """
+        Run.open(folder)
+        check_local(folder)
+        return cls._begin(folder)
+
+    @classmethod
+    def _begin(cls, folder: Path) -> RunWriter:
+        confidential = folder / CONFIDENTIAL
+        confidential.mkdir(mode=0o700, exist_ok=True)
+        for part in ("chunks", "embeddings"):
+            (confidential / part).mkdir(exist_ok=True)
+        lock = RunLock(confidential / "lock")
+        try:
+            journal = Journal(confidential / _JOURNAL)
+        except BaseException:
+            lock.release()
+            raise
+        sync_folder(folder)
+        return cls(Run(folder), journal, lock)
+
+    def close(self) -> None:
+        """Close the journal and let go of the lock."""
+        self.journal.close()
+        self.lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> Path:
+        """The run's directory."""
+        return self.run.folder
+
+    @property
+    def chunks(self) -> Path:
+        """Where answers lie until their population is whole."""
+        return self.run.confidential / "chunks"
+
+    def write(self, name: str, data: bytes | str) -> None:
+        """Put a file into the run, whole or not at all."""
+        write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
+
+    def population(self, t: int) -> Population | None:
+        """S_t as it was finished, memory-mapped; None while it is not.
+
+        Raises:
+            RunError: a file of it is missing or was changed.
+        """
+        names = self.journal.files(_prefix(t))
+        if not names:
+            return None
+        self.check_files(_prefix(t))
+        return self.run.population(t)
+
+    def check_files(self, prefix: str) -> None:
+        """Refuse to go on with files that are not what was written.
+
+        Raises:
+            RunError: a file whose name starts with `prefix` is missing or was changed; it is named.
+        """
+        for name, digest in self.journal.files(prefix).items():
+            path = self.folder / name
+            if not path.is_file() or sha256(path) != digest:
+                raise RunError(f"{path} is missing or was changed after it was written: restore it from a copy.")
+
+    def add_population(
+        self, t: int, labels: Array, parents: Array, parts: Iterable[tuple[Indices, Mapping[str, Any]]]
+    ) -> Population:
+        """Make S_t durable from its parts, each (rows, columns), and return it memory-mapped."""
+        final = population_folder(self.folder, t)
+        temporary = final.with_name(final.name + TEMPORARY)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        writer = ColumnWriter(temporary, len(labels))
+        for rows, columns in parts:
+            writer.put(rows, columns)
+        np.save(temporary / "labels.npy", labels.astype(np.int32), allow_pickle=False)
+        np.save(temporary / "parents.npy", parents.astype(np.int64), allow_pickle=False)
+        writer.close()
+        digests = {f"{_prefix(t)}{path.name}": sha256(path) for path in temporary.iterdir()}
+        publish_folder(temporary, final)
+        self.journal.add_files(digests)
+        return Population.load(final)
+
+    def write_synthetic(self, population: Population, classes: Sequence[str]) -> None:
+        """Put the finished population into the run as `synthetic.npz`: images, labels and label_names."""
+        names = np.array(classes)
+        columns = {population.samples.kind: population.samples.array, "labels": population.labels, "label_names": names}
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **columns)
+        self.write(SYNTHETIC, buffer.getvalue())
+
+
+@contextmanager
+def read_journal(run: Run) -> Iterator[Journal]:
+    """The journal of a run that this process only reads; another may be writing it.
+
+    Raises:
+        RunError: the confidential side was purged.
+    """
+    path = run.confidential / _JOURNAL
+    if not path.is_file():
+        raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
+    journal = Journal(path)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def _prefix(t: int) -> str:
+    return f"populations/{t:03d}/"
