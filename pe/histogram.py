@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pe.nearest import nearest
 from pe.privacy.ledger import Ledger
-from pe.privacy.noise import Noise, grid_for
+from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
 from pe.private.embeddings import PrivateEmbeddings
 from pe.protocols import Vectors
@@ -74,13 +74,14 @@ def dp_nn_histogram(
     ties go to the lowest index.
     """
     grid = release.grid or 1
-    scale = grid * release.sensitivity * release.noise_multiplier
-
-    def draw(noise: Noise) -> Counts:
-        votes = count_votes(private(), candidates(), labels, neighbors, metric, grid)
-        return votes + noise.discrete_gaussian(votes.shape, scale)
-
-    return ledger.release(release, draw) / grid
+    size = len(labels)
+    votes = (
+        np.zeros(size, dtype=np.int64)
+        if ledger.drawn(release)
+        else count_votes(private(), candidates(), labels, neighbors, metric, grid)
+    )
+    noisy = ledger.release(release, lambda noise: votes + noise.discrete_gaussian(size, release.scale))
+    return noisy / grid
 
 
 def count_votes(

@@ -22,7 +22,7 @@ def compare_surfaces(first: Path, second: Path) -> list[str]:
     Times of files are not compared: two runs never have the same.
 
     Args:
-        first: a run's folder, or an export of it.
+        first: a run's folder, under the name that its certificate states.
         second: another's.
     """
     one, other = _entries(first), _entries(second)

@@ -65,7 +65,7 @@ def gaussian_delta(mu: float, epsilon: FloatArray) -> FloatArray:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up; mu ≥ 0."""
     check_delta(delta)
-    if float(erf(mu / math.sqrt(8))) * (1 + MARGIN) <= delta:  # δ(0) = 2Φ(μ/2) − 1
+    if float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0:  # δ(0) = 2Φ(μ/2) − 1
         return 0.0
     # ε = μ·(u + μ/2); δ < Φ(−u) bounds u from above.
     low, high = -mu / 2, max(-float(ndtri(delta)), -mu / 2)

@@ -107,6 +107,11 @@ class Ledger:
             self._charge(release, stored)
             return self._draw(release, draw)
 
+    def drawn(self, release: Release) -> bool:
+        """Whether `release` would return a kept array, without a new draw."""
+        stored = self._store.find(release.name)
+        return stored is not None and stored.array is not None
+
     def total(self, delta: float | None = None) -> float:
         """ε of all that is planned or was charged, at `delta` (the budget's, if None)."""
         return epsilon_of(self.events(), self.budget.delta if delta is None else delta)

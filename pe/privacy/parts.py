@@ -15,7 +15,7 @@ from pe.privacy.release import Relation, Release
 
 CONVOLVED = 2.0
 """r: discrete noise of scale s on integers is, up to a factor e^±1e-33 a draw, continuous noise of scale
-√(s² − r²) followed by discrete noise of scale r around it (Poisson summation: τ = 2e^(−2π²r²))."""
+√(s² − r²) followed by discrete noise of scale r around it. Proof in docs/privacy.md, "Discrete noise"."""
 
 _CONVOLVED_FROM = 8.0
 _EXACT_BELOW = 64.0

@@ -54,8 +54,8 @@ def statement(epsilon: float, delta: float, kind: Relation, name: str, unsafe: b
     what = "record" if name == "record" else f"user (as named by '{name}')"
     factor = f"{math.exp(epsilon):,.4g}" if epsilon < 500 else "e^ε"
     return (
-        f"All covered files together are (ε = {rounded_up(epsilon)}, δ = {delta:g})-differentially private under {kind} "
-        f"for one {what}. Whatever anybody concludes from them, and whatever else is known to that person: the "
+        f"All covered files together are (ε = {rounded_up(epsilon)}, δ = {delta:g})-differentially private under "
+        f"{kind} for one {what}. Whatever anybody concludes from them, and whatever else is known to that person: the "
         f"probability of that conclusion is at most {factor} times what it would be in the neighbouring world, "
         f"plus {delta:g}. A test for whether a given {what} was used that wrongly accuses 1 in 100 finds at "
         f"most {100 * power(epsilon, delta, 0.01):.3g} in 100."

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.data.samples import Array, Samples
-from pe.errors import APIError, PEError, PluginError
+from pe.errors import APIError, Interrupted, LimitReached, PEError, PluginError
 from pe.protocols import Answer, GenerationAPI, Refused
 from pe.run.durable import sha256, write_durably
 from pe.run.journal import ChunkRow, Miss
@@ -114,7 +114,11 @@ class Dispatcher:
                 task.advance(len(items) - len(missed), self.meter.spending(self.run.journal.totals()))
                 self._stop_if_final(misses)
 
-            self._ask_all(work, pending, tries, keep)
+            try:
+                self._ask_all(work, pending, tries, keep)
+            except (LimitReached, Interrupted) as stopped:
+                left = f"{answered.sum()} of {len(work)} samples of {work.phase} are there"
+                raise type(stopped)(f"{stopped} {left}; `pe resume {self.run.folder}` goes on.") from stopped
         self._check_given_up(work, np.flatnonzero(~answered))
 
     def _state(self, work: Work) -> tuple[npt.NDArray[np.bool_], Items]:
