@@ -9,7 +9,8 @@ import numpy as np
 from pe.nearest.exact import Metric, lift
 from pe.nearest.margin import FLOAT32, Reals, Vectors, radius
 
-_SAMPLE = 256
+_SAMPLE = 256  # candidates that the frame is taken from
+_CHUNK = 2**16  # elements placed at a time: they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +46,11 @@ class Frame:
 
     def place(self, vectors: Vectors) -> tuple[Vectors, Reals]:
         """The rows placed in the frame, float32, and their radii: infinite where float32 overflows."""
+        placed = np.empty(vectors.shape, np.float32)
+        step = max(1, _CHUNK // vectors.shape[1])
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            placed = (vectors if self.metric == "l2" else lift(vectors, self.metric)) - self.centre
-            placed *= self.scale
-            placed = placed.astype(np.float32, copy=False)
+            for start in range(0, len(vectors), step):
+                part = vectors[start : start + step]
+                moved = (part if self.metric == "l2" else lift(part, self.metric)) - self.centre
+                placed[start : start + step] = moved * self.scale
             return placed, radius(placed, FLOAT32)

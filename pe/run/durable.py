@@ -34,6 +34,16 @@ def publish_folder(temporary: Path, final: Path) -> None:
     sync_folder(final.parent)
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Delete, durably, what a writer that was killed left under temporary names anywhere below `folder`."""
+    for path in sorted(folder.rglob(f"*{TEMPORARY}"), reverse=True):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -19,9 +19,10 @@ from pe.run.writer import RunWriter
 class JournalReleases:
     """A `pe.privacy.store.ReleaseStore` whose every record survives a crash of the process and the machine.
 
-    A noisy array is a file written to a temporary name, synced and renamed, and then a row. So a draw
-    that was never kept can have left its temporary or its nameless file, and nothing else; `traces`
-    looks for them.
+    A noisy array is a file written to a temporary name, synced and renamed, and then a row. A file that
+    a crash left without its row is whole, so it is taken as the draw that it is; a temporary one is
+    destroyed when the run is reopened, before anybody could see it. So no draw that was not kept leaves
+    a trace.
     """
 
     def __init__(self, run: RunWriter) -> None:
@@ -58,9 +59,9 @@ class JournalReleases:
         self._stored[name] = replace(self._stored[name], array=self._read(name))
 
     def traces(self, name: str) -> bool:
-        """Whether a file of a draw that was never kept exists."""
+        """Whether a temporary file of a draw that was not kept exists."""
         path = self._run.folder / _file(name)
-        return path.exists() or path.with_name(path.name + TEMPORARY).exists()
+        return path.with_name(path.name + TEMPORARY).exists()
 
     def _count(self, release: Release, unsafe: bool) -> None:
         before = self._stored.get(release.name)
@@ -71,7 +72,11 @@ class JournalReleases:
     def _read(self, name: str) -> Array | None:
         row = self._run.journal.release(name)
         if row is None:
-            return None
+            path = self._run.folder / _file(name)
+            if not path.is_file():
+                return None
+            row = (_file(name), sha256(path))
+            self._run.journal.add_release(name, *row)
         path, digest = self._run.folder / row[0], row[1]
         if not path.is_file() or sha256(path) != digest:
             raise RunError(f"{path} is missing or was changed after it was released: restore it from a copy.")

@@ -18,7 +18,7 @@ from pe.data.population import Population
 from pe.data.samples import Array, Indices
 from pe.errors import RunError
 from pe.run.directory import CONFIDENTIAL, SYNTHETIC, Run, check_absent, population_folder
-from pe.run.durable import TEMPORARY, publish_folder, sha256, sync_folder, write_durably
+from pe.run.durable import TEMPORARY, publish_folder, remove_unfinished, sha256, sync_folder, write_durably
 from pe.run.journal import Journal
 from pe.run.lock import RunLock, check_local
 
@@ -67,7 +67,9 @@ class RunWriter:
         """
         Run.open(folder)
         check_local(folder)
-        return cls._begin(folder)
+        writer = cls._begin(folder)
+        remove_unfinished(folder)
+        return writer
 
     @classmethod
     def _begin(cls, folder: Path) -> RunWriter:

@@ -1,0 +1,86 @@
+"""A small run in a process of its own, to be killed at any instant; started from a warm fork server."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+
+from pe.engine.execute import Surroundings, object_kind, resume_run, run_recipe
+from pe.protocols import Answer, RandomRequest, VariationRequest
+from pe.recipe.schema import Recipe
+from tests.generators import Mean, Shades
+
+CHUNK, WORKERS = 5, 2
+POPULATION, ITERATIONS, LOOKAHEAD = 20, 3, 2
+
+
+class Counted(Shades):
+    """Writes the seed of every item that it is asked for to a file, before it answers."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(max_chunk=CHUNK, concurrency=WORKERS)
+        self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        self._count(request.seeds)
+        return super().random_api(request)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        self._count(request.seeds)
+        return super().variation_api(request)
+
+    def _count(self, seeds: np.ndarray) -> None:
+        os.write(self._log, "".join(f"{seed}\n" for seed in seeds).encode())
+
+
+class SameNoise:
+    """UNSAFE: the same draws at every call, so that a run that was killed can be compared with one that was not."""
+
+    unsafe = True
+
+    def discrete_gaussian(self, shape: int, scale: float) -> np.ndarray:
+        return np.rint(np.random.default_rng(0).normal(scale=scale, size=shape)).astype(np.int64)
+
+    discrete_laplace = discrete_gaussian
+
+
+def make_private(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 255, (60, 4, 4, 1)).astype(np.uint8)
+    np.savez(path, images=images, labels=np.array(["a", "b"] * 30))
+
+
+def recipe(private: Path) -> Recipe:
+    return Recipe.parse(
+        {
+            "name": "small",
+            "private": {"kind": "npz", "path": private, "size": 4, "channels": 1, "classes": ["a", "b"]},
+            "api": {"kind": f"object:{Counted.__module__}.{Counted.__qualname__}"},
+            "embedding": {"kind": object_kind(Mean())},
+            "privacy": {"noise_multiplier": 1, "delta": 1e-5},
+            "evolution": {"iterations": ITERATIONS, "population": POPULATION, "lookahead": LOOKAHEAD},
+        },
+        "the test",
+    )
+
+
+def carry_out(folder: Path, private: Path, log: Path) -> None:
+    """Begin the run in `folder`, or go on with it, to its end."""
+    surroundings = Surroundings(api=Counted(log), embedding=Mean(), noise=SameNoise())
+    if folder.exists():
+        resume_run(folder, surroundings)
+    else:
+        run_recipe(recipe(private), folder, surroundings)
+
+
+def start(folder: Path, private: Path, log: Path) -> BaseProcess:
+    """`carry_out` in a process of its own."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.durability.driver", "pe.engine.execute", "faiss", "opendp", "scipy.special"])
+    process = context.Process(target=carry_out, args=(folder, private, log))
+    process.start()
+    return process
