@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import sqrt
+from collections.abc import Callable, Sequence
+from math import fsum, isfinite, sqrt
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from pe.errors import PrivacyError
 from pe.nearest import nearest
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import grid_for
@@ -21,24 +22,56 @@ Counts = npt.NDArray[np.int64]
 Metric = Literal["l2", "cosine"]
 
 
-def histogram_release(t: int, noise_multiplier: float, relation: Relation, unit: str, neighbors: int = 1) -> Release:
-    """The release that iteration t's histogram is.
+def vote_sensitivity(relation: Relation) -> float:
+    """L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with norm ≤ 1.
 
-    Guarantee: L2 sensitivity 1 under add/remove and zero-out, because the votes of one unit have norm
-    at most 1; √2 under replace-one, because two such vote vectors have no negative entries.
+    1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2.
     """
-    sensitivity = sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
-    fractional = neighbors > 1 or unit != "record"
-    grid = grid_for(noise_multiplier, sensitivity, fractional=fractional)
-    return Release(
-        name=f"histogram/{t}",
-        mechanism="discrete_gaussian",
-        sensitivity=sensitivity,
-        noise_multiplier=noise_multiplier,
-        relation=relation,
-        unit=unit,
-        grid=grid,
-    )
+    return sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
+
+
+def histogram_release(
+    t: int, noise_multiplier: float, relation: Relation, unit: str = "record", neighbors: int = 1
+) -> Release:
+    """The release "histogram/t" that iteration t's histogram is.
+
+    Guarantee: `count_votes` keeps each unit's votes at norm ≤ 1, so the declared sensitivity holds.
+    """
+    sensitivity = vote_sensitivity(relation)
+    grid = grid_for(noise_multiplier, sensitivity, fractional=neighbors > 1 or unit != "record")
+    name = f"histogram/{t}"
+    return Release(name, "discrete_gaussian", sensitivity, noise_multiplier, relation, unit, None, 1, grid)
+
+
+def histogram_releases(
+    noise_multiplier: float,
+    iterations: int,
+    *,
+    relation: Relation = Relation.ADD_REMOVE,
+    unit: str = "record",
+    neighbors: int = 1,
+    weights: Sequence[float] | None = None,
+) -> list[Release]:
+    """The releases of a run's T histograms.
+
+    Args:
+        noise_multiplier: of every histogram; with `weights`, of one that has the mean weight.
+        iterations: T ≥ 0.
+        relation: the neighbouring relation; it settles the sensitivity.
+        unit: the privacy unit.
+        neighbors: q.
+        weights: T positive shares of μ²; None: equal. Histogram t has μ_t² = T·w_t/(Σw·z²).
+
+    Raises:
+        PrivacyError: weights of another number, or not positive.
+    """
+    if weights is None:
+        weights = [1.0] * iterations
+    if len(weights) != iterations or not all(isfinite(weight) and weight > 0 for weight in weights):
+        raise PrivacyError(f"A schedule gives each of the {iterations} iterations one weight above 0, not {weights}.")
+    total = fsum(weights)
+    multipliers = [noise_multiplier * sqrt(total / (iterations * weight)) for weight in weights]
+    return [histogram_release(t, z, relation, unit, neighbors) for t, z in enumerate(multipliers, start=1)]
 
 
 def dp_nn_histogram(
@@ -60,7 +93,7 @@ def dp_nn_histogram(
         private: gives the private embeddings; called only when the release has not been drawn yet.
         candidates: gives the candidates' embeddings, float32 (m, d); called likewise.
         labels: int32 (m,), the candidates' labels.
-        release: what is charged; from `histogram_release`.
+        release: what is charged; one of `histogram_releases`.
         ledger: the door to noise.
         neighbors: q, candidates each record votes for, 1/√q each.
         metric: distance in embedding space.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pe.histogram import count_votes, dp_nn_histogram, histogram_release
+from pe.histogram import count_votes, dp_nn_histogram, histogram_releases
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Relation
@@ -134,13 +134,13 @@ def test_votes_normalised_per_label_would_break_the_declared_sensitivity() -> No
 
 @pytest.mark.parametrize(("relation", "sensitivity"), [("add_remove", 1.0), ("zero_out", 1.0), ("replace_one", 2**0.5)])
 def test_the_release_declares_the_sensitivity_of_its_relation(relation: str, sensitivity: float) -> None:
-    release = histogram_release(1, 2.0, Relation(relation), "record")
+    release = histogram_releases(2.0, 1, relation=Relation(relation))[0]
     assert release.sensitivity == sensitivity
     assert release.mechanism == "discrete_gaussian"
 
 
 def histogram(private: PrivateEmbeddings, sigma: float, ledger: Ledger | None = None) -> np.ndarray:
-    release = histogram_release(1, sigma, Relation.ADD_REMOVE, "record")
+    release = histogram_releases(sigma, 1)[0]
     ledger = ledger or Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
     return dp_nn_histogram(lambda: private, lambda: CANDIDATES, LABELS, release, ledger)
 
@@ -160,7 +160,7 @@ def test_a_label_without_private_records_gets_noise_alone() -> None:
 
 
 def test_a_stored_histogram_is_returned_again_without_looking_at_the_records() -> None:
-    release = histogram_release(1, 3.0, Relation.ADD_REMOVE, "record")
+    release = histogram_releases(3.0, 1)[0]
     ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
     first = histogram(records([[0, 0]], [0]), 3.0, ledger)
 
@@ -172,7 +172,7 @@ def test_a_stored_histogram_is_returned_again_without_looking_at_the_records() -
 
 
 def test_only_the_noisy_votes_reach_the_store() -> None:
-    release = histogram_release(1, 3.0, Relation.ADD_REMOVE, "record")
+    release = histogram_releases(3.0, 1)[0]
     store = MemoryStore()
     ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], store, UnsafeSeededNoise(0))
     private = records([[0, 0]] * 9, [0] * 9)

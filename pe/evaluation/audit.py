@@ -155,16 +155,16 @@ def audit(
         flagged = statistics > threshold
         return Rates.of(int((flagged & worlds).sum()), int((flagged & ~worlds).sum()), runs, error)
 
-    mu = rates(0.0, middle_error).mu
-    high, low = rates(tail, tail_error), rates(-tail, tail_error).mirrored
+    middle, high, low = rates(0.0, middle_error), rates(tail, tail_error), rates(-tail, tail_error)
+    ratios = (middle, middle.mirrored, high, low.mirrored)
     fingerprints = np.concatenate(noises)
     return Audit(
         claim=claim,
         runs=runs,
         confidence=confidence,
-        mu=mu,
-        epsilon_gaussian=gaussian_epsilon(mu, claim.delta) if mu else 0.0,
-        epsilon_any=max(high.epsilon(claim.delta), low.epsilon(claim.delta)),
+        mu=middle.mu,
+        epsilon_gaussian=gaussian_epsilon(middle.mu, claim.delta) if middle.mu else 0.0,
+        epsilon_any=max(ratio.epsilon(claim.delta) for ratio in ratios),
         influence=influence(claim),
         repeated=len(fingerprints) - len(np.unique(fingerprints)),
     )

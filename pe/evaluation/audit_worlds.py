@@ -29,7 +29,7 @@ LABELS = 2
 BLOCKS = 400
 """Trials side by side, at most."""
 
-_DIMENSIONS = 32
+_DIMENSIONS = 16
 _SEED = 20
 _MOST_NEIGHBORS = 50
 
@@ -43,7 +43,7 @@ class Claim:
         delta: δ at which ε is stated; there is no default.
         iterations: T ≥ 1.
         relation: which two worlds are neighbours.
-        unit: "record"; any other name makes the canary a user of three records under two labels.
+        unit: "record"; any other name makes the canary a user of four records under two labels.
         neighbors: q, candidates that each record votes for, 1 to 50.
 
     Raises:
@@ -122,8 +122,8 @@ def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
 
 
 def _bins(claim: Claim) -> int:
-    """Bins of a block under each label: room for the votes of a canary and of what replaces it."""
-    return max(10, 2 * claim.neighbors)
+    """Bins of a block under each label: room for the votes of a canary, of what replaces it, and of others between."""
+    return max(10, 3 * claim.neighbors + 4)
 
 
 def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
@@ -137,11 +137,13 @@ def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32
 def records(claim: Claim, present: Mask) -> PrivateEmbeddings:
     """Every block's records: those in both worlds, and the canary or what takes its place.
 
-    In both worlds: records at the canary's own bins, one half-way between two bins, one that is not finite.
+    In both worlds: two records at one bin, one half-way between two bins, one that is not finite, one under the
+    other label. They vote for other bins than the canary: were votes counted wrongly, theirs would not hide it.
     """
     last = _bins(claim) - 1.0
-    both = [(0, 0.0), (0, 0.0), (0, 3.5), (0, math.nan), (1, 0.0), (1, last)]
-    canary = [(0, 0.0)] if claim.unit == "record" else [(0, 0.0), (0, 0.0), (1, 0.0)]
+    middle = float(_bins(claim) // 2)
+    both = [(0, middle), (0, middle), (0, middle - 0.5), (0, math.nan), (1, middle)]
+    canary = [(0, 0.0)] if claim.unit == "record" else [(0, 0.0), (0, 0.0), (1, 0.0), (1, 0.0)]
     other: list[tuple[int, float]] = []
     if claim.relation is Relation.REPLACE_ONE:
         other = [(label, last) for label, _ in canary]

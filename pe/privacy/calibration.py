@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from pe.errors import PrivacyError
 from pe.privacy.accounting import epsilon as epsilon_of
 from pe.privacy.ledger import Budget
-from pe.privacy.noise import grid_for
 from pe.privacy.parts import sort_parts
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import Release
 
 LEAST, MOST = 1e-3, 1e9
 """The range of noise multipliers that is searched."""
@@ -74,58 +72,3 @@ def _narrow(
         if not low[0] < math.sqrt(low[0] * high[0]) < high[0]:
             break
     return high[0]
-
-
-def noise_multiplier_for(budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE) -> float:
-    """The least noise multiplier with which `iterations` histograms meet `budget`, rounded up."""
-
-    def releases(z: float) -> list[Release]:
-        one = histograms(z, 1, relation=relation)
-        return [replace(release, count=iterations) for release in one]
-
-    return calibrate(releases, budget)
-
-
-def vote_sensitivity(relation: Relation) -> float:
-    """L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with norm ≤ 1.
-
-    1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2.
-    """
-    return math.sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
-
-
-def histograms(
-    noise_multiplier: float,
-    iterations: int,
-    *,
-    relation: Relation = Relation.ADD_REMOVE,
-    unit: str = "record",
-    fractional: bool = False,
-    weights: Sequence[float] | None = None,
-) -> list[Release]:
-    """The releases "histogram/1" … "histogram/T" of Private Evolution.
-
-    Args:
-        noise_multiplier: of every histogram; with `weights`, of one that has the mean weight.
-        iterations: T ≥ 0.
-        relation: the neighbouring relation; it settles the sensitivity.
-        unit: the privacy unit.
-        fractional: whether votes are fractions (q > 1, units larger than a record).
-        weights: T positive shares of μ²; None: equal. Histogram t has μ_t² = T·w_t/(Σw·z²).
-
-    Raises:
-        PrivacyError: weights of another number, or not positive.
-    """
-    if weights is None:
-        weights = [1.0] * iterations
-    if len(weights) != iterations or not all(math.isfinite(weight) and weight > 0 for weight in weights):
-        raise PrivacyError(f"A schedule gives each of the {iterations} iterations one weight above 0, not {weights}.")
-    sensitivity = vote_sensitivity(relation)
-    total = math.fsum(weights)
-    releases = []
-    for t, weight in enumerate(weights, start=1):
-        z = noise_multiplier * math.sqrt(total / (iterations * weight))
-        grid = grid_for(z, sensitivity, fractional)
-        name = f"histogram/{t}"
-        releases.append(Release(name, "discrete_gaussian", sensitivity, z, relation, unit, None, 1, grid))
-    return releases

@@ -6,11 +6,10 @@ from typing import TypeVar
 
 from pe.errors import RecipeError, nearest_name
 from pe.evolution import Plan, Step
-from pe.histogram import histogram_release
 from pe.privacy.accounting import epsilon
-from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
+from pe.recipe.budget import PlanSettings, plan, plan_with
 from pe.recipe.schema import Evolution, Recipe
 
 Value = TypeVar("Value")
@@ -30,7 +29,7 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str) -> Plan:
     evolution = recipe.evolution
     populations = _schedule(evolution.population, evolution.iterations + 1)
     sizes = [apportion(total, classes, evolution, t) for t, total in enumerate(populations)]
-    releases = histogram_releases(recipe, unit)
+    releases = planned_releases(recipe, unit)
     degrees = _schedule(evolution.degree, evolution.iterations)
     lookaheads = _schedule(evolution.lookahead, evolution.iterations)
     steps = tuple(
@@ -40,19 +39,14 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str) -> Plan:
     return Plan(classes, sizes[0], steps, evolution.selection, evolution.neighbors, evolution.metric, recipe.seed)
 
 
-def histogram_releases(recipe: Recipe, unit: str) -> list[Release]:
-    """The T histograms' releases, their noise calibrated to the target ε or as the recipe gives it."""
-    privacy, evolution = recipe.privacy, recipe.evolution
-
-    def releases(noise_multiplier: float) -> list[Release]:
-        return [
-            histogram_release(t, noise_multiplier, privacy.relation, unit, evolution.neighbors)
-            for t in range(1, evolution.iterations + 1)
-        ]
-
-    if privacy.noise_multiplier is not None or privacy.epsilon is None:
-        return releases(privacy.noise_multiplier or 1.0)
-    return releases(calibrate(releases, Budget(privacy.epsilon, privacy.delta))) if evolution.iterations else []
+def planned_releases(recipe: Recipe, unit: str) -> list[Release]:
+    """Every release of the run, the noise calibrated to the target ε or as the recipe gives it."""
+    privacy = recipe.privacy
+    settings = PlanSettings(recipe.evolution.iterations, privacy.relation, unit, recipe.evolution.neighbors)
+    if privacy.epsilon is not None:
+        return plan(Budget(privacy.epsilon, privacy.delta), settings)
+    assert privacy.noise_multiplier is not None
+    return plan_with(privacy.noise_multiplier, settings, Budget(1.0, privacy.delta))
 
 
 def apportion(total: int, classes: tuple[str, ...], evolution: Evolution, t: int) -> tuple[int, ...]:

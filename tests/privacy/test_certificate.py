@@ -9,14 +9,14 @@ from pe.privacy.covered import hash_files
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.markdown import certificate_markdown
 from pe.privacy.noise import UnsafeSeededNoise
-from pe.privacy.plan import PlanSettings, plan
 from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.store import MemoryStore
 from pe.privacy.verify import verify
 from pe.privacy.words import power, rounded_up
+from pe.recipe.budget import PlanSettings, plan
 
 BUDGET = Budget(4, 1e-6)
-SETTINGS = PlanSettings(3, Relation.ADD_REMOVE, "patient", fractional=True, class_counts=0.05)
+SETTINGS = PlanSettings(3, Relation.ADD_REMOVE, "patient", class_counts=0.05)
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_a_million_draws_fit_into_twenty_seconds_of_two_cores():
 def test_importing_the_room_loads_neither_opendp_nor_dp_accounting():
     program = """
 import sys
-import pe.privacy.calibration, pe.privacy.certificate, pe.privacy.ledger, pe.privacy.plan, pe.privacy.verify
+import pe.privacy.calibration, pe.privacy.certificate, pe.privacy.ledger, pe.privacy.verify
 print(*[name for name in ("opendp", "dp_accounting", "scipy.stats", "torch", "pandas") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
