@@ -57,6 +57,7 @@ class Plan:
         neighbors: q, candidates that each record votes for.
         metric: distance in embedding space.
         seed: the recipe's seed.
+        class_counts: the release of the label counts, where label sizes are estimated from it.
     """
 
     classes: tuple[str, ...]
@@ -66,6 +67,13 @@ class Plan:
     neighbors: int
     metric: Metric
     seed: int
+    class_counts: Release | None = None
+
+    @property
+    def releases(self) -> list[Release]:
+        """Every release that the run intends."""
+        histograms = [step.release for step in self.steps]
+        return histograms if self.class_counts is None else [self.class_counts, *histograms]
 
 
 def evolve(

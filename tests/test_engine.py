@@ -174,3 +174,25 @@ def test_importing_pe_is_light() -> None:
     code = f"import sys, pe; print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert json.loads(out.replace("'", '"')) == []
+
+
+def test_estimated_label_sizes_are_charged_and_followed(private: pe.ImageNpz, tmp_path: Path) -> None:
+    with np.load(tmp_path / "private.npz") as archive:
+        images, labels = archive["images"], archive["labels"]
+    kept = np.r_[0:60, 60:80]  # 60 dark, 20 light
+    np.savez(tmp_path / "uneven.npz", images=images[kept], labels=labels[kept])
+    source = pe.ImageNpz(tmp_path / "uneven.npz", size=4, channels=1, classes=["dark", "light"])
+    run = evolve(source, tmp_path / "run", estimate_label_sizes=0.4, epsilon=20.0, population=40)
+    assert [release["name"] for release in run.guarantee["releases"]] == ["class_counts", "histogram/1", "histogram/2"]
+    assert run.guarantee["epsilon"] <= 20
+    assert 25 <= np.count_nonzero(run.synthetic.labels == 0) <= 34
+    noisy = np.load(run.folder / "releases" / "class_counts.npy")
+    assert noisy.shape == (2,)
+
+
+def test_a_budget_schedule_gives_each_iteration_its_share(private: pe.ImageNpz, tmp_path: Path) -> None:
+    run = evolve(private, tmp_path / "run", schedule=[1, 4])
+    first, second = (release["noise_multiplier"] for release in run.guarantee["releases"])
+    assert first == pytest.approx(2 * second)
+    with pytest.raises(RecipeError, match="schedule has 3 entries: give 2"):
+        evolve(private, tmp_path / "other", schedule=[1, 2, 3])

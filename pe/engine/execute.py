@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any
 
 from pe import evolution
+from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.logs import logging_to
 from pe.engine.private_side import FINGERPRINT, PrivateSide
@@ -128,26 +129,35 @@ class _Work:
             log.info("%s with %s", event, software_versions())
             ledger = self._ledger(run)
             progress = self.surroundings.progress
+            plan = self._sized_plan(ledger)
             population = evolution.evolve(
-                self.plan,
+                plan,
                 lambda: self.private.embeddings(run),
                 self._dispatcher(run),
                 self.embedding,
                 ledger,
                 progress.warn,
             )
-            _finish(run, self.plan, population, ledger, self.recipe.private.declared_size)
+            _finish(run, plan, population, ledger, self.recipe.private.declared_size)
             run.journal.add_event("finished")
         return run.run
 
+    def _sized_plan(self, ledger: Ledger) -> Plan:
+        """The plan, with label sizes from noisy counts where the recipe has them estimated."""
+        release = self.plan.class_counts
+        if release is None:
+            return self.plan
+        counts = dp_class_counts(self.private.dataset, release, ledger)
+        return lay_out(self.recipe, self.plan.classes, release.unit, counts.tolist())
+
     def _ledger(self, run: RunWriter) -> Ledger:
         """The run's ledger, with every release of the plan reserved in it."""
-        recipe, releases = self.recipe, [step.release for step in self.plan.steps]
+        recipe = self.recipe
         return Ledger(
             budget_of(recipe, self.plan),
             recipe.privacy.relation,
             recipe.private.privacy_unit,
-            releases,
+            self.plan.releases,
             JournalReleases(run),
             self.surroundings.noise,
         )
@@ -164,7 +174,7 @@ class _Work:
 def _all_drawn(run: RunWriter, plan: Plan) -> bool:
     """Whether every planned release is stored, so that the private records are not needed any more."""
     store = JournalReleases(run)
-    found = (store.find(step.release.name) for step in plan.steps)
+    found = (store.find(release.name) for release in plan.releases)
     return all(one is not None and one.array is not None for one in found)
 
 

@@ -70,7 +70,7 @@ class PrivateSide:
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
         """The records' embeddings: computed once per run, kept in confidential/."""
         if self._embedded is None:
-            dataset = self._open()
+            dataset = self.dataset()
             name = f"{CONFIDENTIAL}/embeddings/{FILE}"
             path = run.folder / name
             if path.is_file() and run.journal.files(name) == {name: sha256(path)}:
@@ -83,12 +83,13 @@ class PrivateSide:
 
     def _check(self, key: str) -> str:
         with self.progress.task("checking private records", None):
-            found = self._open().preflight(bytes.fromhex(key))
+            found = self.dataset().preflight(bytes.fromhex(key))
         for record in found.bad:
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
         return found.fingerprint
 
-    def _open(self) -> PrivateDataset:
+    def dataset(self) -> PrivateDataset:
+        """The records, opened when they are first asked for."""
         if self._dataset is None:
             self._dataset = self.source.open()
         return self._dataset

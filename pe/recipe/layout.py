@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
+from pe.class_counts import CLASS_COUNTS
 from pe.errors import RecipeError, nearest_name
 from pe.evolution import Plan, Step
 from pe.privacy.accounting import epsilon
@@ -15,48 +17,64 @@ from pe.recipe.schema import Evolution, Recipe
 Value = TypeVar("Value")
 
 
-def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str) -> Plan:
-    """The plan of a recipe; reads public numbers only.
+def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequence[float] | None = None) -> Plan:
+    """The plan of a recipe; reads public numbers, and noisy counts, only.
 
     Args:
         recipe: the recipe.
         classes: the public label names.
         unit: the privacy unit's name.
+        counts: the noisy label counts, where the recipe has them estimated; None while they are not
+            there: the labels then count as equal.
 
     Raises:
         RecipeError: a population that the labels do not divide, or has fewer members of a label than q.
     """
     evolution = recipe.evolution
     populations = _schedule(evolution.population, evolution.iterations + 1)
-    sizes = [apportion(total, classes, evolution, t) for t, total in enumerate(populations)]
+    sizes = [apportion(total, classes, evolution, t, counts) for t, total in enumerate(populations)]
     releases = planned_releases(recipe, unit)
     degrees = _schedule(evolution.degree, evolution.iterations)
     lookaheads = _schedule(evolution.lookahead, evolution.iterations)
+    histograms = [release for release in releases if release.name != CLASS_COUNTS]
     steps = tuple(
         Step(t, sizes[t], degrees[t - 1], lookaheads[t - 1], _threshold(evolution, release, t), release)
-        for t, release in enumerate(releases, start=1)
+        for t, release in enumerate(histograms, start=1)
     )
-    return Plan(classes, sizes[0], steps, evolution.selection, evolution.neighbors, evolution.metric, recipe.seed)
+    counted = next((release for release in releases if release.name == CLASS_COUNTS), None)
+    voting = evolution.selection, evolution.neighbors, evolution.metric
+    return Plan(classes, sizes[0], steps, *voting, recipe.seed, counted)
 
 
 def planned_releases(recipe: Recipe, unit: str) -> list[Release]:
     """Every release of the run, the noise calibrated to the target ε or as the recipe gives it."""
-    privacy = recipe.privacy
-    settings = PlanSettings(recipe.evolution.iterations, privacy.relation, unit, recipe.evolution.neighbors)
+    privacy, evolution = recipe.privacy, recipe.evolution
+    settings = PlanSettings(
+        evolution.iterations,
+        privacy.relation,
+        unit,
+        evolution.neighbors,
+        weights=None if privacy.schedule is None else tuple(privacy.schedule),
+        class_counts=evolution.estimate_label_sizes,
+    )
     if privacy.epsilon is not None:
         return plan(Budget(privacy.epsilon, privacy.delta), settings)
     assert privacy.noise_multiplier is not None
     return plan_with(privacy.noise_multiplier, settings, Budget(1.0, privacy.delta))
 
 
-def apportion(total: int, classes: tuple[str, ...], evolution: Evolution, t: int) -> tuple[int, ...]:
-    """Members of S_t per label: equal, or in the public proportions by largest remainders.
+def apportion(
+    total: int, classes: tuple[str, ...], evolution: Evolution, t: int, counts: Sequence[float] | None = None
+) -> tuple[int, ...]:
+    """Members of S_t per label: equal, or in public (or noisily counted) proportions by largest remainders.
 
     Raises:
         RecipeError: see `lay_out`.
     """
-    sizes = _equal(total, classes, t) if evolution.label_sizes == "equal" else _proportional(total, classes, evolution)
     least = evolution.neighbors if t < evolution.iterations else 1
+    if counts is not None:
+        return _counted(total, counts, least)
+    sizes = _equal(total, classes, t) if evolution.label_sizes == "equal" else _proportional(total, classes, evolution)
     for name, size in zip(classes, sizes, strict=True):
         if size < least:
             raise RecipeError(
@@ -84,10 +102,21 @@ def _proportional(total: int, classes: tuple[str, ...], evolution: Evolution) ->
     missing = [name for name in classes if name not in evolution.label_sizes]
     if missing:
         raise RecipeError(f"evolution.label_sizes: label '{missing[0]}' is missing.")
-    shares = [evolution.label_sizes[name] for name in classes]
+    return _largest_remainders(total, [evolution.label_sizes[name] for name in classes])
+
+
+def _counted(total: int, counts: Sequence[float], least: int) -> tuple[int, ...]:
+    """In proportion to the noisy counts, but `least` for every label: whether one is empty is private."""
+    positive = [max(count, 0.0) for count in counts]
+    shares = positive if sum(positive) else [1.0] * len(counts)
+    return tuple(least + more for more in _largest_remainders(total - least * len(counts), shares))
+
+
+def _largest_remainders(total: int, shares: Sequence[float]) -> tuple[int, ...]:
+    """`total` divided in proportion to `shares` into whole numbers; ties to the lowest index."""
     quotas = [total * share / sum(shares) for share in shares]
     sizes = [int(quota) for quota in quotas]
-    by_remainder = sorted(range(len(classes)), key=lambda c: (sizes[c] - quotas[c], c))
+    by_remainder = sorted(range(len(shares)), key=lambda label: (sizes[label] - quotas[label], label))
     for label in by_remainder[: total - sum(sizes)]:
         sizes[label] += 1
     return tuple(sizes)
@@ -111,4 +140,4 @@ def budget_of(recipe: Recipe, plan: Plan) -> Budget:
     delta = recipe.privacy.delta
     if recipe.privacy.epsilon is not None:
         return Budget(recipe.privacy.epsilon, delta)
-    return Budget(max(epsilon([step.release for step in plan.steps], delta), 1e-9), delta)
+    return Budget(max(epsilon(plan.releases, delta), 1e-9), delta)

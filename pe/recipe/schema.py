@@ -48,6 +48,9 @@ class Privacy(Section):
         None, gt=0, allow_inf_nan=False, description="noise standard deviation over sensitivity, every iteration"
     )
     relation: Relation = Field(Relation.ADD_REMOVE, description="which data sets are neighbours")
+    schedule: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
+        None, description="each iteration's share of the budget (of μ²); any scale; default: equal shares"
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Privacy:
@@ -73,6 +76,9 @@ class Evolution(Section):
     label_sizes: Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         "equal", description="public proportions of the labels; never counted from the private data"
     )
+    estimate_label_sizes: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="share of ε for noisy label counts, which then take the place of label_sizes"
+    )
     attempts: Count = Field(5, description="how often a sample is asked for before it is given up")
 
     @field_validator("label_sizes", mode="before")
@@ -84,6 +90,8 @@ class Evolution(Section):
     def _consistent(self) -> Evolution:
         if self.threshold is not None and self.threshold_sigmas is not None:
             raise ValueError("give threshold or threshold_sigmas, not both")
+        if self.estimate_label_sizes is not None and self.label_sizes != "equal":
+            raise ValueError("give label_sizes or estimate_label_sizes, not both")
         for name in ("degree", "lookahead", "threshold", "threshold_sigmas"):
             self._check_length(name, self.iterations, "one per iteration")
         self._check_length("population", self.iterations + 1, "S_0 and one per iteration")
@@ -132,6 +140,15 @@ class Recipe(Section):
     privacy: Privacy
     evolution: Evolution
     limits: LimitSection = LimitSection()
+
+    @model_validator(mode="after")
+    def _budget_fits_evolution(self) -> Recipe:
+        schedule, iterations = self.privacy.schedule, self.evolution.iterations
+        if schedule is not None and len(schedule) != iterations:
+            raise ValueError(f"privacy.schedule has {len(schedule)} entries: give {iterations} (one per iteration)")
+        if self.evolution.estimate_label_sizes is not None and self.privacy.epsilon is None:
+            raise ValueError("evolution.estimate_label_sizes is a share of privacy.epsilon, so give that")
+        return self
 
     @model_validator(mode="after")
     def _priced_is_limited(self) -> Recipe:

@@ -1,0 +1,174 @@
+"""With the noisy votes held fixed, nothing that a run shows depends on the private records; a planted leak does."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pe
+import pe.histogram
+from pe.evaluation.surfaces import compare_surfaces
+from pe.histogram import count_votes
+from pe.privacy.ledger import Ledger
+from pe.privacy.noise import Noise
+from pe.privacy.release import Release
+from pe.run.progress import Progress, Task
+from tests.generators import Mean, Shades
+
+SETTINGS = {"epsilon": 2.0, "delta": 1e-5, "population": 12, "iterations": 2, "lookahead": 2}
+
+
+@pytest.fixture(autouse=True)
+def _noisy_votes_are_held_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every release is drawn as shipped, clean votes and all, and then replaced by public numbers."""
+    release_as_shipped = Ledger.release
+
+    def release(ledger: Ledger, what: Release, draw: Callable[[Noise], np.ndarray]) -> np.ndarray:
+        def held(noise: Noise) -> np.ndarray:
+            drawn = draw(noise)
+            rng = np.random.default_rng(zlib.crc32(what.name.encode()))
+            return rng.integers(0, 20 * (what.grid or 1), drawn.shape, dtype=drawn.dtype)
+
+        return release_as_shipped(ledger, what, held)
+
+    monkeypatch.setattr(Ledger, "release", release)
+
+
+class Listener(Progress):
+    """Writes down all that a run tells."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    @contextmanager
+    def task(self, description: str, total: int | None) -> Iterator[Task]:
+        told = self.told
+        told.append((description, total))
+
+        class Counted(Task):
+            def advance(self, count: int, spent: str = "") -> None:
+                told.append((count, spent))
+
+        yield Counted()
+
+    def warn(self, message: str) -> None:
+        self.told.append(message)
+
+
+def evolved(folder: Path, shades: list[int], labels: list[str]) -> tuple[pe.Run, dict[str, object]]:
+    """A run over these private images, which always lie in the same file, and all that it showed on the way."""
+    path = folder.parent.parent / "private.npz"
+    np.savez(
+        path, images=np.array(shades, np.uint8)[:, None, None, None].repeat(16, 1).reshape(-1, 4, 4, 1), labels=labels
+    )
+    source = pe.ImageNpz(path, size=4, channels=1, classes=["dark", "light"], declared_size=10)
+    api, listener = Shades(), Listener()
+    run = pe.evolve(source, api, embedding=Mean(), out=folder, progress=listener, **SETTINGS)
+    requests = [
+        [(name, repr(value), getattr(value, "array", value)) for name, value in vars(request).items()]
+        for request in [*api.random_requests, *api.variation_requests]
+    ]
+    shown = {"requests": str(requests), "told": listener.told, "certificate": run.guarantee | {"run": ""}}
+    return run, shown
+
+
+HERE = ([10, 20, 30, 200, 210], ["dark", "dark", "dark", "light", "light"])
+NEIGHBOURS = {
+    "one record less": ([10, 20, 30, 200], ["dark", "dark", "dark", "light"]),
+    "one record replaced": ([10, 20, 250, 200, 210], ["dark", "dark", "light", "light", "light"]),
+    "a label emptied": ([200, 210], ["light", "light"]),
+    "ten times the size": (HERE[0] * 10, HERE[1] * 10),
+}
+
+
+def pair(tmp_path: Path, other: tuple[list[int], list[str]]) -> list[tuple[pe.Run, dict[str, object]]]:
+    return [evolved(tmp_path / side / "run", *data) for side, data in (("a", HERE), ("b", other))]
+
+
+@pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
+def test_all_that_a_run_shows_is_the_same_for_other_records(
+    tmp_path: Path, other: tuple[list[int], list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (first, shown), (second, shown_too) = pair(tmp_path, other)
+    assert compare_surfaces(first.folder, second.folder) == []
+    assert shown == shown_too
+    assert capfd.readouterr() == ("", "")
+    assert (first.folder / "confidential" / "embeddings" / "private_embeddings.npy").is_file()
+
+
+def into_a_file(run: Path, votes: np.ndarray) -> None:
+    np.save(run / "populations" / "debug.npy", votes)
+
+
+def into_a_name(run: Path, votes: np.ndarray) -> None:
+    (run / f"{votes.max()}-votes-at-most").mkdir(exist_ok=True)
+
+
+def into_a_log(run: Path, votes: np.ndarray) -> None:
+    with (run / "log.txt").open("a") as log:
+        log.write(f"{votes.tolist()}\n")
+
+
+def into_the_recipe(run: Path, votes: np.ndarray) -> None:
+    recipe = run / "recipe.yaml"
+    recipe.write_text(f"{recipe.read_text()}# {votes.sum()}\n")
+
+
+@pytest.mark.parametrize("leak", [into_a_file, into_a_name, into_a_log, into_the_recipe])
+def test_clean_counts_that_leave_are_caught_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leak: Callable[[Path, np.ndarray], None]
+) -> None:
+    runs = iter([tmp_path / "a" / "run"] * 2 + [tmp_path / "b" / "run"] * 2)
+
+    def leaking(*arguments: object) -> np.ndarray:
+        votes = count_votes(*arguments)  # type: ignore[arg-type]
+        leak(next(runs), votes // arguments[-1])
+        return votes
+
+    monkeypatch.setattr(pe.histogram, "count_votes", leaking)
+    (first, _), (second, _) = pair(tmp_path, NEIGHBOURS["one record less"])
+    named = compare_surfaces(first.folder, second.folder)
+    guilty = {into_a_file: "populations/debug.npy", into_a_log: "log.txt", into_the_recipe: "recipe.yaml"}
+    assert guilty.get(leak, "3-votes-at-most") in named or leak is into_a_name
+    assert named
+
+
+def folder(root: Path, **files: str) -> Path:
+    for name, text in ({"recipe.yaml": "a"} | files).items():
+        path = root / name.replace("__", "/").replace("_json", ".json").replace("_md", ".md")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_files_folders_and_links_are_compared_by_name_and_content(tmp_path: Path) -> None:
+    one = folder(tmp_path / "one", both="1", changed="1", here="1", sub__deep="1", kind="1")
+    two = folder(tmp_path / "two", both="1", changed="2", there="1", sub__deep="2")
+    (two / "kind").mkdir()
+    (one / "empty").mkdir()
+    (one / "link").symlink_to("both")
+    (two / "link").symlink_to("changed")
+    assert compare_surfaces(one, two) == ["changed", "empty", "here", "kind", "link", "sub/deep", "there"]
+    assert compare_surfaces(one, one) == []
+
+
+def test_the_confidential_side_at_the_top_alone_is_left_out(tmp_path: Path) -> None:
+    one = folder(tmp_path / "one", confidential__log="1", populations__confidential__log="1")
+    two = folder(tmp_path / "two", confidential__log="2", populations__confidential__log="2")
+    assert compare_surfaces(one, two) == ["populations/confidential/log"]
+
+
+def test_certificates_may_differ_in_the_run_s_name_and_in_nothing_else(tmp_path: Path) -> None:
+    def certified(name: str, sentence: str) -> Path:
+        json = f'{{\n  "run": "{name}",\n  "statement": "{sentence}"\n}}\n'
+        return folder(tmp_path / name, certificate_json=json, certificate_md=f"Run `{name}`. {sentence}")
+
+    one = certified("one", "Fine.")
+    assert compare_surfaces(one, certified("two", "Fine.")) == []
+    assert compare_surfaces(one, certified("three", "Fine .")) == ["certificate.json", "certificate.md"]
+    assert compare_surfaces(one, certified("four", "Fine. Run `four`.")) == ["certificate.json", "certificate.md"]
