@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
 SHAPE = ("scale", "width", "height", "rotation", "slant", "shift x", "shift y", "stroke")
-GRID = 5  # the elastic warp's control points per axis
+GRID = 7  # the elastic warp's control points per axis
 PARAMETERS = len(SHAPE) + 2 * GRID * GRID
 BLOCK = 64  # images drawn at once: small enough for the cache
 
@@ -35,7 +35,7 @@ class Glyphs:
     The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on its
     seed and its condition alone, to the last bit, and not on the chunk that it came in.
 
-    Conditions: `text` and `font` (names), `parameters` (float32, n×58: the scores z of scale, width,
+    Conditions: `text` and `font` (names), `parameters` (float32, n×106: the scores z of scale, width,
     height, rotation, slant, shift x, shift y, stroke, then of the warp's control points).
 
     Args:
@@ -74,7 +74,7 @@ class Glyphs:
         slant: tuple[float, float] = (-0.4, 0.6),
         shift: tuple[float, float] = (-0.1, 0.1),
         stroke: tuple[float, float] = (0.05, 0.17),
-        warp: float = 0.03,
+        warp: float = 0.07,
     ) -> None:
         ranges = {"scale": scale, "width": width, "height": height, "rotation": rotation, "slant": slant}
         ranges |= {"shift x": shift, "shift y": shift, "stroke": stroke}

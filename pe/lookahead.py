@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from pe.data.samples import Samples
 from pe.protocols import Embedding, Vectors, check_vectors
 
 Items = npt.NDArray[np.int64]
+Rows = TypeVar("Rows", Items, Samples)
 
 
 class LookaheadAPI(Protocol):
@@ -21,7 +22,7 @@ class LookaheadAPI(Protocol):
     def lookahead(
         self, t: int, population: Population, parents: Items, degree: float
     ) -> Iterable[tuple[Items, Samples]]:
-        """Variations of `parents`, chunk by chunk: (indices into `parents`, samples)."""
+        """Variations of `parents`, chunk by chunk: (ascending indices into `parents`, samples)."""
         ...
 
 
@@ -44,33 +45,52 @@ def lookahead_embeddings(
     if k == 0:
         return embed(embedding, population.samples)
     parents = np.repeat(np.arange(len(population)), k)
-    total: npt.NDArray[np.float64] | None = None
+    total: Vectors | None = None
     count = np.zeros(len(population), dtype=np.int64)
     for items, samples in api.lookahead(t, population, parents, degree):
-        members, starts = _runs(parents[items])
-        sums = np.add.reduceat(embed(embedding, samples).astype(np.float64), starts, axis=0)
-        if total is None:
-            total = np.zeros((len(population), sums.shape[1]))
-        np.add.at(total, members, sums)
+        for batch, vectors in zip(_batches(items, embedding), embed_batches(embedding, samples), strict=True):
+            if total is None:
+                total = np.zeros((len(population), vectors.shape[1]), dtype=np.float32)
+            _add_runs(total, parents[batch], vectors)
         count += np.bincount(parents[items], minlength=len(population))
     if total is None:
         return embed(embedding, population.samples)
-    mean = (total / np.maximum(count, 1)[:, None]).astype(np.float32)
+    total /= np.maximum(count, 1).astype(np.float32)[:, None]
     alone = np.flatnonzero(count == 0)
     if alone.size:
-        mean[alone] = embed(embedding, population.samples.take(alone))
-    return mean
+        total[alone] = embed(embedding, population.samples.take(alone))
+    return total
 
 
 def embed(embedding: Embedding, samples: Samples) -> Vectors:
-    """The embeddings of public samples, float32 (n, d), in batches of the embedding's own size."""
+    """The embeddings of public samples, float32 (n, d)."""
+    return np.concatenate(list(embed_batches(embedding, samples)))
+
+
+def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:
+    """The embeddings of public samples in batches of the embedding's own size, each float32 (≤ batch_size, d)."""
+    for batch in _batches(samples, embedding):
+        yield check_vectors(embedding, embedding.embed(batch), len(batch))
+
+
+def _batches(rows: Rows, embedding: Embedding) -> Iterator[Rows]:
     size = embedding.batch_size
-    starts = range(0, len(samples), size)
-    batches = (samples.take(slice(start, start + size)) for start in starts)
-    return np.concatenate([check_vectors(embedding, embedding.embed(batch), len(batch)) for batch in batches])
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
+        yield rows[part] if isinstance(rows, np.ndarray) else rows.take(part)
 
 
-def _runs(sorted_values: Items) -> tuple[Items, Items]:
-    """The distinct values of runs in order, and where each run starts."""
-    starts = np.flatnonzero(np.diff(sorted_values, prepend=-1))
-    return sorted_values[starts], starts
+def _add_runs(total: Vectors, members: Items, vectors: Vectors) -> None:
+    """total[members[i]] += vectors[i] for ascending `members`, those of one member in their order."""
+    starts = np.flatnonzero(np.diff(members, prepend=-1))
+    lengths = np.diff(starts, append=len(members))
+    for place in range(lengths.max()):
+        runs = starts[lengths > place]
+        total[_evenly(members[runs])] += vectors[_evenly(runs + place)]
+
+
+def _evenly(indices: Items) -> slice | Items:
+    """Ascending indices as a slice where they are evenly spaced, which spares a copy."""
+    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
+    even = len(indices) == 1 or bool((np.diff(indices) == step).all())
+    return slice(int(indices[0]), int(indices[-1]) + 1, step) if even else indices

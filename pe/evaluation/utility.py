@@ -38,15 +38,16 @@ def accuracies(train: Images, train_labels: Labels, test: Images, test_labels: L
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
         from sklearn.neural_network import MLPClassifier
+        from threadpoolctl import threadpool_limits
     except ImportError as error:
         raise MissingDependency.of("scikit-learn", "demo", "Measuring accuracy") from error
     classifiers = {
-        "logistic_regression": LogisticRegression(max_iter=200),
-        "mlp": MLPClassifier(max_iter=100, random_state=seed),
+        "logistic_regression": LogisticRegression(max_iter=100),
+        "mlp": MLPClassifier(max_iter=25, random_state=seed),
     }
     x, y = _features(train), _features(test)
     scores = {}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1):  # products this small are slower on more threads
         warnings.simplefilter("ignore", ConvergenceWarning)  # max_iter is the stopping rule
         for name, classifier in classifiers.items():
             scores[name] = float(np.mean(classifier.fit(x, train_labels).predict(y) == test_labels))

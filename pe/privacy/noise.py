@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,14 +64,14 @@ class SystemNoise:
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
         """Independent draws with P(x) ∝ exp(−x²/2·scale²), x integer; 0 < scale ≤ 2^56."""
         opendp = _opendp()
-        space = opendp.vector_domain(opendp.atom_domain(T="i64")), opendp.l2_distance(T="i64")
-        return self._draw(opendp.m.make_gaussian(*space, scale=_checked(scale)), shape)
+        space = _integers(opendp), opendp.metrics.l2_distance(T="i64")
+        return self._draw(opendp.measurements.make_gaussian(*space, scale=_checked(scale)), shape)
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
         """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; 0 < scale ≤ 2^56."""
         opendp = _opendp()
-        space = opendp.vector_domain(opendp.atom_domain(T="i64")), opendp.l1_distance(T="i64")
-        return self._draw(opendp.m.make_laplace(*space, scale=_checked(scale)), shape)
+        space = _integers(opendp), opendp.metrics.l1_distance(T="i64")
+        return self._draw(opendp.measurements.make_laplace(*space, scale=_checked(scale)), shape)
 
     def _draw(self, measure: Callable[[Any], list[int]], shape: Shape) -> Int64Array:
         draws = np.zeros(shape, dtype=np.int64)
@@ -138,10 +139,16 @@ def _checked(scale: float) -> float:
     return float(scale)
 
 
-def _opendp() -> Any:
+def _integers(opendp: SimpleNamespace) -> Any:
+    return opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64"))
+
+
+def _opendp() -> SimpleNamespace:
+    """The parts of OpenDP that draw; its prelude would also load scikit-learn where that is installed."""
     try:
-        import opendp.prelude as opendp
+        from opendp import domains, measurements, metrics
+        from opendp.mod import enable_features
     except ImportError as error:
         raise MissingDependency("Drawing noise needs opendp, which is not installed: pip install opendp.") from error
-    opendp.enable_features("contrib")
-    return opendp
+    enable_features("contrib")
+    return SimpleNamespace(domains=domains, measurements=measurements, metrics=metrics)

@@ -102,7 +102,8 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> 
             raise ContractError(f"{type(embedding).__name__}.embed changed its dimension between two batches.")
         usable = valid & np.isfinite(answer).all(axis=1)
         rows = min(size, count - start)
-        vectors[start : start + rows] = np.where(usable[:, None], answer, np.float32(np.nan))[:rows]
+        vectors[start : start + rows] = answer[:rows]
+        vectors[start + np.flatnonzero(~usable[:rows])] = np.nan
     assert vectors is not None
     if isinstance(vectors, np.memmap):
         vectors.flush()

@@ -177,7 +177,7 @@ class Dispatcher:
         good = np.delete(items, sorted(answer.missing))
         name, digest = None, None
         if good.size:
-            name = f"{work.phase.replace('/', '-')}-{secrets.token_hex(8)}.npz"
+            name = f"{work.phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
             columns = Population.columns(answer.samples, answer.conditions, items=good)
             digest = write_durably(self.run.chunks / name, encode(columns))
         usage = answer.usage

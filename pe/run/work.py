@@ -113,13 +113,15 @@ def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
 
 
 def encode(columns: dict[str, Array]) -> bytes:
-    """Named arrays as the bytes of an .npz file."""
+    """Named arrays as bytes: their names, then each array, all in the .npy format, one after another."""
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **columns)
+    for array in (np.array(list(columns)), *columns.values()):
+        np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
 
 
 def decode(data: bytes) -> dict[str, Array]:
-    """The named arrays of an .npz file's bytes; never executes anything."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    """The named arrays that `encode` wrote; never executes anything."""
+    buffer = io.BytesIO(data)
+    names = np.load(buffer, allow_pickle=False)
+    return {str(name): np.load(buffer, allow_pickle=False) for name in names}
