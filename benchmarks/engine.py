@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import resource
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import keep, where
 
 import pe
 from embeddings.pixels import Pixels
@@ -102,8 +101,7 @@ def report(private: int, synthetic: int, total: float, peak: float) -> str:
     lines = [
         f"# Engine: {private:,} private and {synthetic:,} synthetic 32×32×3 images, 10 labels, k = 2, T = 2",
         "",
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"{datetime.now(UTC):%Y-%m-%d}. `python benchmarks/engine.py`",
+        f"{where()}. `python benchmarks/engine.py`",
         "",
         "| phase | seconds | share |",
         "| --- | ---: | ---: |",
@@ -123,9 +121,7 @@ def main() -> None:
     parser.add_argument("--synthetic", type=int, default=50_000)
     arguments = parser.parse_args()
     text = report(arguments.private, arguments.synthetic, *run(arguments.private, arguments.synthetic))
-    print(text)
-    if (arguments.private, arguments.synthetic) == (50_000, 50_000):
-        (Path(__file__).parent / "results" / "engine.md").write_text(text)
+    keep("engine.md", text) if (arguments.private, arguments.synthetic) == (50_000, 50_000) else print(text)
 
 
 if __name__ == "__main__":

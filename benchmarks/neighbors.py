@@ -7,20 +7,16 @@ benchmarks/results/neighbors.md.
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
+from record import keep, where
 
 from pe.nearest import nearest
 from pe.nearest.margin import Vectors
 
-RESULTS = Path(__file__).parent / "results" / "neighbors.md"
 SIZES = [  # n, m, d, runs
     (4_000, 400, 784, 9),
     (5_000, 5_000, 3_072, 5),
@@ -58,13 +54,6 @@ def measure(queries: Vectors, candidates: Vectors, runs: int) -> str:
     )
 
 
-def hardware() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    name = next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())
-    return f"{name}, {os.cpu_count()} cores"
-
-
 def main() -> None:
     rng = np.random.default_rng(0)
     head = (
@@ -76,19 +65,16 @@ def main() -> None:
     lines = [
         "# Exact nearest neighbours beside a bare matmul",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {hardware()}, load {os.getloadavg()[0]:.1f} at the start; "
-        f"faiss {version('faiss-cpu')}, numpy {np.__version__}, python {platform.python_version()}. "
+        f"{where()}, faiss {version('faiss-cpu')}. "
         "q = 1; best of alternating runs, one run for cosine; made by `python benchmarks/neighbors.py`.",
         "",
         "Gaussian queries and candidates:",
         "",
         head,
     ]
-    print("\n".join(lines))
     for n, m, d, runs in SIZES:
         queries, candidates = (rng.standard_normal((k, d), dtype=np.float32) for k in (n, m))
         lines.append(measure(queries, candidates, runs))
-        print(lines[-1], flush=True)
     n, m, d, runs = NEAR
     queries = rng.standard_normal((n, d), dtype=np.float32)
     close = (rng.standard_normal(d) + 1e-5 * rng.standard_normal((m, d))).astype(np.float32)
@@ -98,8 +84,7 @@ def main() -> None:
         "",
     ]
     lines += [*last, head, measure(queries, close, runs)]
-    print("\n".join(lines[-5:]))
-    RESULTS.write_text("\n".join(lines) + "\n")
+    keep("neighbors.md", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -181,3 +181,32 @@ def test_only_the_noisy_votes_reach_the_store() -> None:
     clean = count_votes(private, CANDIDATES, LABELS, 1, "l2", release.grid)
     np.testing.assert_array_equal(store.find("histogram/1").array, clean + noise)
     np.testing.assert_array_equal(noisy, (clean + noise) / release.grid)
+
+
+@pytest.mark.parametrize("gone", [[0], [15], [16], [31, 32], [39], [3, 15, 16, 30]])
+def test_votes_of_the_others_are_bit_identical_when_records_leave(gone: list[int]) -> None:
+    """From pixels to votes: padded blocks, neighbour search and all, at the edges of blocks too."""
+    rng = np.random.default_rng(4)
+    pixels = rng.integers(0, 256, (40, 12, 12, 3)).astype(np.uint8)
+    labels = rng.integers(0, 2, 40)
+    embedding = Pixels(size=12, batch_size=16)
+    candidates = embed(embedding, Images(rng.integers(0, 256, (30, 12, 12, 3)).astype(np.uint8)))
+    candidates[1::2] = candidates[::2] + np.float32(1e-6)  # near-ties
+    by_label = np.repeat(np.arange(2, dtype=np.int32), 15)
+    stay = np.setdiff1d(np.arange(40), gone)
+
+    def embedded(records: np.ndarray) -> PrivateEmbeddings:
+        images = Images(pixels[records])
+        return embed_private(PrivateDataset.of(images, labels[records], classes=("a", "b")), embedding, None)
+
+    def vote(private: PrivateEmbeddings, record: int) -> np.ndarray:
+        alone = PrivateEmbeddings(
+            private.vectors[[record]], private.labels[[record]], private.units[[record]], private.classes
+        )
+        return count_votes(alone, candidates, by_label, 2, "l2", GRID)
+
+    everyone, others = embedded(np.arange(40)), embedded(stay)
+    np.testing.assert_array_equal(everyone.vectors[stay], others.vectors)
+    left = sum(vote(everyone, record) for record in gone)
+    together = count_votes(everyone, candidates, by_label, 2, "l2", GRID)
+    np.testing.assert_array_equal(together - left, count_votes(others, candidates, by_label, 2, "l2", GRID))

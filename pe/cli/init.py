@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pe.errors import PrivateDataError, RecipeError
+from pe.errors import RecipeError
 
 
 @click.command()
@@ -35,16 +35,15 @@ def init(
     out: Path,
 ) -> None:
     """Write a commented starting recipe for the private images in FOLDER."""
-    from pe.recipe.starter import class_folders, starter_recipe
+    from pe.private.files import found_labels
+    from pe.recipe.starter import starter_recipe
 
-    if not folder.is_dir():
-        raise PrivateDataError(f"{folder} is not a folder: name the folder of your private images.")
+    found = found_labels(folder)
     if out.exists():
         raise RecipeError(f"{out} exists already: name another --out, or remove it.")
     if classes is None:
-        found = ",".join(class_folders(folder))
         click.echo("The class list will be public. Confirm it or type another (comma-separated, empty for none).")
-        classes = click.prompt("Classes", default=found)
+        classes = click.prompt("Classes", default=",".join(found))
     if unit is None:
         unit = click.prompt("Privacy unit (record, subfolder, or a column such as patient)", default="record")
     if declared_size is None:

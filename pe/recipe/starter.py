@@ -88,8 +88,3 @@ def _power_of_ten_below(value: float) -> str:
     while 10.0**-exponent > value / 10:
         exponent += 1
     return f"1e-{exponent}"
-
-
-def class_folders(folder: Path) -> list[str]:
-    """The subfolders' names, sorted: a suggestion for the class list, which the user must confirm."""
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))

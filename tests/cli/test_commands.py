@@ -155,7 +155,7 @@ def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:
     assert not recipe.private.classes
     assert recipe.privacy.delta < 1 / 500
     assert_one_sentence(pe("init", "scans", *flags, cwd=scans.parent), "r.yaml exists already")
-    assert_one_sentence(pe("init", "nowhere", *flags, cwd=scans.parent), "nowhere is not a folder")
+    assert_one_sentence(pe("init", "nowhere", *flags, cwd=scans.parent), "folder nowhere does not exist")
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:
