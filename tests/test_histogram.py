@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embeddings.pixels import Pixels
+from pe.data.samples import Images
 from pe.histogram import count_votes, dp_nn_histogram, histogram_releases
+from pe.lookahead import embed
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Relation
 from pe.privacy.store import MemoryStore
-from pe.private.embeddings import PrivateEmbeddings
+from pe.private.dataset import PrivateDataset
+from pe.private.embeddings import PrivateEmbeddings, embed_private
 
 GRID = 2**16
 Metric = str

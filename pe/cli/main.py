@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import TextIO
 
 import click
 
@@ -32,8 +34,21 @@ def pe() -> None:
     """Private Evolution: differentially private synthetic data from any generator you can call."""
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A library's or a source's warning as one line, without the place in our code that gave it."""
+    click.echo(f"warning: {message}", err=True)
+
+
 def main() -> None:
     """Run the command line; a PEError ends in its one sentence and its exit status."""
+    warnings.showwarning = _show_warning
     try:
         status = pe(standalone_mode=False)
     except PEError as error:

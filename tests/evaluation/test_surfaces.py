@@ -41,21 +41,21 @@ def _noisy_votes_are_held_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Listener(Progress):
-    """Writes down all that a run tells."""
+    """Writes down all that a run tells; a phase's advances sorted, since threads commit in any order."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
 
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
-        told = self.told
-        told.append((description, total))
+        advances: list[tuple[int, str]] = []
 
         class Counted(Task):
             def advance(self, count: int, spent: str = "") -> None:
-                told.append((count, spent))
+                advances.append((count, spent))
 
         yield Counted()
+        self.told.append((description, total, sorted(advances)))
 
     def warn(self, message: str) -> None:
         self.told.append(message)
