@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import pe
-from pe.errors import ContractError, PluginError, PrivateDataError, RecipeError, RunError
+from pe.errors import BudgetExceeded, ContractError, PluginError, PrivateDataError, RecipeError, RunError
+from pe.privacy.data_set import DataSetBudget
+from pe.privacy.ledger import Budget
 from pe.run.progress import Progress
 from tests.generators import Mean, Shades
 
@@ -196,3 +198,33 @@ def test_a_budget_schedule_gives_each_iteration_its_share(private: pe.ImageNpz, 
     assert first == pytest.approx(2 * second)
     with pytest.raises(RecipeError, match="schedule has 3 entries: give 2"):
         evolve(private, tmp_path / "other", schedule=[1, 2, 3])
+
+
+def test_the_certificate_states_the_data_set_s_total_over_all_runs(private: pe.ImageNpz, tmp_path: Path) -> None:
+    first, second = (evolve(private, tmp_path / name, epsilon=1.0).guarantee for name in "ab")
+    assert first["data_set"] == {"epsilon": pytest.approx(1, rel=1e-3), "delta": 1e-5, "runs": 1}
+    assert second["data_set"]["runs"] == 2
+    assert 1.4 < second["data_set"]["epsilon"] < 2
+
+
+def test_a_cap_on_the_data_set_refuses_the_next_run_before_its_first_release(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    DataSetBudget.beside(tmp_path / "private.npz").cap(Budget(1.3, 1e-5))
+    evolve(private, tmp_path / "a", epsilon=1.0)
+    api = Shades()
+    with pytest.raises(BudgetExceeded, match="above the cap"):
+        evolve(private, tmp_path / "b", api, epsilon=1.0)
+    assert api.asked == 0
+    assert not (tmp_path / "b").exists()
+
+
+def test_the_record_for_the_data_protection_officer_is_confidential_and_whole(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    run = evolve(private, tmp_path / "run")
+    record = json.loads((run.confidential / "record.json").read_text())
+    assert [entry["event"] for entry in record["when"]] == ["started", "finished"]
+    assert record["declared data"]["declared size"] == 100
+    assert [entry["hosts"] for entry in record["recipients"]] == ["not stated by Shades", "not stated by Mean"]
+    assert [release["drawn"] for release in record["releases"]] == [True, True]

@@ -54,9 +54,9 @@ def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: boo
     """Go on with RUN from its last committed chunk; nothing that was answered is asked again."""
     from pe.engine.execute import resume_run
     from pe.recipe.schema import Recipe
-    from pe.run.directory import RECIPE, Run
+    from pe.run.directory import FULL_RECIPE, Run
 
-    stored = Run.open(run_folder).folder / RECIPE
+    stored = Run.open(run_folder).folder / FULL_RECIPE
     _report(lambda surroundings: resume_run(run_folder, surroundings, Recipe.load(stored, changes)), as_json, quiet)
 
 

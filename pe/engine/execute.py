@@ -13,7 +13,8 @@ from pe import evolution
 from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.logs import logging_to
-from pe.engine.private_side import FINGERPRINT, PrivateSide
+from pe.engine.private_side import IDENTITY, Identity, PrivateSide
+from pe.engine.record import write_record
 from pe.errors import PluginError, RunError
 from pe.evolution import Plan
 from pe.privacy.certificate import build_certificate
@@ -27,7 +28,7 @@ from pe.recipe.meaning import differences
 from pe.recipe.registry import Group, construct
 from pe.recipe.schema import PluginSpec, Recipe
 from pe.report.contact_sheet import contact_sheet
-from pe.run.directory import CERTIFICATE, CONFIDENTIAL, EVOLUTION, RECIPE, Run, check_absent, new_name
+from pe.run.directory import CERTIFICATE, CONFIDENTIAL, EVOLUTION, FULL_RECIPE, RECIPE, Run, check_absent, new_name
 from pe.run.dispatch import Dispatcher
 from pe.run.limits import Limits, Meter, Price
 from pe.run.progress import Progress
@@ -75,8 +76,10 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     folder = out or Path("runs") / new_name(recipe.name)
     check_absent(folder)
     work = _Work.of(recipe, surroundings)
-    fingerprint = work.private.preflight()
-    with RunWriter.create(folder, {RECIPE: recipe.dump().encode(), FINGERPRINT: fingerprint}) as run:
+    identity = work.private.preflight()
+    work.private.enter(identity, work.plan.releases, recipe.privacy.delta)
+    recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
+    with RunWriter.create(folder, {**recipes, IDENTITY: identity.dump()}) as run:
         return work.carry_out(run, "started")
 
 
@@ -93,7 +96,7 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         RunError: the recipe, the private records or a stored file changed; what changed is named.
     """
     with RunWriter.reopen(folder) as run:
-        stored = Recipe.load(folder / RECIPE)
+        stored = Recipe.load(folder / FULL_RECIPE)
         changes = differences(stored, recipe or stored)
         if changes:
             raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
@@ -128,6 +131,8 @@ class _Work:
             run.journal.add_event(event)
             log.info("%s with %s", event, software_versions())
             ledger = self._ledger(run)
+            data_set = self._enter(run)
+            write_record(run, self.recipe, self.api, self.embedding, ledger)
             progress = self.surroundings.progress
             plan = self._sized_plan(ledger)
             population = evolution.evolve(
@@ -138,9 +143,18 @@ class _Work:
                 ledger,
                 progress.warn,
             )
-            _finish(run, plan, population, ledger, self.recipe.private.declared_size)
+            _finish(run, plan, population)
+            _certify(run, ledger, self.recipe.private.declared_size, data_set)
             run.journal.add_event("finished")
+            write_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run
+
+    def _enter(self, run: RunWriter) -> dict[str, Any] | None:
+        """The data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
+        if _all_drawn(run, self.plan) and (run.folder / CERTIFICATE).is_file():
+            total: dict[str, Any] | None = run.run.guarantee["data_set"]
+            return total
+        return self.private.enter(Identity.read(run), self.plan.releases, self.recipe.privacy.delta)
 
     def _sized_plan(self, ledger: Ledger) -> Plan:
         """The plan, with label sizes from noisy counts where the recipe has them estimated."""
@@ -195,16 +209,21 @@ def object_kind(plugin: object) -> str:
     return f"{OBJECT}{type(plugin).__module__}.{type(plugin).__qualname__}"
 
 
-def _finish(run: RunWriter, plan: Plan, population: Population, ledger: Ledger, declared_size: int | None) -> None:
-    """Write what the run is for: the synthetic data, the picture of its evolution and the certificate."""
+def _finish(run: RunWriter, plan: Plan, population: Population) -> None:
+    """Write what the run is for: the synthetic data and the picture of its evolution."""
     run.write_synthetic(population, plan.classes)
     run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
+
+
+def _certify(run: RunWriter, ledger: Ledger, declared_size: int | None, data_set: dict[str, Any] | None) -> None:
+    """Write the certificate of all shareable files, last of all."""
     certificate = build_certificate(
         ledger,
         run=run.folder.name,
         files=hash_files(run.folder),
         declared_size=declared_size,
         software=software_versions(),
+        data_set=data_set,
     )
     run.write(CERTIFICATE.name, json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
     run.write(CERTIFICATE.with_suffix(".md").name, certificate_markdown(certificate))

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from pe.errors import RunError
+from pe.privacy.data_set import DataSetBudget
+from pe.privacy.release import Release
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
@@ -17,9 +21,40 @@ from pe.run.durable import sha256
 from pe.run.progress import Progress
 from pe.run.writer import RunWriter
 
-FINGERPRINT = f"{CONFIDENTIAL}/fingerprint.json"
+IDENTITY = f"{CONFIDENTIAL}/identity.json"
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells a run and its private records from others. Confidential.
+
+    Attributes:
+        run: the run's own random name in the data set's budget file.
+        key: of the fingerprint, hexadecimal.
+        fingerprint: of the private records, under the key.
+    """
+
+    run: str
+    key: str
+    fingerprint: str
+
+    def dump(self) -> bytes:
+        """As IDENTITY holds it."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def read(cls, run: RunWriter) -> Identity:
+        """The identity of a run.
+
+        Raises:
+            RunError: the run has lost it.
+        """
+        path = run.folder / IDENTITY
+        if not path.is_file():
+            raise RunError(f"{run.folder} has lost {IDENTITY}, and noise is still to be drawn: start a new run.")
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
 @dataclass
@@ -38,17 +73,29 @@ class PrivateSide:
     _dataset: PrivateDataset | None = field(default=None, init=False)
     _embedded: PrivateEmbeddings | None = field(default=None, init=False)
 
-    def preflight(self) -> bytes:
+    def preflight(self) -> Identity:
         """Check all records before the run exists.
-
-        Returns:
-            What FINGERPRINT is to hold: a random key and the records' fingerprint under it. Confidential.
 
         Raises:
             PrivateDataError: a record is not as declared.
         """
         key = secrets.token_hex(32)
-        return json.dumps({"key": key, "fingerprint": self._check(key)}).encode()
+        return Identity(secrets.token_hex(16), key, self._check(key))
+
+    def enter(self, identity: Identity, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
+        """Enter the run into the data set's budget file, before anything is released; again changes nothing.
+
+        Returns:
+            The data set's total over all runs; None for a sample that has no place on disk.
+
+        Raises:
+            BudgetExceeded: the file's cap would be exceeded.
+        """
+        place = self.source.budget_file or getattr(self.source, "path", None)
+        if place is None:
+            return None
+        budget = DataSetBudget(place) if self.source.budget_file else DataSetBudget.beside(place)
+        return budget.enter(identity.run, releases, delta)
 
     def recognise(self, run: RunWriter) -> None:
         """Check that the records are those the run began with, pixel by pixel.
@@ -57,11 +104,8 @@ class PrivateSide:
             RunError: they are not.
             PrivateDataError: a record is not as declared.
         """
-        path = run.folder / FINGERPRINT
-        if not path.is_file():
-            raise RunError(f"{run.folder} has lost {FINGERPRINT}, and noise is still to be drawn: start a new run.")
-        known = json.loads(path.read_text(encoding="utf-8"))
-        if self._check(known["key"]) != known["fingerprint"]:
+        identity = Identity.read(run)
+        if self._check(identity.key) != identity.fingerprint:
             raise RunError(
                 f"The private records differ from those that {run.folder} began with: "
                 "restore them, or start a new run (its ε adds to this one's)."

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
@@ -73,6 +74,7 @@ class SourceFields:
         declared_size: the public number of records.
         resize: how images of other sizes get the size: crop, fit or stretch; None: they are an error.
         channels: 3 (colour) or 1 (grey).
+        budget_file: where the data set's budget is kept; None: beside the data.
         on_bad_image: "fail": an unreadable image is an error before the run; "skip": it casts no vote.
     """
 
@@ -84,6 +86,7 @@ class SourceFields:
     resize: Resize | None = None
     channels: Channels = 3
     on_bad_image: OnBadImage = "fail"
+    budget_file: Path | None = None
 
     @property
     def height_width(self) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from pe.privacy.release import Relation
 from pe.private.sources import PrivateSource
 from pe.validation import sentence
 
+WITHHELD = "withheld"
 Degree = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -190,7 +191,17 @@ class Recipe(Section):
 
     def dump(self) -> str:
         """The recipe as YAML; `load` reads it back equal."""
-        return yaml.safe_dump(self.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+        return _yaml(self.model_dump(mode="json", exclude_none=True))
+
+    def dump_shareable(self) -> str:
+        """The recipe as YAML for everybody: where the private records lie is withheld."""
+        content = self.model_dump(mode="json", exclude_none=True)
+        places = content["private"].keys() & {"path", "budget_file"}
+        return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
 class _Loader(yaml.SafeLoader):

@@ -20,6 +20,8 @@ SYNTHETIC = "synthetic.npz"
 EVOLUTION = "evolution.png"
 CERTIFICATE = Path("certificate.json")
 CONFIDENTIAL = "confidential"
+FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
+"""The recipe with the place of the private records, which the shareable one withholds."""
 
 
 @dataclass(frozen=True)

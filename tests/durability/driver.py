@@ -51,7 +51,9 @@ class SameNoise:
 def make_private(path: Path) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (60, 4, 4, 1)).astype(np.uint8)
-    np.savez(path, images=images, labels=np.array(["a", "b"] * 30))
+    whole = path.with_suffix(".new.npz")
+    np.savez(whole, images=images, labels=np.array(["a", "b"] * 30))
+    whole.rename(path)
 
 
 def recipe(private: Path) -> Recipe:
@@ -68,19 +70,22 @@ def recipe(private: Path) -> Recipe:
     )
 
 
-def carry_out(folder: Path, private: Path, log: Path) -> None:
-    """Begin the run in `folder`, or go on with it, to its end."""
-    surroundings = Surroundings(api=Counted(log), embedding=Mean(), noise=SameNoise())
-    if folder.exists():
-        resume_run(folder, surroundings)
+def carry_out(folder: Path) -> None:
+    """Begin the run in `folder`/run, or go on with it, to its end; what the API is asked goes to `folder`/asked."""
+    private, run = folder / "private.npz", folder / "run"
+    if not private.exists():
+        make_private(private)
+    surroundings = Surroundings(api=Counted(folder / "asked"), embedding=Mean(), noise=SameNoise())
+    if run.exists():
+        resume_run(run, surroundings)
     else:
-        run_recipe(recipe(private), folder, surroundings)
+        run_recipe(recipe(private), run, surroundings)
 
 
-def start(folder: Path, private: Path, log: Path) -> BaseProcess:
+def start(folder: Path) -> BaseProcess:
     """`carry_out` in a process of its own."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.durability.driver", "pe.engine.execute", "faiss", "opendp", "scipy.special"])
-    process = context.Process(target=carry_out, args=(folder, private, log))
+    process = context.Process(target=carry_out, args=(folder,))
     process.start()
     return process

@@ -22,38 +22,35 @@ def shareable(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], float, Path]:
-    """The uninterrupted run: its shareable files, its seconds, and the private records."""
-    folder = tmp_path_factory.mktemp("whole")
-    private = folder / "private.npz"
-    driver.make_private(private)
-    for warming in ("first", "run"):
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], float]:
+    """The uninterrupted run: its shareable files and its seconds."""
+    for _warm in range(2):
+        folder = tmp_path_factory.mktemp("whole")
         started = time.monotonic()
-        process = driver.start(folder / warming / "run", private, folder / f"{warming}.log")
+        process = driver.start(folder)
         process.join(60)
         assert process.exitcode == 0
         seconds = time.monotonic() - started
-    return shareable(folder / "run" / "run"), seconds, private
+    return shareable(folder / "run"), seconds
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_run_killed_at_a_random_instant_ends_as_if_it_had_not_been(
-    whole: tuple[dict[str, bytes], float, Path], tmp_path: Path, seed: int
+    whole: tuple[dict[str, bytes], float], tmp_path: Path, seed: int
 ) -> None:
-    files, seconds, private = whole
-    folder, log = tmp_path / "run", tmp_path / "asked"
-    process = driver.start(folder, private, log)
+    files, seconds = whole
+    process = driver.start(tmp_path)
     time.sleep(random.Random(seed).uniform(0, seconds))
     process.kill()
     process.join(60)
-    again = driver.start(folder, private, log)
+    again = driver.start(tmp_path)
     again.join(60)
     assert again.exitcode == 0
-    assert shareable(folder) == files
-    asked = Counter(log.read_text().split())
+    assert shareable(tmp_path / "run") == files
+    asked = Counter((tmp_path / "asked").read_text().split())
     assert len(asked) == ASKED
     assert sum(asked.values()) - ASKED <= IN_FLIGHT
-    assert_every_release_was_charged(folder)
+    assert_every_release_was_charged(tmp_path / "run")
 
 
 def assert_every_release_was_charged(folder: Path) -> None:

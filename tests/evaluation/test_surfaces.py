@@ -21,7 +21,7 @@ from pe.protocols import RandomRequest, VariationRequest
 from pe.run.progress import Progress, Task
 from tests.generators import Mean, Shades
 
-SETTINGS = {"epsilon": 2.0, "delta": 1e-5, "population": 12, "iterations": 2, "lookahead": 2}
+SETTINGS = {"epsilon": 2.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +142,7 @@ GUILTY = {
 def test_clean_counts_that_leave_are_caught_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leak: Callable[[Path, np.ndarray], None]
 ) -> None:
-    runs = iter([tmp_path / "a" / "run"] * 2 + [tmp_path / "b" / "run"] * 2)
+    runs = iter([tmp_path / "a" / "run", tmp_path / "b" / "run"])
 
     def leaking(*arguments: object) -> np.ndarray:
         votes = count_votes(*arguments)  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""The record for the data-protection officer: who ran what, on which data, and where data went. Confidential."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from typing import Any
+
+from pe.privacy.ledger import Ledger
+from pe.protocols import Embedding, GenerationAPI
+from pe.recipe.schema import Recipe
+from pe.run.directory import CONFIDENTIAL
+from pe.run.writer import RunWriter
+from pe.system.software import software_versions
+
+RECORD = f"{CONFIDENTIAL}/record.json"
+
+
+def write_record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embedding, ledger: Ledger) -> None:
+    """Write the record as things stand: at every start, and again when the run is finished."""
+    run.write(RECORD, json.dumps(_record(run, recipe, api, embedding, ledger), indent=2, ensure_ascii=False) + "\n")
+
+
+def _record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embedding, ledger: Ledger) -> dict[str, Any]:
+    source = recipe.private
+    return {
+        "run": run.folder.name,
+        "who": {"user": getpass.getuser(), "host": socket.gethostname()},
+        "when": [{"at": at, "event": event} for at, event in run.journal.events()],
+        "declared data": {
+            "source": source.kind,
+            "path": str(getattr(source, "path", "none")),
+            "classes": list(source.labels),
+            "privacy unit": source.privacy_unit,
+            "declared size": source.declared_size,
+        },
+        "recipients": [
+            {
+                "who": f"generator '{recipe.api.kind}'",
+                "hosts": _hosts(api),
+                "data": "requests that are post-processing of the releases below; no private record",
+            },
+            {
+                "who": f"embedding '{recipe.embedding.kind}'",
+                "hosts": _hosts(embedding),
+                "data": "the private records themselves, and synthetic samples",
+            },
+        ],
+        "releases": [
+            {"name": one.release.name, "charges": one.charges, "drawn": one.array is not None}
+            for one in ledger.stored()
+        ],
+        "guarantee": {"epsilon": ledger.total(), "delta": ledger.budget.delta, "relation": str(ledger.relation)},
+        "software": software_versions(),
+    }
+
+
+def _hosts(plugin: object) -> list[str] | str:
+    """The hosts that a plug-in names in `hosts`; one that names none has not said."""
+    hosts = getattr(plugin, "hosts", None)
+    if hosts is None:
+        return f"not stated by {type(plugin).__name__}"
+    return list(hosts) or "none: it runs on this machine"

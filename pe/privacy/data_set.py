@@ -1,0 +1,139 @@
+"""The data set's budget: a file beside the private data that adds up all runs over it.
+
+Every run enters its planned releases before its first one is drawn, and stays entered, finished or not. The
+file holds no private value; it belongs to the owner of the data.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pe.errors import BudgetExceeded, PrivacyError
+from pe.privacy.accounting import epsilon
+from pe.privacy.ledger import Budget
+from pe.privacy.release import Release
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class DataSetBudget:
+    """The budget file of one data set.
+
+    Attributes:
+        path: the file; it need not exist yet.
+    """
+
+    path: Path
+
+    @classmethod
+    def beside(cls, data: Path) -> DataSetBudget:
+        """The budget of the data at `data`, a folder or a file: `<data>.budget.json` beside it."""
+        resolved = data.resolve()
+        return cls(resolved.with_name(f"{resolved.name}.budget.json"))
+
+    def enter(self, run: str, releases: Sequence[Release], delta: float) -> dict[str, Any]:
+        """Enter a run, durably; entering it again replaces its entry.
+
+        Args:
+            run: the run's own identity, not its name.
+            releases: everything that it plans.
+            delta: at which the data set's total is stated, in (0, 1).
+
+        Returns:
+            The data set's total for the certificate: epsilon, delta, runs.
+
+        Raises:
+            BudgetExceeded: the total would exceed the file's cap; the run was not entered.
+            PrivacyError: the file cannot be written, or is not a budget file.
+        """
+        with self._opened() as (content, save):
+            runs = {**content["runs"], run: [release.to_dict() for release in releases]}
+            cap = content["cap"]
+            if cap is not None:
+                budget = Budget(**cap)
+                total = total_epsilon(runs, budget.delta)
+                if total > budget.epsilon:
+                    raise BudgetExceeded(
+                        f"This run would bring the data set's total to ε = {total:.6g} at δ = {budget.delta:g}, "
+                        f"above the cap of ε = {budget.epsilon:g} in {self.path}; nothing was released."
+                    )
+            save({**content, "runs": runs})
+            return {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
+
+    def cap(self, budget: Budget | None) -> None:
+        """Set the cap that refuses the next run over it, or take it away."""
+        with self._opened() as (content, save):
+            save({**content, "cap": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}})
+
+    def read(self) -> dict[str, Any]:
+        """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
+
+        Raises:
+            PrivacyError: it is not a budget file.
+        """
+        return self._parse(self.path.read_text(encoding="utf-8")) if self.path.is_file() else _empty()
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[dict[str, Any], Any]]:
+        """The content, and a function that replaces it; no other process comes between."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise PrivacyError(
+                f"The data set's budget file {self.path} cannot be written ({error.strerror}): "
+                "name another with private.budget_file."
+            ) from error
+        with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            text = file.read()
+
+            def save(content: dict[str, Any]) -> None:
+                file.seek(0)
+                file.write(json.dumps(content, indent=1) + "\n")
+                file.truncate()
+                file.flush()
+                os.fsync(file.fileno())
+
+            yield (self._parse(text) if text else _empty()), save
+
+    def _parse(self, text: str) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads(text)
+            cap, runs = content["cap"], content["runs"]
+            if content["format"] != FORMAT or not isinstance(runs, dict):
+                raise ValueError("another format")
+            for releases in runs.values():
+                for release in releases:
+                    Release.from_dict(release)
+            if cap is not None:
+                Budget(**cap)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PrivacyError(f"{self.path} is not a budget file of this software: restore it from a copy.") from error
+        return content
+
+
+def total_epsilon(runs: dict[str, Any], delta: float) -> float:
+    """ε of all runs together at `delta`.
+
+    Runs of one relation and one unit compose as one list of releases; of several kinds, δ is divided
+    equally among the kinds and their ε add (basic composition).
+    """
+    kinds: dict[tuple[str, str], list[Release]] = defaultdict(list)
+    for releases in runs.values():
+        for values in releases:
+            release = Release.from_dict(values)
+            kinds[release.relation, release.unit].append(release)
+    return sum(epsilon(releases, delta / len(kinds)) for releases in kinds.values())
+
+
+def _empty() -> dict[str, Any]:
+    return {"format": FORMAT, "cap": None, "runs": {}}

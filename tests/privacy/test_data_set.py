@@ -1,0 +1,82 @@
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from pe.errors import BudgetExceeded, PrivacyError
+from pe.histogram import histogram_releases
+from pe.privacy.accounting import epsilon
+from pe.privacy.data_set import DataSetBudget
+from pe.privacy.ledger import Budget
+from pe.privacy.release import Relation
+
+RUN = histogram_releases(8.0, 3)
+
+
+def test_runs_over_one_data_set_add_up(tmp_path: Path) -> None:
+    budget = DataSetBudget.beside(tmp_path / "scans")
+    assert budget.path == tmp_path.resolve() / "scans.budget.json"
+    first = budget.enter("one", RUN, 1e-5)
+    both = budget.enter("two", RUN, 1e-5)
+    assert first == {"epsilon": epsilon(RUN, 1e-5), "delta": 1e-5, "runs": 1}
+    assert both == {"epsilon": epsilon(RUN + RUN, 1e-5), "delta": 1e-5, "runs": 2}
+
+
+def test_a_run_that_goes_on_counts_once(tmp_path: Path) -> None:
+    budget = DataSetBudget.beside(tmp_path / "scans")
+    assert budget.enter("one", RUN, 1e-5) == budget.enter("one", RUN, 1e-5)
+
+
+def test_a_cap_refuses_the_run_that_would_exceed_it_and_does_not_enter_it(tmp_path: Path) -> None:
+    budget = DataSetBudget.beside(tmp_path / "scans")
+    budget.cap(Budget(epsilon(RUN + RUN, 1e-6) + 1e-9, 1e-6))
+    budget.enter("one", RUN, 1e-5)
+    budget.enter("two", RUN, 1e-5)
+    with pytest.raises(BudgetExceeded, match="above the cap of"):
+        budget.enter("three", RUN, 1e-5)
+    assert budget.read()["runs"].keys() == {"one", "two"}
+    budget.cap(None)
+    assert budget.enter("three", RUN, 1e-5)["runs"] == 3
+
+
+def test_runs_of_different_relations_add_by_basic_composition(tmp_path: Path) -> None:
+    budget = DataSetBudget.beside(tmp_path / "scans")
+    other = histogram_releases(8.0, 3, relation=Relation.REPLACE_ONE)
+    budget.enter("one", RUN, 1e-5)
+    total = budget.enter("two", other, 1e-5)["epsilon"]
+    assert total == pytest.approx(epsilon(RUN, 5e-6) + epsilon(other, 5e-6))
+
+
+def test_runs_that_start_together_are_all_counted(tmp_path: Path) -> None:
+    budget = DataSetBudget.beside(tmp_path / "scans")
+    threads = [threading.Thread(target=budget.enter, args=(str(i), RUN, 1e-5)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(budget.read()["runs"]) == 12
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"format": 9, "cap": null, "runs": {}}', '{"format": 1, "cap": 3, "runs": {}}']
+)
+def test_what_is_no_budget_file_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
+    budget = DataSetBudget(tmp_path / "b.json")
+    budget.path.write_text(text)
+    with pytest.raises(PrivacyError, match="not a budget file"):
+        budget.enter("one", RUN, 1e-5)
+    assert budget.path.read_text() == text
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PrivacyError, match=r"name another with private\.budget_file"):
+        DataSetBudget(tmp_path / "none" / "b.json").enter("one", RUN, 1e-5)
+
+
+def test_the_file_holds_releases_and_nothing_else(tmp_path: Path) -> None:
+    budget = DataSetBudget(tmp_path / "b.json")
+    budget.enter("one", RUN, 1e-5)
+    content = json.loads(budget.path.read_text())
+    assert content == {"format": 1, "cap": None, "runs": {"one": [release.to_dict() for release in RUN]}}
+    assert budget.path.stat().st_mode & 0o777 == 0o600
