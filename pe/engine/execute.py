@@ -77,7 +77,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     check_absent(folder)
     work = _Work.of(recipe, surroundings)
     identity = work.private.preflight()
-    work.private.enter(identity, work.plan.releases, recipe.privacy.delta)
+    work.private.check_cap(work.plan.releases)
     recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
     with RunWriter.create(folder, {**recipes, IDENTITY: identity.dump()}) as run:
         return work.carry_out(run, "started")

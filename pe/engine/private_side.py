@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pe.errors import RunError
@@ -91,11 +92,24 @@ class PrivateSide:
         Raises:
             BudgetExceeded: the file's cap would be exceeded.
         """
-        place = self.source.budget_file or getattr(self.source, "path", None)
-        if place is None:
-            return None
-        budget = DataSetBudget(place) if self.source.budget_file else DataSetBudget.beside(place)
-        return budget.enter(identity.run, releases, delta)
+        budget = self._budget()
+        return None if budget is None else budget.enter(identity.run, releases, delta)
+
+    def check_cap(self, releases: Sequence[Release]) -> None:
+        """Refuse a new run that the data set's cap forbids, before the run exists.
+
+        Raises:
+            BudgetExceeded: the cap would be exceeded.
+        """
+        budget = self._budget()
+        if budget is not None:
+            budget.check(releases)
+
+    def _budget(self) -> DataSetBudget | None:
+        if self.source.budget_file is not None:
+            return DataSetBudget(self.source.budget_file)
+        place: Path | None = getattr(self.source, "path", None)
+        return None if place is None else DataSetBudget.beside(place)
 
     def recognise(self, run: RunWriter) -> None:
         """Check that the records are those the run began with, pixel by pixel.

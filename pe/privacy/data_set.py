@@ -56,18 +56,32 @@ class DataSetBudget:
             PrivacyError: the file cannot be written, or is not a budget file.
         """
         with self._opened() as (content, save):
-            runs = {**content["runs"], run: [release.to_dict() for release in releases]}
-            cap = content["cap"]
-            if cap is not None:
-                budget = Budget(**cap)
-                total = total_epsilon(runs, budget.delta)
-                if total > budget.epsilon:
-                    raise BudgetExceeded(
-                        f"This run would bring the data set's total to ε = {total:.6g} at δ = {budget.delta:g}, "
-                        f"above the cap of ε = {budget.epsilon:g} in {self.path}; nothing was released."
-                    )
+            runs = self._with(content, run, releases)
             save({**content, "runs": runs})
             return {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
+
+    def check(self, releases: Sequence[Release]) -> None:
+        """Refuse a new run that the cap would refuse, without entering it.
+
+        Raises:
+            BudgetExceeded: as `enter`.
+            PrivacyError: as `enter`.
+        """
+        with self._opened() as (content, _):
+            self._with(content, "", releases)
+
+    def _with(self, content: dict[str, Any], run: str, releases: Sequence[Release]) -> dict[str, Any]:
+        """The file's runs with one more, if the cap allows it."""
+        runs = {**content["runs"], run: [release.to_dict() for release in releases]}
+        if content["cap"] is not None:
+            budget = Budget(**content["cap"])
+            total = total_epsilon(runs, budget.delta)
+            if total > budget.epsilon:
+                raise BudgetExceeded(
+                    f"This run would bring the data set's total to ε = {total:.6g} at δ = {budget.delta:g}, "
+                    f"above the cap of ε = {budget.epsilon:g} in {self.path}; nothing was released."
+                )
+        return runs
 
     def cap(self, budget: Budget | None) -> None:
         """Set the cap that refuses the next run over it, or take it away."""
