@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from pe.evolution import Plan
 from pe.privacy.certificate import build_certificate
 from pe.privacy.covered import hash_files
 from pe.privacy.ledger import Ledger
-from pe.privacy.markdown import certificate_markdown
+from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
 from pe.protocols import Embedding, GenerationAPI
 from pe.recipe.layout import budget_of, lay_out
@@ -225,5 +224,5 @@ def _certify(run: RunWriter, ledger: Ledger, declared_size: int | None, data_set
         software=software_versions(),
         data_set=data_set,
     )
-    run.write(CERTIFICATE.name, json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
-    run.write(CERTIFICATE.with_suffix(".md").name, certificate_markdown(certificate))
+    for name, content in certificate_files(certificate).items():
+        run.write(name, content)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pe.privacy.words import rounded_up
+
+
+def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
+    """The certificate as the files that a run holds: name → content."""
+    text = json.dumps(certificate, indent=2, ensure_ascii=False) + "\n"
+    return {"certificate.json": text.encode(), "certificate.md": certificate_markdown(certificate).encode()}
 
 
 def certificate_markdown(certificate: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from pe.class_counts import class_counts_release
 from pe.histogram import histogram_releases
+from pe.privacy.accounting import epsilon
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
@@ -80,3 +81,10 @@ def noise_multiplier_for(budget: Budget, iterations: int, relation: Relation = R
     """The least noise multiplier with which `iterations` histograms meet `budget`, rounded up."""
     settings = PlanSettings(iterations, relation)
     return calibrate(lambda z: _histograms(z, settings, together=True), budget)
+
+
+def epsilon_for(
+    noise_multiplier: float, iterations: int, delta: float, relation: Relation = Relation.ADD_REMOVE
+) -> float:
+    """ε of `iterations` histograms with that noise multiplier, rounded up."""
+    return epsilon(_histograms(noise_multiplier, PlanSettings(iterations, relation), together=True), delta)

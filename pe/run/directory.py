@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pe.data.population import Population
 from pe.errors import RunError
+
+if TYPE_CHECKING:
+    from pe.run.export import Format
 
 RECIPE = "recipe.yaml"
 SYNTHETIC = "synthetic.npz"
@@ -90,16 +91,11 @@ class Run:
         values: dict[str, Any] = json.loads(self._text(CERTIFICATE.name))
         return values
 
-    def export(self, to: str | Path) -> Path:
-        """Copy the shareable side of the run to the new folder `to`.
+    def export(self, to: str | Path, form: Format = "npz") -> Path:
+        """Copy what may be shared of the run to the new folder `to`; see `pe.run.export.export`."""
+        from pe.run.export import export
 
-        Raises:
-            RunError: `to` exists.
-        """
-        target = Path(to)
-        check_absent(target)
-        shutil.copytree(self.folder, target, ignore=_confidential_of(self.folder))
-        return target
+        return export(self, Path(to), form)
 
     def _text(self, name: str) -> str:
         path = self.folder / name
@@ -126,10 +122,3 @@ def check_absent(folder: Path) -> None:
 def new_name(recipe_name: str) -> str:
     """`<recipe>-<UTC time>-<4 hex>`: a name for a run's directory."""
     return f"{recipe_name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-
-
-def _confidential_of(folder: Path) -> Callable[[str, list[str]], list[str]]:
-    def ignored(directory: str, _names: list[str]) -> list[str]:
-        return [CONFIDENTIAL] if Path(directory) == folder else []
-
-    return ignored

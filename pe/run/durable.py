@@ -18,20 +18,18 @@ def write_durably(path: Path, data: bytes) -> str:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    sync_folder(path.parent)
+    sync(path.parent)
     return hashlib.sha256(data).hexdigest()
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
     """Make the folder `temporary`, its files complete, appear durably under the name `final`."""
-    for file in temporary.iterdir():
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
-    sync_folder(temporary)
+    for path in (temporary, *temporary.rglob("*")):
+        sync(path)
     if final.exists():
         shutil.rmtree(final)
     temporary.replace(final)
-    sync_folder(final.parent)
+    sync(final.parent)
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -41,12 +39,12 @@ def remove_unfinished(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-        sync_folder(path.parent)
+        sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make the names in a folder durable, or the content of a file."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

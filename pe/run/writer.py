@@ -18,7 +18,7 @@ from pe.data.population import Population
 from pe.data.samples import Array, Indices
 from pe.errors import RunError
 from pe.run.directory import CONFIDENTIAL, SYNTHETIC, Run, check_absent, population_folder
-from pe.run.durable import TEMPORARY, publish_folder, remove_unfinished, sha256, sync_folder, write_durably
+from pe.run.durable import TEMPORARY, publish_folder, remove_unfinished, sha256, sync, write_durably
 from pe.run.journal import Journal
 from pe.run.lock import RunLock, check_local
 
@@ -55,7 +55,7 @@ class RunWriter:
         for name, content in files.items():
             write_durably(temporary / name, content)
         temporary.rename(folder)
-        sync_folder(folder.parent)
+        sync(folder.parent)
         return cls._begin(folder)
 
     @classmethod
@@ -83,7 +83,7 @@ class RunWriter:
         except BaseException:
             lock.release()
             raise
-        sync_folder(folder)
+        sync(folder)
         return cls(Run(folder), journal, lock)
 
     def close(self) -> None:

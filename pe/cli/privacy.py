@@ -1,0 +1,71 @@
+"""`pe epsilon`, `pe calibrate` and `pe privacy`: the numbers, and a run's certificate checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from pe.cli.options import json_option
+
+_iterations = click.option("--iterations", type=click.IntRange(1, 10**6), required=True, help="T, histograms released.")
+_delta = click.option("--delta", type=float, required=True, help="δ; there is no default.")
+_relation = click.option(
+    "--relation", type=click.Choice(["add_remove", "replace_one", "zero_out"]), default="add_remove", show_default=True
+)
+
+
+@click.command()
+@click.option("--noise-multiplier", type=float, required=True, help="Noise standard deviation over sensitivity.")
+@_iterations
+@_delta
+@_relation
+@json_option
+def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
+    """ε of T histograms with a given noise multiplier."""
+    from pe.privacy.release import Relation
+    from pe.privacy.words import rounded_up
+    from pe.recipe.budget import epsilon_for
+
+    value = epsilon_for(noise_multiplier, iterations, delta, Relation(relation))
+    click.echo(json.dumps({"epsilon": value}) if as_json else f"ε = {rounded_up(value)}")
+
+
+@click.command()
+@click.option("--epsilon", type=float, required=True, help="Target ε of all T histograms together.")
+@_iterations
+@_delta
+@_relation
+@json_option
+def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
+    """The least noise multiplier with which T histograms meet (ε, δ), rounded up."""
+    from pe.privacy.ledger import Budget
+    from pe.privacy.release import Relation
+    from pe.privacy.words import rounded_up
+    from pe.recipe.budget import noise_multiplier_for
+
+    value = noise_multiplier_for(Budget(epsilon, delta), iterations, Relation(relation))
+    click.echo(json.dumps({"noise_multiplier": value}) if as_json else f"noise multiplier = {rounded_up(value)}")
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@json_option
+def privacy(run: Path, as_json: bool) -> None:
+    """Print the certificate of RUN (or of an exported folder) and check it: ε from its releases, every file's hash."""
+    from pe.privacy.verify import verify
+    from pe.run.directory import Run
+
+    opened = Run.open(run)
+    problems = verify(opened.guarantee, opened.folder)
+    if as_json:
+        click.echo(json.dumps(opened.guarantee | {"problems": problems}, ensure_ascii=False))
+    else:
+        click.echo(opened.certificate)
+        for problem in problems:
+            click.echo(f"✗ {problem}")
+        if not problems:
+            click.echo("✓ ε follows from the releases, and every file is as it was certified.")
+    if problems:
+        raise click.exceptions.Exit(1)

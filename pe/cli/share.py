@@ -1,0 +1,41 @@
+"""`pe export` and `pe purge`: the two sides of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pe.run.export import Format
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--to", type=click.Path(path_type=Path), required=True, help="A new folder.")
+@click.option(
+    "--format", "form", type=click.Choice(["folder", "npz", "parquet"]), default="npz", show_default=True,
+    help="How the synthetic images are written: PNG files, one .npz, or one Parquet file.",
+)  # fmt: skip
+def export(run: Path, to: Path, form: Format) -> None:
+    """Copy what may be shared of RUN, and its certificate, to a new folder."""
+    from pe.run.directory import Run
+    from pe.run.export import export as export_run
+
+    click.echo(f"Exported to {export_run(Run.open(run), to, form)}. Check it with: pe privacy {to}")
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def purge(run: Path, yes: bool) -> None:
+    """Delete the confidential side of RUN: journal, logs, private embeddings, records."""
+    from pe.run.directory import Run
+    from pe.run.purge import purge as purge_run
+
+    opened = Run.open(run)
+    if not yes:
+        click.confirm(f"Delete {opened.confidential} for good?", abort=True)
+    purge_run(opened)
+    click.echo(f"Deleted {opened.confidential}. What disks, snapshots and backups still hold is not erased by this.")

@@ -1,0 +1,147 @@
+"""`pe privacy`, `pe export`, `pe purge`, `pe epsilon`, `pe calibrate`, `pe budget` on real runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pe
+from pe.errors import RunError
+from pe.privacy.verify import verify
+from pe.run.lock import RunLock
+from pe.run.purge import purge
+from tests.cli.test_commands import assert_one_sentence
+from tests.cli.test_commands import pe as command
+from tests.generators import Mean, Shades
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> pe.Run:
+    images = np.random.default_rng(0).integers(0, 255, (40, 4, 4, 1)).astype(np.uint8)
+    np.savez(tmp_path / "private.npz", images=images, labels=np.array(["a/b", "c d"] * 20))
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a/b", "c d"], declared_size=40)
+    settings = {"epsilon": 5.0, "delta": 1e-5, "population": 8, "iterations": 2, "lookahead": 0}
+    return pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
+
+
+def problems(folder: Path) -> list[str]:
+    opened = pe.Run.open(folder)
+    return verify(opened.guarantee, folder)
+
+
+def test_a_finished_run_verifies(run: pe.Run) -> None:
+    result = command("privacy", run.folder, cwd=run.folder.parent)
+    assert result.returncode == 0, result.stdout
+    assert "ε = 5 at δ = 1e-05" in result.stdout
+    answer = json.loads(command("privacy", run.folder, "--json", cwd=run.folder.parent).stdout)
+    assert answer["problems"] == []
+
+
+def test_every_changed_missing_or_added_file_is_named(run: pe.Run) -> None:
+    guarantee = run.guarantee
+    names = [entry["file"] for entry in guarantee["covered"]]
+    assert "synthetic.npz" in names
+    for name in names:
+        path = run.folder / name
+        content = path.read_bytes()
+        path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        assert problems(run.folder) == [f"'{name}' was changed: its SHA-256 is not the certificate's."]
+        path.unlink()
+        assert verify(guarantee, run.folder) == [f"'{name}' is covered but missing."]
+        path.write_bytes(content)
+    (run.folder / "extra.txt").write_text("x")
+    assert problems(run.folder) == ["'extra.txt' is there but not covered."]
+    assert command("privacy", run.folder, cwd=run.folder.parent).returncode == 1
+
+
+def test_a_certificate_that_states_less_is_found_out(run: pe.Run) -> None:
+    path = run.folder / "certificate.json"
+    path.write_text(json.dumps(run.guarantee | {"epsilon": 1.0}))
+    assert any("by its releases, not 1" in problem for problem in problems(run.folder))
+
+
+@pytest.mark.parametrize("form", ["folder", "npz", "parquet"])
+def test_an_export_is_whole_and_verifies(run: pe.Run, tmp_path: Path, form: str) -> None:
+    out = tmp_path / "out"
+    result = command("export", run.folder, "--to", out, "--format", form, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert problems(out) == []
+    assert not (out / "confidential").exists()
+    assert (out / "synthetic.npz").exists() == (form == "npz")
+    for path in out.rglob("*"):
+        assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes()
+    assert_one_sentence(command("export", run.folder, "--to", out, cwd=tmp_path), "out exists already")
+
+
+def test_an_exported_folder_of_images_is_what_the_run_made(run: pe.Run, tmp_path: Path) -> None:
+    out = run.export(tmp_path / "out", "folder")
+    source = pe.ImageFolder(out / "synthetic", size=4, channels=1, classes=["a/b", "c d"]).open()
+    images, valid = next(source.blocks(8))
+    assert valid.all()
+    np.testing.assert_array_equal(images.pixels, run.synthetic.samples.array)
+    np.testing.assert_array_equal(source.labels, run.synthetic.labels)
+    with Image.open(out / "synthetic" / "a%2Fb" / "000000.png") as picture:
+        assert picture.size == (4, 4)
+
+
+def test_an_exported_parquet_file_is_what_the_run_made(run: pe.Run, tmp_path: Path) -> None:
+    out = run.export(tmp_path / "out", "parquet")
+    source = pe.ImageParquet(
+        out / "synthetic.parquet", size=4, channels=1, classes=["a/b", "c d"], label_column="label"
+    ).open()
+    images, _ = next(source.blocks(8))
+    np.testing.assert_array_equal(images.pixels, run.synthetic.samples.array)
+
+
+def test_after_a_purge_all_that_is_shareable_works(run: pe.Run, tmp_path: Path) -> None:
+    assert command("purge", run.folder, cwd=tmp_path, typed="n\n").returncode == 130
+    assert run.confidential.is_dir()
+    assert command("purge", run.folder, "--yes", cwd=tmp_path).returncode == 0
+    assert not run.confidential.exists()
+    assert problems(run.folder) == []
+    assert "purged.txt" in {entry["file"] for entry in run.guarantee["covered"]}
+    run.export(tmp_path / "out", "folder")
+    with pytest.raises(RunError, match="purged before"):
+        purge(run)
+
+
+def test_a_run_that_is_being_written_is_not_purged(run: pe.Run) -> None:
+    with RunLock(run.confidential / "lock"), pytest.raises(RunError, match=r"is being written by process \d+"):
+        purge(run)
+    assert run.confidential.is_dir()
+
+
+def test_epsilon_and_calibrate_are_each_other_s_inverse(tmp_path: Path) -> None:
+    flags = ["--iterations", 7, "--delta", 3e-6]
+    found = json.loads(command("epsilon", "--noise-multiplier", 1.381, *flags, "--json", cwd=tmp_path).stdout)
+    assert found == {"epsilon": pytest.approx(10.0, abs=5e-3)}
+    back = json.loads(command("calibrate", "--epsilon", found["epsilon"], *flags, "--json", cwd=tmp_path).stdout)
+    assert back == {"noise_multiplier": pytest.approx(1.381, rel=1e-6)}
+    assert back["noise_multiplier"] >= 1.381 * (1 - 1e-9)
+    assert "ε = " in command("epsilon", "--noise-multiplier", 3, *flags, cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["epsilon", "--noise-multiplier", -1, "--iterations", 3, "--delta", 1e-5], "noise"),
+        (["epsilon", "--noise-multiplier", 1, "--iterations", 3, "--delta", 0], "delta"),
+        (["calibrate", "--epsilon", 0, "--iterations", 3, "--delta", 1e-5], "epsilon"),
+        (["calibrate", "--epsilon", "nan", "--iterations", 3, "--delta", 1e-5], "epsilon"),
+        (["privacy", "nowhere"], "nowhere is not a run"),
+        (["export", "nowhere", "--to", "x"], "nowhere is not a run"),
+    ],
+)
+def test_nonsense_is_one_sentence(tmp_path: Path, arguments: list[object], sentence: str) -> None:
+    assert_one_sentence(command(*arguments, cwd=tmp_path), sentence)
+
+
+def test_budget_adds_up_the_runs_over_the_data(run: pe.Run, tmp_path: Path) -> None:
+    answer = json.loads(command("budget", "private.npz", "--json", cwd=tmp_path).stdout)
+    assert answer == {"epsilon": pytest.approx(5, rel=1e-3), "delta": 1e-5, "runs": 1, "cap": None}
+    flags = ["--cap-epsilon", 6, "--cap-delta", 1e-5]
+    assert "Cap: ε = 6 at δ = 1e-05" in command("budget", "private.npz", *flags, cwd=tmp_path).stdout
