@@ -73,6 +73,7 @@ def asked(request: RandomRequest | VariationRequest) -> list[object]:
 def evolved(folder: Path, shades: list[int], labels: list[str]) -> tuple[pe.Run, dict[str, object]]:
     """A run over these private images, which always lie in the same file, and all that it showed on the way."""
     path = folder.parent.parent / "private.npz"
+    path.with_name("private.npz.budget.json").unlink(missing_ok=True)  # each world has its own
     np.savez(
         path, images=np.array(shades, np.uint8)[:, None, None, None].repeat(16, 1).reshape(-1, 4, 4, 1), labels=labels
     )
