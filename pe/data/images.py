@@ -78,7 +78,7 @@ def decode_image(
             pixel type without a rule, or of another size while `resize` is None.
         RecipeError: `resize` is unknown or has no `size`.
     """
-    name = name or (_printable(source) if isinstance(source, Path) else "The image")
+    name = name or (str(source) if isinstance(source, Path) else "The image")
     _check_rule(size, resize)
     if isinstance(source, bytes):
         return _decode(BytesIO(source), size, resize, channels, name)
@@ -252,11 +252,6 @@ def _resized(image: Image.Image, size: Size, resize: Resize | None, name: str) -
     canvas = Image.new(image.mode, (width, height), "black")
     canvas.paste(image.resize(inner, bicubic), ((width - inner[0]) // 2, (height - inner[1]) // 2))
     return canvas
-
-
-def _printable(path: Path) -> str:
-    """A path as text, also where its bytes are none."""
-    return str(path).encode("utf-8", "backslashreplace").decode()
 
 
 def _check_rule(size: Size | None, resize: str | None) -> None:

@@ -175,10 +175,9 @@ class PrivateDataset:
             if isinstance(outcome, BadImage):
                 if self.on_bad_image == "fail":
                     raise PrivateDataError(
-                        f"{str(outcome).rstrip('.')}. Repair or remove it, "
-                        "or set on_bad_image: skip to let it cast no vote."
+                        f"{_printable(outcome)} Repair or remove it, or set on_bad_image: skip to let it cast no vote."
                     ) from outcome
-                bad.append(BadRecord(index, str(outcome)))
+                bad.append(BadRecord(index, _printable(outcome)))
             elif isinstance(outcome, PEError):
                 raise outcome
             else:
