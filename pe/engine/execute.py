@@ -27,7 +27,17 @@ from pe.recipe.meaning import differences
 from pe.recipe.registry import Group, construct
 from pe.recipe.schema import PluginSpec, Recipe
 from pe.report.contact_sheet import contact_sheet
-from pe.run.directory import CERTIFICATE, CONFIDENTIAL, EVOLUTION, FULL_RECIPE, RECIPE, Run, check_absent, new_name
+from pe.run.directory import (
+    CERTIFICATE,
+    CONFIDENTIAL,
+    EVOLUTION,
+    FULL_RECIPE,
+    RECIPE,
+    SYNTHETIC,
+    Run,
+    check_absent,
+    new_name,
+)
 from pe.run.dispatch import Dispatcher
 from pe.run.limits import Limits, Meter, Price
 from pe.run.progress import Progress
@@ -74,7 +84,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     """
     folder = out or Path("runs") / new_name(recipe.name)
     check_absent(folder)
-    work = _Work.of(recipe, surroundings)
+    work = Work.of(recipe, surroundings)
     identity = work.private.preflight()
     work.private.check_cap(work.plan.releases)
     recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
@@ -99,14 +109,14 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         changes = differences(stored, recipe or stored)
         if changes:
             raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
-        work = _Work.of(recipe or stored, surroundings)
+        work = Work.of(recipe or stored, surroundings)
         if not _all_drawn(run, work.plan):
             work.private.recognise(run)
         return work.carry_out(run, "resumed")
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """A recipe with everything that it names."""
 
     recipe: Recipe
@@ -117,7 +127,8 @@ class _Work:
     surroundings: Surroundings
 
     @classmethod
-    def of(cls, recipe: Recipe, surroundings: Surroundings) -> _Work:
+    def of(cls, recipe: Recipe, surroundings: Surroundings) -> Work:
+        """Lay out the plan and construct what the recipe names."""
         plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
         api = _plugin("pe.adapters", recipe.api, surroundings.api)
         embedding = _plugin("pe.embeddings", recipe.embedding, surroundings.embedding)
@@ -137,7 +148,7 @@ class _Work:
             population = evolution.evolve(
                 plan,
                 lambda: self.private.embeddings(run),
-                self._dispatcher(run),
+                self.dispatcher(run),
                 self.embedding,
                 ledger,
                 progress.warn,
@@ -175,7 +186,8 @@ class _Work:
             self.surroundings.noise,
         )
 
-    def _dispatcher(self, run: RunWriter) -> Dispatcher:
+    def dispatcher(self, run: RunWriter) -> Dispatcher:
+        """What asks the generator, within the recipe's limits."""
         recipe = self.recipe
         meter = Meter(
             Limits(**recipe.limits.model_dump()), Price(**recipe.api.price.model_dump()), self.surroundings.stop
@@ -210,7 +222,7 @@ def object_kind(plugin: object) -> str:
 
 def _finish(run: RunWriter, plan: Plan, population: Population) -> None:
     """Write what the run is for: the synthetic data and the picture of its evolution."""
-    run.write_synthetic(population, plan.classes)
+    run.write_samples(SYNTHETIC, population, plan.classes)
     run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
 
 

@@ -53,7 +53,7 @@ class Run:
 
     def population(self, t: int) -> Population | None:
         """S_t, memory-mapped; None while it is not finished."""
-        folder = population_folder(self.folder, t)
+        folder = self.folder / population_place(t)
         return Population.load(folder) if folder.is_dir() else None
 
     def populations(self) -> list[Population]:
@@ -104,9 +104,9 @@ class Run:
         return path.read_text(encoding="utf-8")
 
 
-def population_folder(run: Path, t: int) -> Path:
+def population_place(t: int) -> str:
     """Where S_t lies in the run's directory."""
-    return run / "populations" / f"{t:03d}"
+    return f"populations/{t:03d}"
 
 
 def check_absent(folder: Path) -> None:

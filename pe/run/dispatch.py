@@ -16,6 +16,7 @@ from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.data.samples import Array, Samples
 from pe.errors import APIError, Interrupted, LimitReached, PEError, PluginError
 from pe.protocols import Answer, GenerationAPI, Refused
+from pe.run.directory import population_place
 from pe.run.durable import sha256, write_durably
 from pe.run.journal import ChunkRow, Miss
 from pe.run.limits import Meter
@@ -57,13 +58,13 @@ class Dispatcher:
         Raises:
             APIError: an item was refused, or failed, in every attempt.
         """
-        done = self.run.population(0)
+        done = self.run.population(population_place(0))
         if done is not None:
             return done
         work = Work("population/0", labels, self.classes, self.seed, np.full(len(labels), NO_PARENT, np.int64))
         with self.progress.task("RANDOM_API", len(work)) as task:
             self._fulfil(work, task)
-        return self._gather(0, work)
+        return self._gather(population_place(0), work)
 
     def variations(self, t: int, population: Population, parents: Items, degree: float) -> Population:
         """S_t: one variation of each of `parents`, int64 (n,) indices into `population`.
@@ -73,13 +74,19 @@ class Dispatcher:
         Raises:
             APIError: an item failed in every attempt.
         """
-        done = self.run.population(t)
+        return self.vary(f"population/{t}", population_place(t), population, parents, degree, f"VARIATION_API {t}")
+
+    def vary(
+        self, phase: str, place: str, population: Population, parents: Items, degree: float, description: str
+    ) -> Population:
+        """Variations of `parents` as a durable population in the run's folder `place`; see `variations`."""
+        done = self.run.population(place)
         if done is not None:
             return done
-        work = self._variation_work(f"population/{t}", population, parents, degree)
-        with self.progress.task(f"VARIATION_API {t}", len(work)) as task:
+        work = self._variation_work(phase, population, parents, degree)
+        with self.progress.task(description, len(work)) as task:
             self._fulfil(work, task)
-        return self._gather(t, work)
+        return self._gather(place, work)
 
     def lookahead(
         self, t: int, population: Population, parents: Items, degree: float
@@ -201,9 +208,9 @@ class Dispatcher:
                     f"in {self.attempts} attempts: {miss.reason}"
                 )
 
-    def _gather(self, t: int, work: Work) -> Population:
+    def _gather(self, place: str, work: Work) -> Population:
         """The answers of a finished phase as a durable population; its chunks are deleted then."""
-        population = self.run.add_population(t, work.labels, work.parents, self._parts(work))
+        population = self.run.add_population(place, work.labels, work.parents, self._parts(work))
         self._forget(work.phase)
         return population
 

@@ -17,7 +17,7 @@ from pe.data.columns import ColumnWriter
 from pe.data.population import Population
 from pe.data.samples import Array, Indices
 from pe.errors import RunError
-from pe.run.directory import CONFIDENTIAL, SYNTHETIC, Run, check_absent, population_folder
+from pe.run.directory import CONFIDENTIAL, Run, check_absent
 from pe.run.durable import TEMPORARY, publish_folder, remove_unfinished, sha256, sync, write_durably
 from pe.run.journal import Journal
 from pe.run.lock import RunLock, check_local
@@ -111,17 +111,16 @@ class RunWriter:
         """Put a file into the run, whole or not at all."""
         write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
 
-    def population(self, t: int) -> Population | None:
-        """S_t as it was finished, memory-mapped; None while it is not.
+    def population(self, place: str) -> Population | None:
+        """The population in the run's folder `place` as it was finished, memory-mapped; None while it is not.
 
         Raises:
             RunError: a file of it is missing or was changed.
         """
-        names = self.journal.files(_prefix(t))
-        if not names:
+        if not self.journal.files(f"{place}/"):
             return None
-        self.check_files(_prefix(t))
-        return self.run.population(t)
+        self.check_files(f"{place}/")
+        return Population.load(self.folder / place)
 
     def check_files(self, prefix: str) -> None:
         """Refuse to go on with files that are not what was written.
@@ -135,10 +134,11 @@ class RunWriter:
                 raise RunError(f"{path} is missing or was changed after it was written: restore it from a copy.")
 
     def add_population(
-        self, t: int, labels: Array, parents: Array, parts: Iterable[tuple[Indices, Mapping[str, Any]]]
+        self, place: str, labels: Array, parents: Array, parts: Iterable[tuple[Indices, Mapping[str, Any]]]
     ) -> Population:
-        """Make S_t durable from its parts, each (rows, columns), and return it memory-mapped."""
-        final = population_folder(self.folder, t)
+        """Make a population durable in the run's folder `place` from its parts, each (rows, columns)."""
+        final = self.folder / place
+        final.parent.mkdir(exist_ok=True)
         temporary = final.with_name(final.name + TEMPORARY)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
@@ -148,18 +148,18 @@ class RunWriter:
         np.save(temporary / "labels.npy", labels.astype(np.int32), allow_pickle=False)
         np.save(temporary / "parents.npy", parents.astype(np.int64), allow_pickle=False)
         writer.close()
-        digests = {f"{_prefix(t)}{path.name}": sha256(path) for path in temporary.iterdir()}
+        digests = {f"{place}/{path.name}": sha256(path) for path in temporary.iterdir()}
         publish_folder(temporary, final)
         self.journal.add_files(digests)
         return Population.load(final)
 
-    def write_synthetic(self, population: Population, classes: Sequence[str]) -> None:
-        """Put the finished population into the run as `synthetic.npz`: images, labels and label_names."""
+    def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
+        """Put a population into the run as the .npz file `name`: images, labels and label_names."""
         names = np.array(classes)
         columns = {population.samples.kind: population.samples.array, "labels": population.labels, "label_names": names}
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **columns)
-        self.write(SYNTHETIC, buffer.getvalue())
+        self.write(name, buffer.getvalue())
 
 
 @contextmanager
@@ -177,7 +177,3 @@ def read_journal(run: Run) -> Iterator[Journal]:
         yield journal
     finally:
         journal.close()
-
-
-def _prefix(t: int) -> str:
-    return f"populations/{t:03d}/"

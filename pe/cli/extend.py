@@ -1,0 +1,27 @@
+"""`pe extend`: more samples from a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pe.cli.options import log_level_option, quiet_option
+from pe.cli.progress import Bars
+from pe.cli.signals import stop_on_interrupt
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("-n", "count", type=click.IntRange(min=1), required=True, help="How many more samples.")
+@click.option("--degree", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="0 = copies, 1 = as new.")
+@quiet_option
+@log_level_option
+def extend(run: Path, count: int, degree: float, quiet: bool) -> None:
+    """Make more samples of the finished RUN, by varying its last population; this costs no further ε."""
+    from pe.engine.execute import Surroundings
+    from pe.engine.extend import extend_run
+
+    with stop_on_interrupt() as stop:
+        path = extend_run(run, count, degree, Surroundings(progress=Bars(quiet), stop=stop))
+    click.echo(f"{count} more samples: {path}")

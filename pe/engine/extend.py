@@ -1,0 +1,72 @@
+"""More samples from a finished run (§4.2 of the paper): variations of its last population, at no further ε."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from pe.engine.execute import Surroundings, Work
+from pe.engine.logs import logging_to
+from pe.errors import RecipeError, RunError
+from pe.recipe.schema import Recipe
+from pe.run.directory import CONFIDENTIAL, RECIPE, Run
+from pe.run.export import reissue
+from pe.run.writer import RunWriter
+
+_PENDING = f"{CONFIDENTIAL}/extension.json"
+
+
+def extend_run(folder: Path, count: int, degree: float, surroundings: Surroundings) -> Path:
+    """Make `count` more samples of a finished run, resumable like the run itself.
+
+    The members of the last population are varied in turn, so labels keep their shares. The certificate is
+    issued anew, with the same ε: the samples are post-processing of what was released.
+
+    Args:
+        folder: the run's directory; its confidential side may have been purged.
+        count: samples wanted, ≥ 1.
+        degree: variation in [0, 1].
+        surroundings: objects of the user's own, progress, the signal to stop.
+
+    Returns:
+        `extension-<k>.npz` in the run: images, labels, label_names.
+
+    Raises:
+        RunError: the run is not finished, or another extension of it is.
+        RecipeError: a count or degree out of range.
+    """
+    if count < 1 or not 0 <= degree <= 1:
+        raise RecipeError(f"An extension has at least 1 sample and a degree in [0, 1], not {count} and {degree:g}.")
+    run = Run.open(folder)
+    last = run.synthetic
+    with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
+        index = _index(writer, count, degree)
+        work = Work.of(Recipe.load(folder / RECIPE), surroundings)
+        parents = np.arange(count, dtype=np.int64) % len(last)
+        more = work.dispatcher(writer).vary(
+            f"extension/{index}", f"extensions/{index:03d}", last, parents, degree, f"extension {index}"
+        )
+        name = f"extension-{index:03d}.npz"
+        writer.write_samples(name, more, work.plan.classes)
+        reissue(run)
+        (folder / _PENDING).unlink()
+        writer.journal.add_event(f"extended by {count}")
+    return folder / name
+
+
+def _index(writer: RunWriter, count: int, degree: float) -> int:
+    """The number of this extension: of the one that was interrupted, or a new one."""
+    path = writer.folder / _PENDING
+    if path.is_file():
+        pending = json.loads(path.read_text(encoding="utf-8"))
+        if (pending["count"], pending["degree"]) != (count, degree):
+            raise RunError(
+                f"An extension by {pending['count']} at degree {pending['degree']:g} was interrupted: "
+                "finish it first, with these numbers."
+            )
+        return int(pending["index"])
+    index = 1 + sum(1 for _ in writer.folder.glob("extension-*.npz"))
+    writer.write(_PENDING, json.dumps({"index": index, "count": count, "degree": degree}))
+    return index
