@@ -38,21 +38,22 @@ from pe.protocols import RandomRequest, VariationRequest
 DIGITS = "0123456789"
 PRIVATE, TEST = 4000, 1000
 NOISE = 3.7305  # σ/√T at ε = 1, δ = 1e-5, add/remove
-HAND = """
+_HAND = """
 BecauseWeBuild-Regular BecauseWeConnect-Regular BecauseWeCreate-Regular BecauseWeLearn-Regular BecauseWeMentor-Regular
 BecauseWeOrganize-Regular Breip ComicNeue-Light ComicNeue-LightItalic DancingScript-Regular Delphine Ecolier-court
 GFSGazis Havana-Regular Humor-Sans Isabella Joscelyn-Regular KleeOne-Regular KouzanBrushFontSousyo Kristi
 LeckerliOne-Regular RadisSans-medium Rufscript010 StayPuft SteveHand TomsonTalks Z003-MediumItalic aoyagi-soseki
 breipfont dkg dkgIt kiloji kiloji_d kiloji_p kouzan-mouhitsu kouzan-mouhitsu-gyosho setofont summersby NanumPen
 NanumBrush YOzBC_ YOzBCF YOzRC_ YOzRCF MTLc3m KaushanScript-Regular Comfortaa-Light Andika-Regular
-""".split()
-PACKAGES = """
+"""
+_PACKAGES = """
 fonts-aoyagi-soseki fonts-breip fonts-bwht fonts-comfortaa fonts-comic-neue fonts-dancingscript fonts-dkg-handwriting
-fonts-ecolier-court fonts-femkeklaver fonts-gfs-gazis fonts-havana fonts-humor-sans fonts-isabella fonts-joscelyn
+fonts-ecolier-court fonts-gfs-gazis fonts-havana fonts-humor-sans fonts-isabella fonts-joscelyn
 fonts-kaushanscript fonts-kiloji fonts-klee fonts-kouzan-mouhitsu fonts-kristi fonts-leckerli-one fonts-motoya-l-cedar
 fonts-nanum-extra fonts-radisnoir fonts-rufscript fonts-seto fonts-sil-andika fonts-sjfonts fonts-staypuft
-fonts-summersby fonts-tomsontalks fonts-urw-base35 fonts-yozvox-yozfont
-""".split()
+fonts-summersby fonts-tomsontalks fonts-urw-base35 fonts-yozvox-yozfont-cute
+"""
+HAND, PACKAGES = _HAND.split(), _PACKAGES.split()
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int32]
 
@@ -166,8 +167,8 @@ def report(lines: list[str], runs: int) -> str:
             "# The demo's settings, chosen on stand-in digits",
             "",
             f"Accuracy on 1,000 stand-in test digits: median of {runs} runs with fresh noise, ε = 1, δ = 1e-5, 4,000",
-            "stand-in private digits. Differences below 0.01 are within the noise. Seconds are of one core, classifiers",
-            f"included. {where()}. `python benchmarks/demo_settings.py FOLDER`",
+            "stand-in private digits. Differences below 0.01 are within the noise. Seconds are of one core,",
+            f"classifiers included. {where()}. `python benchmarks/demo_settings.py FOLDER`",
             "",
             "| setting | LR, mean of sets | MLP | boxed: LR (range) / MLP | free: LR (range) / MLP | s |",
             "| --- | ---: | ---: | --- | --- | ---: |",
@@ -243,7 +244,8 @@ def votes_for(private: Floats, candidates: Floats, neighbors: int) -> Floats:
     """Each record's votes for its nearest candidates, 1/√q each: L2 norm 1."""
     distances = np.square(candidates).sum(axis=1)[None, :] - 2 * private @ candidates.T
     nearest = np.argpartition(distances, neighbors - 1, axis=1)[:, :neighbors]
-    return np.bincount(nearest.ravel(), minlength=len(candidates)) / np.sqrt(neighbors)
+    votes: Floats = np.bincount(nearest.ravel(), minlength=len(candidates)) / np.sqrt(neighbors)
+    return votes
 
 
 def smoother(vectors: Floats, bandwidth: float) -> Floats:

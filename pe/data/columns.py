@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +24,7 @@ class ColumnWriter:
 
     def __init__(self, folder: Path, rows: int) -> None:
         self._folder, self._rows = folder, rows
-        self._files: dict[str, np.memmap[tuple[int, ...], np.dtype[np.generic]]] = {}
+        self._files: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
         self._texts: dict[str, list[tuple[Indices, Array]]] = {}
 
     def put(self, rows: Indices, columns: Mapping[str, Array]) -> None:
@@ -40,7 +42,7 @@ class ColumnWriter:
         target = self._files.get(name)
         if target is None:
             shape = (self._rows, *column.shape[1:])
-            target = np.lib.format.open_memmap(self._path(name), mode="w+", dtype=column.dtype, shape=shape)
+            target = open_table(self._path(name), column.dtype, shape)
             self._files[name] = target
         if target.dtype != column.dtype or target.shape[1:] != column.shape[1:]:
             got, first = (f"{a.dtype} {a.shape[1:]}" for a in (column, target))
@@ -61,6 +63,19 @@ class ColumnWriter:
                 whole[rows] = part
             np.save(self._path(name), whole, allow_pickle=False)
         return sorted(self._path(name) for name in (*self._files, *self._texts))
+
+
+def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[Any]]:
+    """A new .npy file mapped for writing, its room on the disk taken, so that a full disk is an error here.
+
+    Raises:
+        OSError: there is no room. (A write into a mapped file without room would end the process.)
+    """
+    table: np.memmap[Any, np.dtype[Any]] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return table
 
 
 def load_columns(folder: Path) -> dict[str, Array]:

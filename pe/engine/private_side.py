@@ -18,7 +18,7 @@ from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_p
 from pe.private.sources import PrivateSource
 from pe.protocols import Embedding
 from pe.run.directory import CONFIDENTIAL
-from pe.run.durable import sha256
+from pe.run.durable import sha256, writing
 from pe.run.progress import Progress
 from pe.run.writer import RunWriter
 
@@ -134,7 +134,7 @@ class PrivateSide:
             if path.is_file() and run.journal.files(name) == {name: sha256(path)}:
                 self._embedded = load_private(dataset, path.parent)
             else:
-                with self.progress.task("embedding private records", None):
+                with self.progress.task("embedding private records", None), writing(path):
                     self._embedded = embed_private(dataset, self.embedding, path.parent)
                 run.journal.add_files({name: sha256(path)})
         return self._embedded

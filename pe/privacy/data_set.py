@@ -102,22 +102,28 @@ class DataSetBudget:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise PrivacyError(
-                f"The data set's budget file {self.path} cannot be written ({error.strerror}): "
-                "name another with private.budget_file."
-            ) from error
+            raise self._refused(error) from error
         with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             text = file.read()
 
             def save(content: dict[str, Any]) -> None:
-                file.seek(0)
-                file.write(json.dumps(content, indent=1) + "\n")
-                file.truncate()
-                file.flush()
-                os.fsync(file.fileno())
+                try:
+                    file.seek(0)
+                    file.write(json.dumps(content, indent=1) + "\n")
+                    file.truncate()
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError as error:
+                    raise self._refused(error) from error
 
             yield (self._parse(text) if text else _empty()), save
+
+    def _refused(self, error: OSError) -> PrivacyError:
+        return PrivacyError(
+            f"The data set's budget file {self.path} cannot be written ({error.strerror}): "
+            "name another with private.budget_file."
+        )
 
     def _parse(self, text: str) -> dict[str, Any]:
         try:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from pe.data.columns import open_table
 from pe.errors import ContractError
 from pe.private.dataset import Labels, PrivateDataset, Units
 from pe.protocols import Embedding, Vectors, check_vectors
@@ -117,5 +118,4 @@ def _table(path: Path | None, shape: tuple[int, int]) -> Vectors:
         with path.open("wb") as file:
             np.save(file, np.empty(shape, dtype=np.float32))
         return np.empty(shape, dtype=np.float32)
-    table: Vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    return table
+    return open_table(path, np.dtype(np.float32), shape)

@@ -5,31 +5,52 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from pe.errors import RunError
+
 TEMPORARY = ".part"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a disk's refusal into a sentence: what was committed before stands, and the run can go on.
+
+    Raises:
+        RunError: the operating system refused a write below `path`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written ({error.strerror or error}): see to the disk, then `pe resume` goes on."
+        ) from error
 
 
 def write_durably(path: Path, data: bytes) -> str:
     """Put `data` at `path`, durable when this returns; return its SHA-256 (hexadecimal)."""
     temporary = path.with_name(path.name + TEMPORARY)
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync(path.parent)
+    with writing(path):
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync(path.parent)
     return hashlib.sha256(data).hexdigest()
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
     """Make the folder `temporary`, its files complete, appear durably under the name `final`."""
-    for path in (temporary, *temporary.rglob("*")):
-        sync(path)
-    if final.exists():
-        shutil.rmtree(final)
-    temporary.replace(final)
-    sync(final.parent)
+    with writing(final):
+        for path in (temporary, *temporary.rglob("*")):
+            sync(path)
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.replace(final)
+        sync(final.parent)
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -125,14 +125,21 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of the block's statements or none, durable when the block ends."""
-        self._connection.execute("BEGIN IMMEDIATE")
+        """All of the block's statements or none, durable when the block ends.
+
+        Raises:
+            RunError: the disk refused.
+        """
         try:
-            yield self._connection
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise RunError(f"The journal cannot be written ({error}): see to the disk, then resume the run.") from error
 
     def add_chunk(self, row: ChunkRow, misses: list[Miss]) -> None:
         """Commit an answer whose file is durable already."""

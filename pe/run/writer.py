@@ -18,7 +18,7 @@ from pe.data.population import Population
 from pe.data.samples import Array, Indices
 from pe.errors import RunError
 from pe.run.directory import CONFIDENTIAL, Run, check_absent
-from pe.run.durable import TEMPORARY, publish_folder, remove_unfinished, sha256, sync, write_durably
+from pe.run.durable import TEMPORARY, publish_folder, remove_unfinished, sha256, sync, write_durably, writing
 from pe.run.journal import Journal
 from pe.run.lock import RunLock, check_local
 
@@ -49,13 +49,14 @@ class RunWriter:
         check_absent(folder)
         check_local(folder)
         temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{TEMPORARY}")
-        for part in ("populations", "releases"):
-            (temporary / part).mkdir(parents=True)
-        (temporary / CONFIDENTIAL).mkdir(mode=0o700)
-        for name, content in files.items():
-            write_durably(temporary / name, content)
-        temporary.rename(folder)
-        sync(folder.parent)
+        with writing(folder):
+            for part in ("populations", "releases"):
+                (temporary / part).mkdir(parents=True)
+            (temporary / CONFIDENTIAL).mkdir(mode=0o700)
+            for name, content in files.items():
+                write_durably(temporary / name, content)
+            temporary.rename(folder)
+            sync(folder.parent)
         return cls._begin(folder)
 
     @classmethod
@@ -74,16 +75,17 @@ class RunWriter:
     @classmethod
     def _begin(cls, folder: Path) -> RunWriter:
         confidential = folder / CONFIDENTIAL
-        confidential.mkdir(mode=0o700, exist_ok=True)
-        for part in ("chunks", "embeddings"):
-            (confidential / part).mkdir(exist_ok=True)
+        with writing(folder):
+            confidential.mkdir(mode=0o700, exist_ok=True)
+            for part in ("chunks", "embeddings"):
+                (confidential / part).mkdir(exist_ok=True)
+            sync(folder)
         lock = RunLock(confidential / "lock")
         try:
             journal = Journal(confidential / _JOURNAL)
         except BaseException:
             lock.release()
             raise
-        sync(folder)
         return cls(Run(folder), journal, lock)
 
     def close(self) -> None:
@@ -138,18 +140,18 @@ class RunWriter:
     ) -> Population:
         """Make a population durable in the run's folder `place` from its parts, each (rows, columns)."""
         final = self.folder / place
-        final.parent.mkdir(exist_ok=True)
         temporary = final.with_name(final.name + TEMPORARY)
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        writer = ColumnWriter(temporary, len(labels))
-        for rows, columns in parts:
-            writer.put(rows, columns)
-        np.save(temporary / "labels.npy", labels.astype(np.int32), allow_pickle=False)
-        np.save(temporary / "parents.npy", parents.astype(np.int64), allow_pickle=False)
-        writer.close()
-        digests = {f"{place}/{path.name}": sha256(path) for path in temporary.iterdir()}
-        publish_folder(temporary, final)
+        with writing(final):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            writer = ColumnWriter(temporary, len(labels))
+            for rows, columns in parts:
+                writer.put(rows, columns)
+            np.save(temporary / "labels.npy", labels.astype(np.int32), allow_pickle=False)
+            np.save(temporary / "parents.npy", parents.astype(np.int64), allow_pickle=False)
+            writer.close()
+            digests = {f"{place}/{path.name}": sha256(path) for path in temporary.iterdir()}
+            publish_folder(temporary, final)
         self.journal.add_files(digests)
         return Population.load(final)
 

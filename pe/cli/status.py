@@ -1,0 +1,67 @@
+"""`pe status`: where a run stands, also while another process writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pe.cli.options import json_option
+
+if TYPE_CHECKING:
+    from pe.run.status import Phase, Progressed, Status
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@json_option
+def status(run_folder: Path, as_json: bool) -> None:
+    """Tell where RUN stands. It may be running: nothing is changed. The answer is confidential: it tells times."""
+    from pe.recipe.layout import lay_out
+    from pe.recipe.schema import Recipe
+    from pe.run.directory import RECIPE, Run
+    from pe.run.limits import Price
+    from pe.run.status import status_of
+
+    run = Run.open(run_folder)
+    recipe = Recipe.load(run.folder / RECIPE)
+    plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+    found = status_of(run, plan, Price(**recipe.api.price.model_dump()), recipe.privacy.delta)
+    click.echo(json.dumps({"run": str(run_folder)} | found.to_dict()) if as_json else _page(run_folder, found))
+
+
+def _page(folder: Path, found: Status) -> str:
+    """The status as a person reads it."""
+    if found.journal is None:
+        return f"{folder} has no confidential side (it was purged, or is a copy), so calls, cost and times are unknown."
+    title = f"{folder}: {found.state}"
+    if found.state == "running":
+        title += " (process unknown)" if found.pid is None else f" (process {found.pid})"
+    elif found.state == "stopped":
+        title += f"; `pe resume {folder}` goes on"
+    return "\n".join([title, *(f"  {key:<12}{value}" for key, value in _facts(found, found.journal))])
+
+
+def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
+    spent, cost = journal.totals, found.cost
+    facts = [
+        ("Iteration", f"{found.iteration} of {found.iterations}"),
+        ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),
+        ("Images", f"{spent.images:,} (calls: {spent.calls:,}, refused: {spent.refused:,})"),
+        ("Cost", f"{cost:,.2f} {found.price.currency}" if not found.price.free else "free"),
+        ("Privacy", f"ε = {journal.epsilon_charged:.4g} charged of {found.epsilon_planned:.4g}, δ = {found.delta:g}"),
+    ]
+    if spent.tokens:
+        facts.insert(3, ("Tokens", f"{spent.tokens:,}"))
+    if journal.events:
+        (started, _), (at, event) = journal.events[0], journal.events[-1]
+        facts += [("Begun", started), ("Last event", f"{event} {at}")]
+    return facts
+
+
+def _phase(phase: Phase) -> str:
+    if phase.done is None or phase.total is None:
+        return phase.name
+    return f"{phase.name}: {phase.done:,} of {phase.total:,} samples ({phase.done / phase.total:.0%})"

@@ -1,0 +1,164 @@
+"""A disk that refuses, and files that were damaged: a clear sentence, and a run that can go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+import pe
+from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.errors import LimitReached, PEError, RunError
+from pe.run.lock import RunLock, check_local
+from tests.durability import driver
+from tests.durability.test_kill import shareable
+from tests.generators import Mean
+
+
+def surroundings(folder: Path) -> Surroundings:
+    return Surroundings(api=driver.Counted(folder / "asked"), embedding=Mean(), noise=driver.SameNoise())
+
+
+def begin(folder: Path) -> pe.Run:
+    folder.mkdir(exist_ok=True)
+    if not (folder / "private.npz").exists():
+        driver.make_private(folder / "private.npz")
+    return run_recipe(driver.recipe(folder / "private.npz"), folder / "run", surroundings(folder))
+
+
+def go_on(folder: Path) -> pe.Run:
+    return resume_run(folder / "run", surroundings(folder))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return shareable(begin(tmp_path_factory.mktemp("whole")).folder)
+
+
+def sentence_of(folder: Path) -> str | None:
+    """What stopped a run that is begun in `folder`; None when fewer calls were made than it takes to be refused."""
+    try:
+        begin(folder)
+    except PEError as error:
+        return str(error)
+    return None
+
+
+class Refusing:
+    """The n-th call, counted from 1, fails for lack of space, and so do all after it until `mend`."""
+
+    def __init__(self, function: object, number: int) -> None:
+        self._function, self._left = function, number
+
+    def __call__(self, *arguments: object, **options: object) -> object:
+        self._left -= 1
+        if self._left <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._function(*arguments, **options)
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace", "posix_fallocate"])
+@pytest.mark.parametrize("number", [2, 5, 9, 14, 20, 27])
+def test_a_disk_that_refuses_is_one_sentence_and_the_run_goes_on(
+    tmp_path: Path, whole: dict[str, bytes], failing: str, number: int
+) -> None:
+    with pytest.MonkeyPatch.context() as broken:
+        if failing == "replace":
+            refusing = Refusing(Path.replace, number)
+            broken.setattr(Path, "replace", lambda self, target: refusing(self, target))
+        else:
+            broken.setattr(os, failing, Refusing(getattr(os, failing), number))
+        said = sentence_of(tmp_path)
+    assert said is None or "No space left on device" in said
+    finished = go_on(tmp_path) if (tmp_path / "run").exists() else begin(tmp_path)
+    assert shareable(finished.folder) == whole
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A run that a limit stopped in the middle of an iteration, with S_0, S_1 and some chunks there."""
+    driver.make_private(tmp_path / "private.npz")
+    content = driver.recipe(tmp_path / "private.npz").model_dump()
+    recipe = pe.engine.execute.Recipe.parse(content | {"limits": {"max_images": 95}}, "the test")
+    with pytest.raises(LimitReached, match=r"`pe resume .*run` goes on"):
+        run_recipe(recipe, tmp_path / "run", surroundings(tmp_path))
+    return tmp_path
+
+
+def finish(folder: Path) -> pe.Run:
+    return resume_run(folder / "run", surroundings(folder), driver.recipe(folder / "private.npz"))
+
+
+def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on(stopped: Path, whole: dict[str, bytes]) -> None:
+    finished = finish(stopped)
+    files = shareable(finished.folder)
+    assert {name for name in files if files[name] != whole[name]} <= {
+        "recipe.yaml",  # it holds the limit
+        "certificate.json",
+        "certificate.md",
+    }
+    asked = (stopped / "asked").read_text().split()
+    assert len(asked) == len(set(asked))
+
+
+def test_a_damaged_chunk_is_asked_for_again(stopped: Path, whole: dict[str, bytes]) -> None:
+    chunk = sorted((stopped / "run" / "confidential" / "chunks").iterdir())[-1]
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    finished = finish(stopped)
+    assert shareable(finished.folder)["synthetic.npz"] == whole["synthetic.npz"]
+
+
+@pytest.mark.parametrize(
+    "name", ["populations/000/images.npy", "populations/001/labels.npy", "releases/histogram-1.npy"]
+)
+def test_a_damaged_population_or_release_is_named_and_never_drawn_anew(stopped: Path, name: str) -> None:
+    path = stopped / "run" / name
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    before = (stopped / "asked").read_text()
+    with pytest.raises(RunError, match=name):
+        finish(stopped)
+    assert (stopped / "asked").read_text() == before
+
+
+def test_damaged_private_embeddings_are_computed_anew(stopped: Path, whole: dict[str, bytes]) -> None:
+    path = stopped / "run" / "confidential" / "embeddings" / "private_embeddings.npy"
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    assert shareable(finish(stopped).folder)["synthetic.npz"] == whole["synthetic.npz"]
+
+
+def test_other_private_records_are_noticed(stopped: Path) -> None:
+    import numpy as np
+
+    with np.load(stopped / "private.npz") as archive:
+        images, labels = archive["images"], archive["labels"]
+    images[7, 0, 0, 0] ^= 1
+    np.savez(stopped / "private.npz", images=images, labels=labels)
+    with pytest.raises(RunError, match="The private records differ"):
+        finish(stopped)
+
+
+def test_another_recipe_is_refused_and_named(stopped: Path) -> None:
+    content = driver.recipe(stopped / "private.npz").model_dump()
+    content["evolution"]["lookahead"] = 3
+    other = pe.engine.execute.Recipe.parse(content, "the test")
+    with pytest.raises(RunError, match=r"evolution\.lookahead: 2 → 3"):
+        resume_run(stopped / "run", surroundings(stopped), other)
+
+
+def test_a_second_writer_is_refused_with_the_first_one_s_process(stopped: Path) -> None:
+    with (
+        RunLock(stopped / "run" / "confidential" / "lock"),
+        pytest.raises(RunError, match=f"is being written by process {os.getpid()}"),
+    ):
+        finish(stopped)
+    finish(stopped)
+
+
+def test_a_network_mount_is_refused(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path}/share nfs4 rw 0 0\n")
+    check_local(tmp_path / "run", mounts)
+    with pytest.raises(RunError, match=r"network file system \(nfs4\)"):
+        check_local(tmp_path / "share" / "runs" / "run", mounts)
