@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 from rich.console import Console
@@ -25,9 +26,12 @@ from pe.run.progress import Progress, Task
 class Bars(Progress):
     """Bars while stderr is a terminal; one plain line per finished phase otherwise."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._quiet = quiet
+    def __init__(
+        self, quiet: bool = False, console: Console | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
+        """Draws on `console`, stderr by default; with a `clock` of its own it redraws only when something advances."""
+        self._console = console or Console(stderr=True, highlight=False)
+        self._quiet, self._clock = quiet, clock
 
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
@@ -35,7 +39,12 @@ class Bars(Progress):
         if self._quiet:
             yield Task()
         elif self._console.is_terminal:
-            with RichProgress(*_columns(total), console=self._console) as bars:
+            options: dict[str, Any] = {
+                "console": self._console,
+                "auto_refresh": self._clock is None,
+                "get_time": self._clock,
+            }
+            with RichProgress(*_columns(total), **options) as bars:
                 yield _Bar(bars, bars.add_task(description, total=total, spent=""))
         else:
             yield Task()
@@ -59,4 +68,4 @@ class _Bar(Task):
         self._bars, self._task = bars, task
 
     def advance(self, count: int, spent: str = "") -> None:
-        self._bars.update(self._task, advance=count, spent=spent)
+        self._bars.update(self._task, advance=count, spent=spent, refresh=not self._bars.live.auto_refresh)

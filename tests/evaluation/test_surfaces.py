@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import pe
 import pe.histogram
+from pe.cli.progress import Bars
 from pe.evaluation.surfaces import compare_surfaces
 from pe.histogram import count_votes
 from pe.privacy.ledger import Ledger
@@ -70,7 +73,9 @@ def asked(request: RandomRequest | VariationRequest) -> list[object]:
     return [*held, request.degree, request.samples.array.tobytes(), conditions]
 
 
-def evolved(folder: Path, shades: list[int], labels: list[str]) -> tuple[pe.Run, dict[str, object]]:
+def evolved(
+    folder: Path, shades: list[int], labels: list[str], listener: Progress | None = None, **changes: float
+) -> tuple[pe.Run, dict[str, object]]:
     """A run over these private images, which always lie in the same file, and all that it showed on the way."""
     path = folder.parent.parent / "private.npz"
     path.with_name("private.npz.budget.json").unlink(missing_ok=True)  # each world has its own
@@ -78,12 +83,12 @@ def evolved(folder: Path, shades: list[int], labels: list[str]) -> tuple[pe.Run,
         path, images=np.array(shades, np.uint8)[:, None, None, None].repeat(16, 1).reshape(-1, 4, 4, 1), labels=labels
     )
     source = pe.ImageNpz(path, size=4, channels=1, classes=["dark", "light"], declared_size=10)
-    api, listener = Shades(), Listener()
-    run = pe.evolve(source, api, embedding=Mean(), out=folder, progress=listener, **SETTINGS)
+    api, listener = Shades(), listener or Listener()
+    run = pe.evolve(source, api, embedding=Mean(), out=folder, progress=listener, **SETTINGS | changes)
     requests = [*api.random_requests, *api.variation_requests]
     shown = {
         "asked": [asked(each) for each in requests],
-        "told": listener.told,
+        "told": getattr(listener, "told", None),
         "certificate": run.guarantee | {"run": ""},
     }
     return run, shown
@@ -111,6 +116,23 @@ def test_all_that_a_run_shows_is_the_same_for_other_records(
     assert shown == shown_too
     assert capfd.readouterr() == ("", "")
     assert (first.folder / "confidential" / "embeddings" / "private_embeddings.npy").is_file()
+
+
+@pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
+def test_the_bars_and_warnings_are_the_same_for_other_records(
+    tmp_path: Path, other: tuple[list[int], list[str]]
+) -> None:
+    def drawn(side: str, shades: list[int], labels: list[str]) -> str:
+        console = Console(file=io.StringIO(), force_terminal=True, width=120)
+        bars = Bars(console=console, clock=lambda: 0.0)
+        evolved(tmp_path / side / "run", shades, labels, bars, threshold=1e9)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    first = drawn("a", *HERE)
+    assert "embedding private records" in first
+    assert "no candidate's noisy votes exceed the threshold" in first
+    assert first == drawn("b", *other)
 
 
 def into_a_file(run: Path, votes: np.ndarray) -> None:
