@@ -156,7 +156,8 @@ class Dispatcher:
                         waiting[pool.submit(work.ask, self.api, items, tries[items])] = items
                 if not waiting:
                     break
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                finished = wait(waiting, return_when=FIRST_COMPLETED).done
+                for future in [future for future in waiting if future in finished]:  # in the order of asking
                     try:
                         keep(waiting.pop(future), future.result())
                     except Exception as caught:
