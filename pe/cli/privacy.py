@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from pe.cli.options import json_option
 
-_iterations = click.option("--iterations", type=click.IntRange(1, 10**6), required=True, help="T, histograms released.")
+_iterations = click.option("--iterations", type=int, required=True, help="T, histograms released.")
 _delta = click.option("--delta", type=float, required=True, help="δ; there is no default.")
 _relation = click.option(
     "--relation", type=click.Choice(["add_remove", "replace_one", "zero_out"]), default="add_remove", show_default=True
@@ -54,18 +56,25 @@ def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_j
 @json_option
 def privacy(run: Path, as_json: bool) -> None:
     """Print the certificate of RUN (or of an exported folder) and check it: ε from its releases, every file's hash."""
-    from pe.privacy.verify import verify
-    from pe.run.directory import Run
+    from pe.privacy.markdown import certificate_markdown
+    from pe.run.export import examine
 
-    opened = Run.open(run)
-    problems = verify(opened.guarantee, opened.folder)
+    certificate, problems = examine(run)
     if as_json:
-        click.echo(json.dumps(opened.guarantee | {"problems": problems}, ensure_ascii=False))
+        click.echo(json.dumps(certificate | {"problems": problems}, ensure_ascii=False))
     else:
-        click.echo(opened.certificate)
+        click.echo(_page(certificate, certificate_markdown))
         for problem in problems:
             click.echo(f"✗ {problem}")
         if not problems:
             click.echo("✓ ε follows from the releases, and every file is as it was certified.")
     if problems:
         raise click.exceptions.Exit(1)
+
+
+def _page(certificate: dict[str, Any], markdown: Callable[[dict[str, Any]], str]) -> str:
+    """The certificate as it was checked, for people; a damaged one has no page."""
+    try:
+        return markdown(certificate)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return "# Privacy certificate: DAMAGED\n"

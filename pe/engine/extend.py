@@ -45,12 +45,13 @@ def extend_run(folder: Path, count: int, degree: float, surroundings: Surroundin
         index = _index(writer, count, degree)
         work = Work.of(Recipe.load(folder / RECIPE), surroundings)
         parents = np.arange(count, dtype=np.int64) % len(last)
-        more = work.dispatcher(writer).vary(
-            f"extension/{index}", f"extensions/{index:03d}", last, parents, degree, f"extension {index}"
-        )
+        place = f"extensions/{index:03d}"
+        asked = work.dispatcher(writer)
+        more = asked.vary(f"extension/{index}", place, last, parents, degree, f"extension {index}")
         name = f"extension-{index:03d}.npz"
         writer.write_samples(name, more, work.plan.classes)
-        reissue(run)
+        columns = sorted((folder / place).iterdir())
+        reissue(run, [name, *(f"{place}/{path.name}" for path in columns)])
         (folder / _PENDING).unlink()
         writer.journal.add_event(f"extended by {count}")
     return folder / name

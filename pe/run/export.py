@@ -1,12 +1,17 @@
-"""Handing a run over: its shareable side in a folder of its own, with the certificate."""
+"""Handing a run over: what its certificate covers, in a folder of its own; and checking such a folder."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
+import re
 import secrets
 import shutil
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
@@ -15,69 +20,148 @@ from PIL import Image
 
 from pe.data.samples import Images
 from pe.errors import MissingDependency, RecipeError, RunError
-from pe.privacy.covered import hash_files
+from pe.privacy.covered import hash_files, sha256
 from pe.privacy.markdown import certificate_files
-from pe.run.directory import CONFIDENTIAL, SYNTHETIC, Run, check_absent
+from pe.privacy.verify import verify
+from pe.run.directory import CERTIFICATE, CONFIDENTIAL, SYNTHETIC, Run, check_absent
 from pe.run.durable import TEMPORARY, publish_folder, write_durably
 
 Format = Literal["folder", "npz", "parquet"]
+Row = tuple[str, str, bytes]
+"""An image's file name, its label, and its PNG file."""
+
+_PAGE = CERTIFICATE.with_suffix(".md").name
+_ROWS_TOGETHER = 500
+_LONGEST = 120
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)  # names that Windows gives to devices
 
 
 def export(run: Run, to: Path, form: Format = "npz") -> Path:
     """Copy the shareable side of a finished run to the new folder `to`; it appears whole or not at all.
 
-    The certificate is issued anew for the files that the folder holds: all of them are post-processing
-    of the same releases.
+    What the run's certificate covers is copied and verified, and nothing else: no stray file, no link and no
+    time stamp. The certificate is issued anew where the form changes: that is post-processing of the same releases.
 
     Args:
         run: a finished run; its confidential side may have been purged.
-        to: must not exist.
+        to: must not exist, nor lie inside the run.
         form: `npz` leaves the synthetic data as `synthetic.npz`; `folder` writes them as
             `synthetic/<label>/<index>.png` and `synthetic/labels.csv` instead; `parquet` as
             `synthetic.parquet`, with the columns image (bytes, path) and label, instead.
 
     Raises:
-        RunError: `to` exists, or the run is not finished.
+        RunError: `to` exists or cannot be written, the run is not finished, or a file of it is not as certified.
         RecipeError: an unknown format.
         MissingDependency: Parquet without pyarrow.
     """
     if form not in get_args(Format):
         raise RecipeError(f"format: '{form}' is unknown; known are {', '.join(get_args(Format))}.")
-    certificate = run.guarantee
+    certificate, target = read_certificate(run), to.absolute()
     check_absent(to)
-    temporary = to.with_name(f"{to.name}.{secrets.token_hex(4)}{TEMPORARY}")
+    if target.resolve().is_relative_to(run.folder.resolve()):
+        raise RunError(f"{to} lies inside {run.folder}: export to another place.")
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
-        shutil.copytree(run.folder, temporary, ignore=_without_confidential(run.folder))
+        _copy(run.folder, temporary, certificate)
         if form != "npz":
             _convert(temporary, form)
-        write_certificate(temporary, certificate | {"covered": _covered(temporary)})
-        publish_folder(temporary, to)
-    except BaseException:
+            write_certificate(temporary, certificate | {"covered": _covered(hash_files(temporary))})
+        publish_folder(temporary, target)
+    except OSError as error:
+        raise RunError(f"{to} cannot be written: {error.strerror or error}.") from error
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
     return to
 
 
-def write_certificate(folder: Path, certificate: dict[str, Any]) -> None:
+def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The certificate in a run's or an exported folder, and what is wrong with it and its files.
+
+    Returns:
+        The certificate ({} if it cannot be read), and one sentence for each problem.
+
+    Raises:
+        RunError: the folder is no run, or not finished.
+    """
+    if not (folder / CERTIFICATE).is_file():
+        return Run.open(folder).guarantee, []  # raises: nothing is certified
+    try:
+        certificate = read_certificate(Run(folder))
+    except RunError as error:
+        return {}, [str(error)]
+    problems = verify(certificate, folder)
+    if not _page_agrees(folder, certificate):
+        problems.append(f"'{_PAGE}' is missing, or does not say what {CERTIFICATE} says.")
+    return certificate, problems
+
+
+def read_certificate(run: Run) -> dict[str, Any]:
+    """The certificate of a run, of which it is only known that it lists files.
+
+    Raises:
+        RunError: the run is not finished, or its certificate is damaged.
+    """
+    try:
+        certificate = run.guarantee
+        _digests(certificate)
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{run.folder / CERTIFICATE} is damaged: restore it from a copy.") from error
+    return certificate
+
+
+def write_certificate(folder: Path, certificate: Mapping[str, Any]) -> None:
     """Put a certificate into `folder`, as JSON and as Markdown."""
     for name, content in certificate_files(certificate).items():
         write_durably(folder / name, content)
 
 
-def reissue(run: Run) -> None:
-    """Issue a run's certificate anew for the files that it holds now."""
-    write_certificate(run.folder, run.guarantee | {"covered": _covered(run.folder)})
+def reissue(run: Run, added: Collection[str] | None = None) -> None:
+    """Issue a run's certificate anew for files that were added to it.
+
+    A file that is covered already keeps its hash, so that one which was changed is still found out.
+
+    Args:
+        run: a finished run.
+        added: names of files that are post-processing of its releases; None: every file that is not covered yet.
+    """
+    certificate = read_certificate(run)
+    found = hash_files(run.folder) if added is None else {name: sha256(run.folder / name) for name in added}
+    write_certificate(run.folder, certificate | {"covered": _covered(found | _digests(certificate))})
 
 
-def _covered(folder: Path) -> list[dict[str, str]]:
-    return [{"file": name, "sha256": digest} for name, digest in sorted(hash_files(folder).items())]
+def _digests(certificate: Mapping[str, Any]) -> dict[str, str]:
+    return {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
 
 
-def _without_confidential(folder: Path) -> Any:
-    def ignored(directory: str, names: list[str]) -> list[str]:
-        return [name for name in names if name.endswith(TEMPORARY) or (name, Path(directory)) == (CONFIDENTIAL, folder)]
+def _covered(digests: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"file": name, "sha256": digest} for name, digest in sorted(digests.items())]
 
-    return ignored
+
+def _page_agrees(folder: Path, certificate: Mapping[str, Any]) -> bool:
+    """Whether the page for people is the one that the certificate makes."""
+    try:
+        return (folder / _PAGE).read_bytes() == certificate_files(certificate)[_PAGE]
+    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+        return False
+
+
+def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
+    """Copy all covered files, without their time stamps, and check the copies.
+
+    Raises:
+        RunError: a copy is not what was certified, or the certificate itself is not valid.
+    """
+    target.mkdir(parents=True)
+    for name in _digests(certificate):
+        path, parts = folder / name, PurePosixPath(name).parts
+        inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())
+        if inside and ".." not in parts and parts[:1] != (CONFIDENTIAL,) and path.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / name)
+    problems = verify(certificate, target)
+    if problems:
+        raise RunError(f"{folder} is not as it was certified and cannot be exported: {problems[0]}")
+    write_certificate(target, certificate)
 
 
 def _convert(folder: Path, form: Format) -> None:
@@ -86,10 +170,10 @@ def _convert(folder: Path, form: Format) -> None:
         if Images.kind not in archive.files:
             raise RunError(f"Only images can be exported as {form}: use npz.")
         images, labels = archive[Images.kind], archive["label_names"][archive["labels"]].tolist()
-    rows = [
-        (f"{quote(label, safe=' ')}/{index:06d}.png", label, _png(pixels))
+    rows = (
+        (f"{file_name(label)}/{index:06d}.png", label, _png(pixels))
         for index, (label, pixels) in enumerate(zip(labels, images, strict=True))
-    ]
+    )
     if form == "folder":
         _write_folder(folder / "synthetic", rows)
     else:
@@ -97,27 +181,47 @@ def _convert(folder: Path, form: Format) -> None:
     (folder / SYNTHETIC).unlink()
 
 
-def _write_folder(folder: Path, rows: list[tuple[str, str, bytes]]) -> None:
-    for name, _, data in rows:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+def file_name(label: str) -> str:
+    """A label as the name of a folder on any system: percent-escapes, also of every dot; long ones are cut.
+
+    Different labels get different names.
+    """
+    name = quote(label, safe=" ").replace(".", "%2E")
+    if _RESERVED.fullmatch(name):
+        return f"%{ord(name[0]):02X}{name[1:]}"
+    if len(name) > _LONGEST:
+        return f"{name[:_LONGEST]}%{hashlib.sha256(label.encode()).hexdigest()[:32]}"
+    return name
+
+
+def _write_folder(folder: Path, rows: Iterator[Row]) -> None:
+    folder.mkdir()
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("file", "label"))
-        writer.writerows((name, label) for name, label, _ in rows)
+        for name, label, data in rows:
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+            writer.writerow((name, label))
 
 
-def _write_parquet(path: Path, rows: list[tuple[str, str, bytes]]) -> None:
+def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
+    """Columns image and label, in groups of rows, with the metadata by which Hugging Face decodes the images."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingDependency.of("pyarrow", "parquet", "Exporting Parquet") from error
-    images = [{"bytes": data, "path": name} for name, _, data in rows]
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({"image": pa.array(images, kind), "label": pa.array([label for _, label, _ in rows], pa.string())})
-    pq.write_table(table, path)
+    features = {"image": {"_type": "Image"}, "label": {"dtype": "string", "_type": "Value"}}
+    schema = pa.schema(
+        {"image": pa.struct([("bytes", pa.binary()), ("path", pa.string())]), "label": pa.string()},
+        metadata={"huggingface": json.dumps({"info": {"features": features}})},
+    )
+    with pq.ParquetWriter(path, schema) as writer:
+        while group := list(islice(rows, _ROWS_TOGETHER)):
+            entries = [{"image": {"bytes": data, "path": name}, "label": label} for name, label, data in group]
+            writer.write_table(pa.Table.from_pylist(entries, schema))
 
 
 def _png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:

@@ -99,25 +99,31 @@ class Totals:
 class Journal:
     """The journal file; one writer at a time."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens the file, or makes it.
+    def __init__(self, path: Path, *, reading: bool = False) -> None:
+        """Opens the file; one who does not only read makes it.
 
         Raises:
-            RunError: it has another version of the journal.
+            RunError: it has another version of the journal, or none yet.
         """
         self._spent: Totals | None = None
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("PRAGMA foreign_keys = ON")
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            with self.transaction() as connection:
-                for statement in _SCHEMA.split(";\n"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        elif version != SCHEMA_VERSION:
+        if not reading:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            if version == 0:
+                version = self._make()
+        if version != SCHEMA_VERSION:
+            self.close()
             raise RunError(f"{path} has journal version {version}, this software writes {SCHEMA_VERSION}: use its own.")
+
+    def _make(self) -> int:
+        with self.transaction() as connection:
+            for statement in _SCHEMA.split(";\n"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        return SCHEMA_VERSION
 
     def close(self) -> None:
         """Close the file."""

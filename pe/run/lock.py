@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 from pe.errors import RunError
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "9p"})
 _NETWORK_FUSE = ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.davfs")
+
+_ATTEMPTS, _PAUSE = 6, 0.02  # `pe status` holds the lock for an instant while it looks who does
 
 
 class RunLock:
@@ -25,15 +28,23 @@ class RunLock:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(self._descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._descriptor)
-            run = path.parent.parent
-            raise RunError(f"{run} is being written by process {holder}: wait for it, or stop it.") from error
+        for attempt in range(_ATTEMPTS):
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if attempt == _ATTEMPTS - 1:
+                    self._refuse(path, error)
+                time.sleep(_PAUSE)
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def _refuse(self, path: Path, error: BlockingIOError) -> NoReturn:
+        holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(self._descriptor)
+        raise RunError(
+            f"{path.parent.parent} is being written by process {holder}: wait for it, or stop it."
+        ) from error
 
     def release(self) -> None:
         """Let go of the lock."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+from pathlib import Path
 
 from pe.errors import RunError
-from pe.run.directory import Run
+from pe.run.directory import FULL_RECIPE, Run
 from pe.run.durable import sync, write_durably
-from pe.run.export import reissue
+from pe.run.export import read_certificate, reissue
 from pe.run.lock import RunLock
 
 PURGED = "purged.txt"
@@ -15,20 +15,45 @@ _NOTE = "The confidential side of this run was deleted by `pe purge`.\n"
 
 
 def purge(run: Run) -> None:
-    """Delete `confidential/` of a finished run, and record that it was done.
+    """Delete `confidential/` of a finished run, and record, once all is deleted, that it was done.
 
     Export, certificate and report work as before; noise can no longer be drawn, nor the private
-    embeddings used again. Deleting removes names: what a disk, its snapshots and backups still hold is
-    not this software's to erase.
+    embeddings used again. What a crash interrupts is finished by another call. Deleting removes names: what
+    a disk, its snapshots and backups still hold is not this software's to erase.
 
     Raises:
-        RunError: the run is not finished, was purged before, or another process writes it.
+        RunError: the run is not finished, was purged before, is being written, or a file cannot be deleted.
     """
-    run.guarantee  # noqa: B018 (raises for a run that is not finished)
+    read_certificate(run)
+    if run.confidential.is_symlink():
+        raise RunError(f"{run.confidential} is a link: delete what it points to, and the link, by hand.")
     if not run.confidential.is_dir():
-        raise RunError(f"{run.folder} has no confidential side: it was purged before.")
-    with RunLock(run.confidential / "lock"):
-        write_durably(run.folder / PURGED, _NOTE.encode())
-        reissue(run)
-        shutil.rmtree(run.confidential)
-        sync(run.folder)
+        raise RunError(f"{run.folder} has no confidential side: it was purged before, or is an export.")
+    path = run.confidential / "lock"
+    with RunLock(path):
+        try:
+            _delete(run, path)
+            write_durably(run.folder / PURGED, _NOTE.encode())
+            reissue(run, [PURGED])
+            path.unlink()
+            run.confidential.rmdir()
+            sync(run.folder)
+        except OSError as error:
+            raise RunError(f"{error.filename or run.confidential} is not deleted: {error.strerror}.") from error
+
+
+def _delete(run: Run, lock: Path) -> None:
+    """Delete, durably, everything confidential but the lock.
+
+    The recipe goes first, and without it a run is not resumed: a half-deleted journal must never be gone on
+    with, because the charges that it has forgotten would be drawn anew.
+    """
+    (run.folder / FULL_RECIPE).unlink(missing_ok=True)
+    sync(run.confidential)
+    for path in sorted(run.confidential.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            sync(path)
+            path.rmdir()
+        elif path != lock:
+            path.unlink()
+    sync(run.confidential)

@@ -29,13 +29,21 @@ class JournalReleases:
         """Reads what the run has stored.
 
         Raises:
-            RunError: a noisy array was kept, and its file is gone or changed.
+            RunError: a noisy array was kept, and its file is gone or changed; or a file is there that was
+                never charged, as when the journal was lost.
         """
         self._run = run
         self._stored: dict[str, StoredRelease] = {}
         for name, declared, unsafe in run.journal.charges():
             self._count(Release.from_dict(json.loads(declared)), unsafe)
             self._stored[name] = replace(self._stored[name], array=self._read(name))
+        known = {_file(name) for name in self._stored}
+        for path in sorted((run.folder / "releases").iterdir()):
+            if f"releases/{path.name}" not in known:
+                raise RunError(
+                    f"{path} was released, and the journal does not know of it, so it was lost: start a new run, "
+                    "whose ε adds to this one's."
+                )
 
     def find(self, name: str) -> StoredRelease | None:
         """What is stored under `name`; None if it was never charged."""

@@ -174,7 +174,7 @@ def read_journal(run: Run) -> Iterator[Journal]:
     path = run.confidential / _JOURNAL
     if not path.is_file():
         raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
-    journal = Journal(path)
+    journal = Journal(path, reading=True)
     try:
         yield journal
     finally:

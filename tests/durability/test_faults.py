@@ -128,6 +128,15 @@ def test_damaged_private_embeddings_are_computed_anew(stopped: Path, whole: dict
     assert shareable(finish(stopped).folder)["synthetic.npz"] == whole["synthetic.npz"]
 
 
+def test_a_run_that_lost_its_journal_draws_nothing_anew(stopped: Path) -> None:
+    for path in (stopped / "run" / "confidential").glob("journal.sqlite*"):
+        path.unlink()
+    before = (stopped / "asked").read_text()
+    with pytest.raises(RunError, match="the journal does not know of it"):
+        finish(stopped)
+    assert (stopped / "asked").read_text() == before
+
+
 def test_other_private_records_are_noticed(stopped: Path) -> None:
     import numpy as np
 

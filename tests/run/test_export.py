@@ -1,0 +1,124 @@
+"""An export holds what was certified, and nothing else; its file names are safe whatever the labels are."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import pe
+from pe.errors import RunError
+from pe.run.export import examine, file_name, reissue
+from tests.generators import Mean, Shades
+
+LABELS = ("..", "labels.csv", "脑" * 60, "con")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> pe.Run:
+    images = np.random.default_rng(0).integers(0, 255, (40, 4, 4, 1)).astype(np.uint8)
+    np.savez(tmp_path / "private.npz", images=images, labels=np.array(LABELS * 10))
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=LABELS)
+    settings = {"epsilon": 5.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 0}
+    return pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_a_run_that_was_changed_is_not_certified_anew(run: pe.Run, tmp_path: Path) -> None:
+    path = run.folder / "synthetic.npz"
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(RunError, match=r"'synthetic\.npz' was changed"):
+        run.export(tmp_path / "out")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("out")]
+    (run.folder / "more.npz").write_bytes(b"more")
+    reissue(run)
+    _, problems = examine(run.folder)
+    assert problems == ["'synthetic.npz' was changed: its SHA-256 is not the certificate's."]
+
+
+def test_a_run_that_lacks_a_file_is_not_exported(run: pe.Run, tmp_path: Path) -> None:
+    (run.folder / "evolution.png").unlink()
+    with pytest.raises(RunError, match=r"'evolution\.png' is covered but missing"):
+        run.export(tmp_path / "out")
+
+
+def test_stray_files_and_links_are_neither_exported_nor_certified(run: pe.Run, tmp_path: Path) -> None:
+    (run.folder / "notes.txt").write_text("patient 7")
+    (run.folder / "picture.png").symlink_to(run.confidential / "journal.sqlite")
+    (run.folder / "folder").symlink_to(run.confidential)
+    out = run.export(tmp_path / "out")
+    covered = {entry["file"] for entry in run.guarantee["covered"]}
+    assert names(out) == covered | {"certificate.json", "certificate.md"}
+    assert examine(out)[1] == []
+
+
+@pytest.mark.parametrize("name", ["confidential/log.txt", "../private.npz", "folder/log.txt", ""])
+def test_a_certificate_cannot_make_the_export_hold_what_is_not_shareable(
+    run: pe.Run, tmp_path: Path, name: str
+) -> None:
+    (run.folder / "folder").symlink_to(run.confidential)
+    guarantee = run.guarantee
+    guarantee["covered"].append({"file": name, "sha256": "0"})
+    (run.folder / "certificate.json").write_text(json.dumps(guarantee))
+    with pytest.raises(RunError, match="not as it was certified"):
+        run.export(tmp_path / "deep" / "out")
+    assert not list((tmp_path / "deep").iterdir())
+
+
+def test_an_export_keeps_no_time_stamp(run: pe.Run, tmp_path: Path) -> None:
+    for path in run.folder.rglob("*"):
+        os.utime(path, (1, 1))
+    assert all(path.stat().st_mtime > 1 for path in run.export(tmp_path / "out").rglob("*"))
+
+
+def test_labels_that_are_no_file_names_are_escaped(run: pe.Run, tmp_path: Path) -> None:
+    out = run.export(tmp_path / "out", "folder") / "synthetic"
+    assert {path.parent.parent for path in out.rglob("*.png")} == {out}
+    assert len(list(out.rglob("*.png"))) == 8
+    assert (out / "%2E%2E" / "000000.png").is_file()
+    source = pe.ImageFolder(out, size=4, channels=1, classes=LABELS).open()
+    np.testing.assert_array_equal(source.labels, run.synthetic.labels)
+
+
+def test_different_labels_have_different_file_names() -> None:
+    labels = ["a", "a.", ".a", "a/b", "a%2Fb", "nul", "NUL", "%6Eul", "x" * 130, "x" * 131, "x" * 120 + "%", "..", "."]
+    found = [file_name(label) for label in labels]
+    assert len(set(found)) == len(labels)
+    assert all(set(name).isdisjoint('/\\.:*?"<>|') and len(name) < 200 for name in found)
+
+
+def test_a_parquet_file_tells_hugging_face_what_it_holds(run: pe.Run, tmp_path: Path) -> None:
+    table = pq.read_table(run.export(tmp_path / "out", "parquet") / "synthetic.parquet")
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert features == {"image": {"_type": "Image"}, "label": {"dtype": "string", "_type": "Value"}}
+    assert table["label"].to_pylist() == [LABELS[label] for label in run.synthetic.labels]
+    assert table["image"][0].as_py()["bytes"].startswith(b"\x89PNG")
+
+
+def test_a_place_that_cannot_hold_the_export_is_refused(run: pe.Run, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="lies inside"):
+        run.export(run.folder / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot be written"):
+        run.export(tmp_path / "file" / "out")
+    assert examine(run.folder)[1] == []
+
+
+def test_an_export_that_is_interrupted_leaves_nothing(
+    run: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = names(tmp_path)
+    monkeypatch.setattr("pe.run.export.publish_folder", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.export(tmp_path / "out", "folder")
+    assert names(tmp_path) == before
