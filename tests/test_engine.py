@@ -88,9 +88,25 @@ def test_an_adapter_sees_no_private_record(private: pe.ImageNpz, tmp_path: Path)
     evolve(private, tmp_path / "run", api)
     with np.load(tmp_path / "private.npz") as archive:
         secrets = {image.tobytes() for image in archive["images"]}
-    seen = [image.tobytes() for request in api.variation_requests for image in request.samples.array]
-    assert seen
-    assert not secrets.intersection(seen)
+    requests = [*api.random_requests, *api.variation_requests]
+    received = b"".join(repr(request.labels).encode() + request.seeds.tobytes() for request in requests)
+    for request in api.variation_requests:
+        received += request.samples.array.tobytes()
+        received += b"".join(column.tobytes() for column in request.conditions.values())
+    assert len(received) > 5000
+    assert not any(secret in received for secret in secrets)
+
+
+def test_a_delta_that_allows_to_publish_a_record_is_warned_about(private: pe.ImageNpz, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    class Listener(Progress):
+        def warn(self, message: str) -> None:
+            told.append(message)
+
+    run = evolve(private, tmp_path / "run", delta=0.02, progress=Listener())
+    assert any("δ = 0.02 is not below 1/100" in message for message in told)
+    assert "δ = 0.02 is not below 1/100" in run.certificate
 
 
 def test_every_label_empty_still_runs(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pe.privacy.covered import hash_files
 from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
+from pe.privacy.words import warnings
 from pe.protocols import Embedding, GenerationAPI
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
@@ -144,6 +145,8 @@ class Work:
             data_set = self._enter(run)
             write_record(run, self.recipe, self.api, self.embedding, ledger)
             progress = self.surroundings.progress
+            for warning in warnings(self.recipe.privacy.delta, self.recipe.private.declared_size):
+                progress.warn(warning)
             plan = self._sized_plan(ledger)
             population = evolution.evolve(
                 plan,
