@@ -57,8 +57,9 @@ HAND, PACKAGES = _HAND.split(), _PACKAGES.split()
 LOOKED_AT = """\
 ## What was looked at on the way
 
-- MNIST: one run with settings that were not chosen at all, to see the engine work; five runs of an earlier choice (T = 4,
-  q = 16, equal noise, H = 1σ, warp 0.05: logistic regression 0.715, MLP 0.783 in the median), and then the present one.
+- MNIST: one run with settings that were not chosen at all, to see the engine work; five runs of an earlier choice
+  (T = 4, q = 16, equal noise, H = 1σ, warp 0.05: logistic regression 0.715, MLP 0.783 in the median), and then the
+  present one.
   Nothing was changed after looking at MNIST: what differs between the two was chosen on the stand-in digits.
 - The stand-in digits' distortions were made milder once, because a classifier trained on the stand-ins' own private
   digits reached 0.51 only, where MNIST's publicly known figure is about 0.89.
@@ -177,8 +178,8 @@ def report(lines: list[str], runs: int) -> str:
             "# The demo's settings, chosen on stand-in digits",
             "",
             f"Accuracy on 1,000 stand-in test digits: median of {runs} runs with fresh noise, ε = 1, δ = 1e-5, 4,000",
-            "stand-in private digits. A run varies by up to 0.06, so differences below 0.02 mean nothing. Seconds are of one core,",
-            f"classifiers included. {where()}. `python benchmarks/demo_settings.py FOLDER`",
+            "stand-in private digits. A run varies by up to 0.06: differences below 0.02 mean nothing. Seconds are of",
+            f"one core, classifiers included. {where()}. `python benchmarks/demo_settings.py FOLDER`",
             "",
             "| setting | LR, mean of sets | MLP | boxed: LR (range) / MLP | free: LR (range) / MLP | s |",
             "| --- | ---: | ---: | --- | --- | ---: |",

@@ -52,12 +52,10 @@ def run(recipe: Path, changes: tuple[str, ...], out: Path | None, go_on: bool, a
 @log_level_option
 def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Go on with RUN from its last committed chunk; nothing that was answered is asked again."""
-    from pe.engine.execute import resume_run
-    from pe.recipe.schema import Recipe
-    from pe.run.directory import FULL_RECIPE, Run
+    from pe.engine.execute import resume_run, stored_recipe
 
-    stored = Run.open(run_folder).folder / FULL_RECIPE
-    _report(lambda surroundings: resume_run(run_folder, surroundings, Recipe.load(stored, changes)), as_json, quiet)
+    recipe = stored_recipe(run_folder, changes)
+    _report(lambda surroundings: resume_run(run_folder, surroundings, recipe), as_json, quiet)
 
 
 def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool) -> None:

@@ -106,7 +106,7 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         RunError: the recipe, the private records or a stored file changed; what changed is named.
     """
     with RunWriter.reopen(folder) as run:
-        stored = Recipe.load(folder / FULL_RECIPE)
+        stored = stored_recipe(folder)
         changes = differences(stored, recipe or stored)
         if changes:
             raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
@@ -114,6 +114,18 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         if not _all_drawn(run, work.plan):
             work.private.recognise(run)
         return work.carry_out(run, "resumed")
+
+
+def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
+    """The whole recipe of the run in `folder`, with `changes` of the form `a.b=value`.
+
+    Raises:
+        RunError: there is no run, or its confidential side was purged.
+    """
+    path = Run.open(folder).folder / FULL_RECIPE
+    if not path.is_file():
+        raise RunError(f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still works.")
+    return Recipe.load(path, changes)
 
 
 @dataclass(frozen=True)
