@@ -35,6 +35,7 @@ class Step:
         lookahead: k, variations per candidate.
         threshold: H, in votes.
         release: the histogram's release.
+        reuse: k, when the lookahead's variations become offspring; else 0.
     """
 
     t: int
@@ -43,6 +44,7 @@ class Step:
     lookahead: int
     threshold: float
     release: Release
+    reuse: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def evolve(
             private, candidates, population.labels, step.release, ledger, plan.neighbors, plan.metric
         )  # Alg. 2
         parents = choose(histogram, population.labels, step, plan, warn)  # P and S'
-        population = api.variations(step.t, population, parents, step.degree)  # S_t
+        population = api.variations(step.t, population, parents, step.degree, step.reuse)  # S_t
         api.forget_lookahead(step.t)
     return population
 

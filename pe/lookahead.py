@@ -19,10 +19,8 @@ Rows = TypeVar("Rows", Items, Samples)
 class LookaheadAPI(Protocol):
     """Where the variations come from: pe.run's dispatcher."""
 
-    def lookahead(
-        self, t: int, population: Population, parents: Items, degree: float
-    ) -> Iterable[tuple[Items, Samples]]:
-        """Variations of `parents`, chunk by chunk: (ascending indices into `parents`, samples)."""
+    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterable[tuple[Items, Samples]]:
+        """Variations of every member, k each, chunk by chunk: (the members they are of, ascending; samples)."""
         ...
 
 
@@ -44,15 +42,14 @@ def lookahead_embeddings(
     """
     if k == 0:
         return embed(embedding, population.samples)
-    parents = np.repeat(np.arange(len(population)), k)
     total: Vectors | None = None
     count = np.zeros(len(population), dtype=np.int64)
-    for items, samples in api.lookahead(t, population, parents, degree):
-        for batch, vectors in zip(_batches(items, embedding), embed_batches(embedding, samples), strict=True):
+    for members, samples in api.lookahead(t, population, k, degree):
+        for batch, vectors in zip(_batches(members, embedding), embed_batches(embedding, samples), strict=True):
             if total is None:
                 total = np.zeros((len(population), vectors.shape[1]), dtype=np.float32)
-            _add_runs(total, parents[batch], vectors)
-        count += np.bincount(parents[items], minlength=len(population))
+            _add_runs(total, batch, vectors)
+        count += np.bincount(members, minlength=len(population))
     if total is None:
         return embed(embedding, population.samples)
     total /= np.maximum(count, 1).astype(np.float32)[:, None]

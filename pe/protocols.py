@@ -27,7 +27,8 @@ class Capabilities:
     Attributes:
         max_chunk: most items one request may hold, ≥ 1.
         concurrency: requests that may run at once, ≥ 1.
-        shares: what all items of one request must have in common: nothing, the condition or the parent.
+        shares: what all items of one request must have in common: nothing, the condition (and the label),
+            or the parent; a RANDOM_API request of the last two has one drawn condition (`DrawsConditions`).
         degree: whether the variation degree is obeyed exactly, by wording, or not at all.
         deterministic: the same request gives the same answer, whatever the chunk it came in.
     """
@@ -47,10 +48,13 @@ class RandomRequest:
         labels: the public label name of each item.
         seeds: uint64 (n,), one per item: all randomness of item i comes from seeds[i], so that an
             item does not depend on the chunk it came in.
+        conditions: what the generator's own `draw_conditions` drew for the items, n rows; without
+            columns for a generator that has no such method.
     """
 
     labels: tuple[str, ...]
     seeds: Seeds
+    conditions: Conditions = field(default_factory=Conditions)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -134,6 +138,24 @@ class GenerationAPI(Protocol):
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """One variation of each parent of the request."""
+        ...
+
+
+@runtime_checkable
+class DrawsConditions(Protocol):
+    """A generator whose public conditions (prompts, say) are drawn before the work is cut into requests."""
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """The condition of each new sample, n rows, from its label and its seed alone."""
+        ...
+
+
+@runtime_checkable
+class DescribesDegree(Protocol):
+    """A generator that says what a variation degree will mean to it."""
+
+    def describe_degree(self, degree: float) -> str:
+        """What `degree`, in [0, 1], comes to here, in one clause without a full stop."""
         ...
 
 

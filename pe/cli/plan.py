@@ -11,6 +11,7 @@ import click
 from pe.cli.options import json_option
 
 if TYPE_CHECKING:
+    from pe.protocols import GenerationAPI
     from pe.recipe.calls import Span
     from pe.recipe.forecast import Forecast, Iteration
 
@@ -31,24 +32,46 @@ _HEAD = ("t", "calls", "images", "degree", "candidates", "votes/candidate", "σ,
     type=click.FloatRange(min=0, min_open=True),
     help="The generator's rate, to tell the time from.",
 )
+@click.option(
+    "--rate-of", "like", type=click.Path(path_type=Path), metavar="RUN", help="Take the rate measured in RUN."
+)
 @json_option
-def plan(recipe: Path, changes: tuple[str, ...], images_per_second: float | None, as_json: bool) -> None:
+def plan(
+    recipe: Path, changes: tuple[str, ...], images_per_second: float | None, like: Path | None, as_json: bool
+) -> None:
     """Tell what RECIPE will ask for, cost and guarantee; nothing is called, no private record is read."""
-    from pe.recipe.calls import capabilities_of
+    from pe.recipe.calls import generator_of
     from pe.recipe.forecast import forecast
     from pe.recipe.schema import Recipe
 
     wanted = Recipe.load(recipe, changes)
-    found = forecast(wanted, *capabilities_of(wanted.api), images_per_second)
+    api, unknown = generator_of(wanted.api)
+    rate = images_per_second if like is None else _measured(like, api, wanted.limits.max_concurrency)
+    found = forecast(wanted, api, unknown, rate)
     click.echo(json.dumps(found.to_dict()) if as_json else _page(wanted.name, found))
+
+
+def _measured(run: Path, api: GenerationAPI | None, most: int | None) -> float:
+    """Images a second with as many requests at once as the plan will have, at the rate of one request in `run`."""
+    from pe.errors import RunError
+    from pe.run.directory import Run
+    from pe.run.writer import read_journal
+
+    with read_journal(Run.open(run)) as journal:
+        rate = journal.images_per_second()
+    if rate is None:
+        raise RunError(f"{run} has no images yet, so it tells no rate: state --images-per-second.")
+    concurrency = 1 if api is None else api.capabilities.concurrency
+    return rate * min(concurrency, most or concurrency)
 
 
 def _page(name: str, found: Forecast) -> str:
     """The forecast as a person reads it."""
-    rows = [_HEAD, *(_row(one) for one in found.iterations), ("all", _calls(found.calls), f"{found.images:,}")]
+    rows = [_HEAD, *(_row(one) for one in found.iterations), ("all", _calls(found.calls), _calls(found.images))]
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(_HEAD))]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
     facts = [f"{key:<12}{value}" for key, value in _facts(found)]
+    facts += [f"{'':<12}at {one.degree:g}: {one.meaning}" for one in _meanings(found)]
     warnings = [f"warning: {sentence}" for sentence in found.warnings]
     return "\n".join(
         [f"Plan of '{name}': nothing was called, no private record was read.", "", *table, "", *facts]
@@ -57,7 +80,7 @@ def _page(name: str, found: Forecast) -> str:
 
 
 def _row(one: Iteration) -> tuple[str, ...]:
-    start = (str(one.t), _calls(one.calls), f"{one.images:,}")
+    start = (str(one.t), _calls(one.calls), _calls(one.images))
     signal = one.signal
     if signal is None:
         return start
@@ -76,12 +99,29 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
     multipliers = list(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in found.signals))
     return [
         ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
-        ("Cost", "unknown" if found.cost is None else f"{found.cost:,.2f} {found.currency}" if found.cost else "free"),
-        ("Time", "unknown (state --images-per-second)" if found.seconds is None else _duration(found.seconds)),
+        ("Cost", _cost(found)),
+        (
+            "Time",
+            "unknown (state --images-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
+        ),
         ("Guarantee", f"ε = {found.epsilon:.4g}, δ = {found.delta:g}"),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         ("Degree", _DEGREES[found.degree]),
     ]
+
+
+def _cost(found: Forecast) -> str:
+    if found.cost is None or found.cost_at_least is None:
+        return "unknown"
+    if not found.cost:
+        return "free"
+    least = f"{found.cost_at_least:,.2f}–" if found.cost_at_least < found.cost else ""
+    return f"{least}{found.cost:,.2f} {found.currency}"
+
+
+def _meanings(found: Forecast) -> list[Iteration]:
+    """One iteration for each degree that the generator has words for."""
+    return list({one.degree: one for one in found.iterations if one.meaning}.values())
 
 
 def _calls(span: Span | None) -> str:

@@ -204,11 +204,10 @@ class Work:
     def dispatcher(self, run: RunWriter) -> Dispatcher:
         """What asks the generator, within the recipe's limits."""
         recipe = self.recipe
-        meter = Meter(
-            Limits(**recipe.limits.model_dump()), Price(**recipe.api.price.model_dump()), self.surroundings.stop
-        )
-        attempts, progress = recipe.evolution.attempts, self.surroundings.progress
-        return Dispatcher(self.api, run, self.plan.classes, recipe.seed, attempts, progress, meter)
+        limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
+        meter = Meter(limits, Price(**recipe.api.price.model_dump()), self.surroundings.stop)
+        rules = recipe.evolution.attempts, recipe.refusals.retries
+        return Dispatcher(self.api, run, self.plan.classes, recipe.seed, *rules, self.surroundings.progress, meter)
 
 
 def _all_drawn(run: RunWriter, plan: Plan) -> bool:

@@ -9,16 +9,17 @@ from pe.data.population import NO_PARENT
 from pe.data.samples import Images
 from pe.errors import ContractError
 from pe.protocols import GenerationAPI
+from pe.run.answers import Standing
 from pe.run.work import Work
 
 
 def unevolved(api: GenerationAPI, labels: npt.NDArray[np.int32], classes: tuple[str, ...], seed: int) -> Images:
     """One image straight from RANDOM_API for each of `labels`, int32 (n,): what the generator gives without votes."""
     work = Work("control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64))
-    items = np.arange(len(labels))
+    standing = Standing.untouched(len(labels))
     parts = []
-    for chunk in work.chunks(items, api.capabilities):
-        answer = work.ask(api, chunk, np.zeros(len(chunk), dtype=np.int64))
+    for chunk in work.chunks(np.arange(len(labels)), standing, api):
+        answer = work.ask(api, chunk, standing)
         if answer.missing or not isinstance(answer.samples, Images):
             raise ContractError(f"{type(api).__name__} left {len(answer.missing)} of {len(chunk)} control images out.")
         parts.append((chunk, answer.samples.pixels))

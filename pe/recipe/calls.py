@@ -1,4 +1,4 @@
-"""How many requests a plan makes, from its sizes and the generator's capabilities."""
+"""How many requests and images a plan comes to, from its sizes and the generator's capabilities."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+import numpy as np
 from pydantic import ValidationError
 
+from pe.data.population import NO_PARENT
 from pe.errors import RecipeError
-from pe.evolution import Plan, Step
-from pe.protocols import Capabilities
+from pe.evolution import Plan, Step, by_label
+from pe.protocols import Capabilities, GenerationAPI
 from pe.recipe.registry import construct, plugins
 from pe.recipe.schema import PluginSpec
+from pe.run.answers import Standing
+from pe.run.work import Work
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class Span:
         return Span(self.least + other.least, self.most + other.most)
 
 
-def capabilities_of(spec: PluginSpec) -> tuple[Capabilities | None, str]:
-    """The capabilities of a recipe's generator; or None, and in one sentence why they are not known here.
+def generator_of(spec: PluginSpec) -> tuple[GenerationAPI | None, str]:
+    """A recipe's generator, to ask it what it can do; or None, and in one sentence why there is none here.
 
     Raises:
         PluginError: no generator has this name.
@@ -36,20 +40,37 @@ def capabilities_of(spec: PluginSpec) -> tuple[Capabilities | None, str]:
     if spec.kind.startswith("object:"):
         return None, f"The number of calls is unknown: {spec.kind.removeprefix('object:')} is an object of your own."
     try:
-        capabilities: Capabilities = construct("pe.adapters", spec.kind, spec.settings).capabilities
+        api: GenerationAPI = construct("pe.adapters", spec.kind, spec.settings)
+        _ = api.capabilities
     except Exception as error:  # whatever a library raises that lacks its weights, its device or its key
         mistaken = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
         if mistaken or spec.kind not in plugins("pe.adapters"):
             raise
         return None, f"The number of calls is unknown, because the generator cannot be set up here: {error}"
-    return capabilities, ""
+    return api, ""
 
 
-def random_calls(plan: Plan, capabilities: Capabilities) -> Span:
-    """Requests for S_0, cut as pe.run.work cuts: by label where items must share something."""
-    groups = (sum(plan.sizes),) if capabilities.shares == "nothing" else plan.sizes
-    calls = sum(ceil(size / capabilities.max_chunk) for size in groups)
+def random_calls(plan: Plan, api: GenerationAPI) -> Span:
+    """Requests for S_0, cut as the run will cut them."""
+    labels = by_label(plan.sizes)
+    work = Work("population/0", labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
+    calls = sum(1 for _ in work.chunks(np.arange(len(labels)), Standing.untouched(len(labels)), api))
     return Span(calls, calls)
+
+
+def variation_images(candidates: Sequence[int], step: Step) -> Span:
+    """Images of an iteration's lookahead and offspring.
+
+    Of the offspring, those that the lookahead has made are not asked for: all of them where the votes spread,
+    only `step.reuse` per label where one parent takes all.
+    """
+    ahead = step.lookahead * sum(candidates)
+    if not step.reuse:
+        return Span(ahead + sum(step.sizes), ahead + sum(step.sizes))
+    pairs = list(zip(step.sizes, candidates, strict=True))
+    least = sum(max(size - step.reuse * parents, 0) for size, parents in pairs)
+    most = sum(max(size - step.reuse, 0) for size, _ in pairs)
+    return Span(ahead + least, ahead + most)
 
 
 def variation_calls(candidates: Sequence[int], step: Step, capabilities: Capabilities) -> Span:
@@ -64,13 +85,15 @@ def variation_calls(candidates: Sequence[int], step: Step, capabilities: Capabil
         capabilities: the generator's.
     """
     chunk, k = capabilities.max_chunk, step.lookahead
+    ahead, images = k * sum(candidates), variation_images(candidates, step)
     if capabilities.shares == "nothing":
-        calls = ceil(k * sum(candidates) / chunk) + ceil(sum(step.sizes) / chunk)
-        return Span(calls, calls)
+        calls = ceil(ahead / chunk)
+        return Span(calls + ceil((images.least - ahead) / chunk), calls + ceil((images.most - ahead) / chunk))
+    pairs = list(zip(step.sizes, candidates, strict=True))
     apart = sum(candidates) * ceil(k / chunk)
     joined = apart if capabilities.shares == "parent" else sum(ceil(k * size / chunk) for size in candidates)
-    fewest = sum(ceil(size / chunk) for size in step.sizes)
-    most = sum(_most_groups(size, parents, chunk) for size, parents in zip(step.sizes, candidates, strict=True))
+    fewest = sum(ceil(max(size - step.reuse * parents, 0) / chunk) for size, parents in pairs)
+    most = sum(_most_groups(size, parents, chunk, step.reuse) for size, parents in pairs)
     return Span(joined + fewest, apart + most)
 
 
@@ -84,6 +107,11 @@ def total(calls: Iterable[Span | None]) -> Span | None:
     return found
 
 
-def _most_groups(items: int, parents: int, chunk: int) -> int:
-    """The most requests for `items` offspring of `parents` candidates: each has one before any has a second chunk."""
-    return items if items <= parents else parents + (items - parents) // chunk
+def _most_groups(items: int, parents: int, chunk: int, ahead: int) -> int:
+    """The most requests for `items` offspring of `parents` candidates, each of which has made `ahead` of its own.
+
+    A parent's first request takes ahead + 1 offspring, each further one `chunk` more; whichever is cheaper
+    is had as often as can be.
+    """
+    several = min(parents, items // (ahead + 1))
+    return max((m + (items - m * (ahead + 1)) // chunk for m in {min(1, several), several} if m), default=0)

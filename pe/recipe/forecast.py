@@ -8,8 +8,8 @@ from typing import Any
 
 from pe.evolution import Plan
 from pe.privacy.accounting import epsilon
-from pe.protocols import Capabilities
-from pe.recipe.calls import Span, random_calls, total, variation_calls
+from pe.protocols import DescribesDegree, GenerationAPI
+from pe.recipe.calls import Span, random_calls, total, variation_calls, variation_images
 from pe.recipe.layout import lay_out
 from pe.recipe.schema import Recipe
 from pe.recipe.signal import Signal, signal_of, signal_warnings
@@ -26,13 +26,15 @@ class Iteration:
         images: images asked for.
         degree: v_t, variation in [0, 1]; 1 at t = 0.
         signal: of its histogram; None at t = 0.
+        meaning: what the degree comes to, in the generator's own words; empty: it has none.
     """
 
     t: int
     calls: Span | None
-    images: int
+    images: Span
     degree: float
     signal: Signal | None
+    meaning: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,18 @@ class Forecast:
     Attributes:
         iterations: t = 0 … T.
         cost: the most that it costs, in `currency`; None: unknown.
+        cost_at_least: the least; None: unknown.
         currency: of the cost.
         epsilon: of all planned releases, at `delta`.
         delta: δ.
         degree: how the generator obeys the variation degree: exact, wording, none; None: unknown.
-        seconds: for the images, at the stated rate; None: no rate was stated.
+        seconds: for the images, at the most, at the rate given; None: none was given.
         warnings: one sentence each.
     """
 
     iterations: tuple[Iteration, ...]
     cost: float | None
+    cost_at_least: float | None
     currency: str
     epsilon: float
     delta: float
@@ -60,9 +64,9 @@ class Forecast:
     warnings: tuple[str, ...]
 
     @property
-    def images(self) -> int:
+    def images(self) -> Span:
         """Images asked for over the whole run."""
-        return sum(one.images for one in self.iterations)
+        return sum((one.images for one in self.iterations), Span())
 
     @property
     def random(self) -> Span | None:
@@ -85,12 +89,17 @@ class Forecast:
         return [one.signal for one in self.iterations if one.signal]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; calls are the most there can be, and `api_calls_at_least` the fewest."""
+        """As JSON values; calls, images and cost are the most there can be, `…_at_least` the fewest."""
         fewest = [signal.fewest for signal in self.signals if signal.fewest is not None]
         return {
-            "api_calls": {"random": _most(self.random), "variation": _most(self.variation), "images": self.images},
-            "api_calls_at_least": {"random": _least(self.random), "variation": _least(self.variation)},
+            "api_calls": {"random": _most(self.random), "variation": _most(self.variation), "images": self.images.most},
+            "api_calls_at_least": {
+                "random": _least(self.random),
+                "variation": _least(self.variation),
+                "images": self.images.least,
+            },
             "cost": self.cost,
+            "cost_at_least": self.cost_at_least,
             "currency": self.currency,
             "seconds": self.seconds,
             "epsilon": self.epsilon,
@@ -104,13 +113,13 @@ class Forecast:
 
 
 def forecast(
-    recipe: Recipe, capabilities: Capabilities | None, unknown: str = "", images_per_second: float | None = None
+    recipe: Recipe, api: GenerationAPI | None, unknown: str = "", images_per_second: float | None = None
 ) -> Forecast:
     """What a run of `recipe` will do; calls nothing and reads no private record.
 
     Args:
         recipe: the recipe.
-        capabilities: the generator's (`pe.recipe.calls.capabilities_of`); None: unknown, and so are the calls.
+        api: the generator (`pe.recipe.calls.generator_of`), asked what it can do; None: the calls are unknown.
         unknown: why they are unknown, one sentence.
         images_per_second: the generator's rate, > 0; None: the time is unknown.
 
@@ -119,72 +128,86 @@ def forecast(
         PrivacyError: no noise meets the budget.
     """
     plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
-    iterations = tuple(_iteration(t, recipe, plan, capabilities) for t in range(len(plan.steps) + 1))
-    images = sum(one.images for one in iterations)
+    iterations = tuple(_iteration(t, recipe, plan, api) for t in range(len(plan.steps) + 1))
+    images = sum((one.images for one in iterations), Span())
     calls = total(one.calls for one in iterations)
     price = Price(**recipe.api.price.model_dump())
-    cost = _cost(price, calls, images)
-    seconds = None if images_per_second is None else images / images_per_second
+    least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
     signals = [one.signal for one in iterations if one.signal]
     warnings = [
         *([unknown] if unknown else []),
         *_cost_warnings(price, calls, images),
-        *_limit_warnings(recipe, images, cost, seconds),
+        *_limit_warnings(recipe, images, (least, cost), images_per_second),
         *_privacy_warnings(recipe),
         *signal_warnings(recipe, plan, signals),
     ]
-    degree = None if capabilities is None else capabilities.degree
+    degree = None if api is None else api.capabilities.degree
     delta = recipe.privacy.delta
     spent = epsilon(plan.releases, delta)
-    return Forecast(iterations, cost, price.currency, spent, delta, degree, seconds, tuple(warnings))
+    seconds = None if images_per_second is None else images.most / images_per_second
+    return Forecast(iterations, cost, least, price.currency, spent, delta, degree, seconds, tuple(warnings))
 
 
-def _iteration(t: int, recipe: Recipe, plan: Plan, capabilities: Capabilities | None) -> Iteration:
+def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> Iteration:
     if t == 0:
-        calls = None if capabilities is None else random_calls(plan, capabilities)
-        return Iteration(0, calls, sum(plan.sizes), 1.0, None)
+        size = sum(plan.sizes)
+        return Iteration(0, None if api is None else random_calls(plan, api), Span(size, size), 1.0, None)
     step = plan.steps[t - 1]
     candidates = plan.sizes if t == 1 else plan.steps[t - 2].sizes
-    images = step.lookahead * sum(candidates) + sum(step.sizes)
-    calls = None if capabilities is None else variation_calls(candidates, step, capabilities)
-    return Iteration(t, calls, images, step.degree, signal_of(recipe, plan, step, candidates))
+    calls = None if api is None else variation_calls(candidates, step, api.capabilities)
+    meaning = api.describe_degree(step.degree) if isinstance(api, DescribesDegree) else ""
+    signal = signal_of(recipe, plan, step, candidates)
+    return Iteration(t, calls, variation_images(candidates, step), step.degree, signal, meaning)
 
 
-def _cost(price: Price, calls: Span | None, images: int) -> float | None:
-    """The most that the run costs; None where that depends on unknown calls, or on tokens."""
+def _cost(price: Price, calls: int | None, images: int) -> float | None:
+    """What so many calls and images cost; None where that depends on unknown calls, or on tokens."""
     if price.million_tokens or (calls is None and price.call):
         return None
-    return price.of(0 if calls is None else calls.most, images)
+    return price.of(calls or 0, images)
 
 
-def _cost_warnings(price: Price, calls: Span | None, images: int) -> list[str]:
+def _cost_warnings(price: Price, calls: Span | None, images: Span) -> list[str]:
     found = []
     if calls is not None and calls.least < calls.most:
         found.append(
             f"The run makes {calls.least:,} to {calls.most:,} calls, as many parents or conditions as differ; "
             "the larger number is stated."
         )
+    if images.least < images.most:
+        found.append(
+            f"The run makes {images.least:,} to {images.most:,} images, the more the fewer parents are chosen, because "
+            "the lookahead's are reused; the larger number is stated."
+        )
     if price.million_tokens:
-        least = f"{price.of(calls.least if calls else 0, images):.2f} {price.currency}"
+        least = f"{price.of(calls.least if calls else 0, images.least):.2f} {price.currency}"
         found.append(f"The cost is unknown, because tokens are; calls and images alone cost {least} or more.")
     elif calls is None and price.call:
-        most = f"{price.of(images, images):.2f} {price.currency}"
+        most = f"{price.of(images.most, images.most):.2f} {price.currency}"
         found.append(f"The cost is unknown, because the calls are; with one image a call it would be {most}.")
     return found
 
 
-def _limit_warnings(recipe: Recipe, images: int, cost: float | None, seconds: float | None) -> list[str]:
+def _limit_warnings(
+    recipe: Recipe, images: Span, cost: tuple[float | None, float | None], rate: float | None
+) -> list[str]:
+    """About limits that the run reaches, or may reach, before its end."""
     limits = recipe.limits
-    needs = (
-        ("max_images", limits.max_images, images),
-        ("max_cost", limits.max_cost, cost),
-        ("max_seconds", limits.max_seconds, seconds),
+    seconds = (None, None) if rate is None else (images.least / rate, images.most / rate)
+    needs: tuple[tuple[str, float | None, float | None, float | None], ...] = (
+        ("max_images", limits.max_images, images.least, images.most),
+        ("max_cost", limits.max_cost, *cost),
+        ("max_seconds", limits.max_seconds, *seconds),
     )
-    return [
-        f"limits.{name} = {limit:,.10g} stops the run before its end, which needs {need:,.10g}."
-        for name, limit, need in needs
-        if limit is not None and need is not None and need > limit
-    ]
+    found = []
+    for name, limit, least, most in needs:
+        if limit is None or least is None or most is None or limit >= most:
+            continue
+        if limit < least:
+            found.append(f"limits.{name} = {limit:,.10g} stops the run before its end, which needs {least:,.10g}.")
+        else:
+            found.append(f"limits.{name} = {limit:,.10g} may stop the run, which needs {least:,.10g} to {most:,.10g}.")
+    return found
 
 
 def _privacy_warnings(recipe: Recipe) -> list[str]:
@@ -221,11 +244,12 @@ def _one_or_all(values: Sequence[float]) -> float | list[float] | None:
 
 def _iteration_dict(one: Iteration) -> dict[str, Any]:
     kind = "random" if one.t == 0 else "variation"
-    asked = {"iteration": one.t, "random": 0, "variation": 0, "images": one.images} | {kind: _most(one.calls)}
+    asked = {"iteration": one.t, "random": 0, "variation": 0, "images": one.images.most} | {kind: _most(one.calls)}
     if one.signal is None:
         return asked
     return asked | {
         "degree": one.degree,
+        "degree_means": one.meaning or None,
         "candidates": one.signal.candidates,
         "noise_multiplier": one.signal.noise_multiplier,
         "sigma": one.signal.sigma,

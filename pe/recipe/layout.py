@@ -37,9 +37,12 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequenc
     degrees = _schedule(evolution.degree, evolution.iterations)
     lookaheads = _schedule(evolution.lookahead, evolution.iterations)
     histograms = [release for release in releases if release.name != CLASS_COUNTS]
+    reused = lookaheads if evolution.reuse_lookahead else [0] * evolution.iterations
     steps = tuple(
-        Step(t, sizes[t], degrees[t - 1], lookaheads[t - 1], _threshold(evolution, release, t), release)
-        for t, release in enumerate(histograms, start=1)
+        Step(t, sizes[t], degree, k, _threshold(evolution, release, t), release, reuse)
+        for t, (release, degree, k, reuse) in enumerate(
+            zip(histograms, degrees, lookaheads, reused, strict=True), start=1
+        )
     )
     counted = next((release for release in releases if release.name == CLASS_COUNTS), None)
     voting = evolution.selection, evolution.neighbors, evolution.metric

@@ -8,7 +8,7 @@ from typing import Any
 from pe.recipe.registry import Group, load, plugins
 from pe.recipe.schema import PluginSpec, Recipe
 
-_MACHINE_ONLY = ("name", "limits", "private.path", "private.declared_size", "api.price")
+_MACHINE_ONLY = ("name", "limits", "private.path", "private.declared_size", "api.price", "refusals.max_share")
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:

@@ -69,6 +69,9 @@ class Evolution(Section):
     lookahead: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] = Field(
         8, description="k, variations whose mean embedding stands for a candidate; 0 = its own embedding"
     )
+    reuse_lookahead: bool = Field(
+        False, description="the lookahead's variations of a chosen parent become its offspring, which saves calls"
+    )
     threshold: Finite | list[Finite] | None = Field(None, description="H, in votes")
     threshold_sigmas: Finite | list[Finite] | None = Field(None, description="H, in standard deviations of the noise")
     neighbors: Count = Field(1, description="q, candidates each record votes for, 1/√q each")
@@ -80,7 +83,7 @@ class Evolution(Section):
     estimate_label_sizes: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="share of ε for noisy label counts, which then take the place of label_sizes"
     )
-    attempts: Count = Field(5, description="how often a sample is asked for before it is given up")
+    attempts: Count = Field(5, description="how often a sample may fail before the run stops")
 
     @field_validator("label_sizes", mode="before")
     @classmethod
@@ -115,6 +118,17 @@ class LimitSection(Section):
     max_concurrency: Count | None = Field(None, description="requests under way at once")
 
 
+class RefusalSection(Section):
+    """What becomes of samples that the generator refuses to make (a content filter, say)."""
+
+    retries: Annotated[int, Field(ge=0)] = Field(
+        2, description="how often a refused sample is asked for again; then a variation keeps its parent"
+    )
+    max_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5, description="the run stops when more than this share of what it asks for is refused"
+    )
+
+
 class PriceSection(Section):
     """What the generator's provider charges."""
 
@@ -141,6 +155,7 @@ class Recipe(Section):
     privacy: Privacy
     evolution: Evolution
     limits: LimitSection = LimitSection()
+    refusals: RefusalSection = RefusalSection()
 
     @model_validator(mode="after")
     def _budget_fits_evolution(self) -> Recipe:

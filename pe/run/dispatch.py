@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import secrets
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +14,13 @@ import numpy.typing as npt
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.data.samples import Array, Samples
 from pe.errors import APIError, Interrupted, LimitReached, PEError, PluginError
-from pe.protocols import Answer, GenerationAPI, Refused
+from pe.protocols import Answer, GenerationAPI
+from pe.run.answers import Answers, Items, Standing
 from pe.run.directory import population_place
-from pe.run.durable import sha256, write_durably
-from pe.run.journal import ChunkRow, Miss
 from pe.run.limits import Meter
 from pe.run.progress import Progress, Task
-from pe.run.work import Items, Work, decode, encode
+from pe.run.reuse import NOBODY, lend
+from pe.run.work import Work
 from pe.run.writer import RunWriter
 
 log = logging.getLogger(__name__)
@@ -39,7 +38,9 @@ class Dispatcher:
         run: where everything is committed.
         classes: the public label names.
         seed: the recipe's seed.
-        attempts: how often an item is asked for before it is given up.
+        attempts: how often an item may fail before the run stops.
+        retries: how often a refused item is asked for again before a variation keeps its parent, and a random
+            sample is drawn anew.
         progress: told of every finished chunk.
         meter: says before each request whether it may be made.
     """
@@ -49,6 +50,7 @@ class Dispatcher:
     classes: tuple[str, ...]
     seed: int
     attempts: int = 5
+    retries: int = 2
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
 
@@ -56,25 +58,39 @@ class Dispatcher:
         """S_0: a new sample for each of `labels`, int32 (n,).
 
         Raises:
-            APIError: an item was refused, or failed, in every attempt.
+            APIError: an item failed in every attempt, or was refused however often it was drawn anew.
         """
         done = self.run.population(population_place(0))
         if done is not None:
             return done
-        work = Work("population/0", labels, self.classes, self.seed, np.full(len(labels), NO_PARENT, np.int64))
-        with self.progress.task("RANDOM_API", len(work)) as task:
-            self._fulfil(work, task)
-        return self._gather(population_place(0), work)
+        founders = np.full(len(labels), NO_PARENT, np.int64)
+        return self._make(population_place(0), self._work("population/0", labels, founders), "RANDOM_API")
 
-    def variations(self, t: int, population: Population, parents: Items, degree: float) -> Population:
+    def variations(self, t: int, population: Population, parents: Items, degree: float, reuse: int = 0) -> Population:
         """S_t: one variation of each of `parents`, int64 (n,) indices into `population`.
 
         A variation that is refused in every attempt keeps its parent.
 
+        Args:
+            t: the iteration.
+            population: S_{t-1}.
+            parents: whose offspring S_t is.
+            degree: variation in [0, 1].
+            reuse: k, when the lookahead's k variations of each candidate become its first k offspring; 0: all
+                offspring are asked for.
+
         Raises:
             APIError: an item failed in every attempt.
         """
-        return self.vary(f"population/{t}", population_place(t), population, parents, degree, f"VARIATION_API {t}")
+        done = self.run.population(population_place(t))
+        if done is not None:
+            return done
+        work = self._variation_work(f"population/{t}", population, parents, degree)
+        if reuse:
+            ahead = self._lookahead_work(t, population, reuse, degree)
+            made = self._fulfil(ahead, f"lookahead {t}").answered
+            work = replace(work, loan=lend(ahead.phase, made, reuse, parents))
+        return self._make(population_place(t), work, f"VARIATION_API {t}")
 
     def vary(
         self, phase: str, place: str, population: Population, parents: Items, degree: float, description: str
@@ -83,66 +99,70 @@ class Dispatcher:
         done = self.run.population(place)
         if done is not None:
             return done
-        work = self._variation_work(phase, population, parents, degree)
-        with self.progress.task(description, len(work)) as task:
-            self._fulfil(work, task)
-        return self._gather(place, work)
+        return self._make(place, self._variation_work(phase, population, parents, degree), description)
 
-    def lookahead(
-        self, t: int, population: Population, parents: Items, degree: float
-    ) -> Iterator[tuple[Items, Samples]]:
-        """Variations that only help to choose: (indices into `parents`, samples) by chunk, without refused ones."""
-        work = self._variation_work(f"lookahead/{t}", population, parents, degree)
-        with self.progress.task(f"lookahead {t}", len(work)) as task:
-            self._fulfil(work, task)
-        for items, columns in self._committed(work):
-            yield items, parse_columns(columns)[0]
+    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterator[tuple[Items, Samples]]:
+        """Variations of every member, k each, by chunk: (the members they are of, samples), without refused ones."""
+        work = self._lookahead_work(t, population, k, degree)
+        self._fulfil(work, f"lookahead {t}")
+        for items, columns in self._answers.committed(work.phase):
+            yield work.parents[items], parse_columns(columns)[0]
 
     def forget_lookahead(self, t: int) -> None:
-        """Delete the lookahead's samples, once the histogram that they served is durable."""
-        self._forget(f"lookahead/{t}")
+        """Delete the lookahead's samples, once the population after them is durable."""
+        self._answers.forget(f"lookahead/{t}")
+
+    @property
+    def _answers(self) -> Answers:
+        return Answers(self.run, self.progress)
 
     def _variation_work(self, phase: str, population: Population, parents: Items, degree: float) -> Work:
-        return Work(phase, population.labels[parents], self.classes, self.seed, parents, population, degree)
+        return self._work(phase, population.labels[parents], parents, population, degree)
 
-    def _fulfil(self, work: Work, task: Task) -> None:
+    def _work(
+        self,
+        phase: str,
+        labels: npt.NDArray[np.int32],
+        parents: Items,
+        source: Population | None = None,
+        degree: float = 1.0,
+    ) -> Work:
+        rules = self.attempts, self.retries
+        return Work(phase, labels, self.classes, self.seed, parents, source, degree, *rules)
+
+    def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
+        """Variation j of member i is item i·k + j."""
+        return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree)
+
+    def _make(self, place: str, work: Work, description: str) -> Population:
+        """The answers of a phase as a durable population; its chunks are deleted then."""
+        self._fulfil(work, description)
+        population = self.run.add_population(place, work.labels, work.parents, self._parts(work))
+        self._answers.forget(work.phase)
+        return population
+
+    def _fulfil(self, work: Work, description: str) -> Standing:
         """Ask until every item of `work` has been answered or given up, committing each chunk."""
-        self._drop_damaged(work.phase)
-        answered, tries = self._state(work)
-        task.advance(int(answered.sum()))
-        while (pending := np.flatnonzero(~answered & (tries < self.attempts))).size:
+        standing = self._answers.standing(work.phase, len(work))
+        if work.loan is not None:
+            standing.answered[work.loan.children] = True
+        with self.progress.task(description, len(work)) as task:
+            task.advance(int(standing.answered.sum()))
+            while (wanted := work.open_items(standing)).size:
+                try:
+                    self._ask_all(work, wanted, standing, task)
+                except (LimitReached, Interrupted) as stopped:
+                    left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
+                    raise type(stopped)(f"{stopped} {left}; `pe resume {self.run.folder}` goes on.") from stopped
+        self._check_given_up(work, standing)
+        return standing
 
-            def keep(items: Items, answer: Answer) -> None:
-                misses = self._commit(work, items, answer)
-                missed = np.array([miss.item for miss in misses], dtype=np.int64)
-                answered[items] = True
-                answered[missed] = False
-                tries[missed] += 1
-                task.advance(len(items) - len(missed), self.meter.spending(self.run.journal.totals()))
-                self._stop_if_final(misses)
-
-            try:
-                self._ask_all(work, pending, tries, keep)
-            except (LimitReached, Interrupted) as stopped:
-                left = f"{answered.sum()} of {len(work)} samples of {work.phase} are there"
-                raise type(stopped)(f"{stopped} {left}; `pe resume {self.run.folder}` goes on.") from stopped
-        self._check_given_up(work, np.flatnonzero(~answered))
-
-    def _state(self, work: Work) -> tuple[npt.NDArray[np.bool_], Items]:
-        """Which items the journal has an answer for, and how often the others were asked in vain."""
-        answered, tries = np.zeros(len(work), dtype=bool), np.zeros(len(work), dtype=np.int64)
-        for items, _ in self._committed(work):
-            answered[items] = True
-        for miss in self.run.journal.misses(work.phase):
-            tries[miss.item] += 1
-        return answered, tries
-
-    def _ask_all(self, work: Work, pending: Items, tries: Items, keep: Callable[[Items, Answer], None]) -> None:
-        """Ask for `pending` in chunks and `keep` each answer; after an error those in flight are kept first."""
-        capabilities = self.api.capabilities
-        workers = min(capabilities.concurrency, self.meter.limits.max_concurrency or capabilities.concurrency)
-        waiting: dict[Future[Answer], Items] = {}
-        chunks = work.chunks(pending, capabilities)
+    def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task) -> None:
+        """Ask for `wanted` in chunks and keep each answer; after an error those in flight are kept first."""
+        concurrency = self.api.capabilities.concurrency
+        workers = min(concurrency, self.meter.limits.max_concurrency or concurrency)
+        waiting: dict[Future[tuple[Answer, float]], Items] = {}
+        chunks = work.chunks(wanted, standing, self.api)
         error: Exception | None = None
         with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pe-api") as pool:
             while True:
@@ -153,17 +173,26 @@ class Dispatcher:
                     under_way = sum(map(len, waiting.values())) + len(items)
                     error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
                     if error is None:
-                        waiting[pool.submit(work.ask, self.api, items, tries[items])] = items
+                        waiting[pool.submit(_timed, work.ask, self.api, items, standing)] = items
                 if not waiting:
                     break
                 finished = wait(waiting, return_when=FIRST_COMPLETED).done
                 for future in [future for future in waiting if future in finished]:  # in the order of asking
                     try:
-                        keep(waiting.pop(future), future.result())
+                        self._keep(work, waiting.pop(future), *future.result(), standing, task)
                     except Exception as caught:
                         error = error or caught
         if error is not None:
             raise self._translated(error) from error
+
+    def _keep(self, work: Work, items: Items, answer: Answer, seconds: float, standing: Standing, task: Task) -> None:
+        """Commit an answer and enter it."""
+        misses = self._answers.commit(work.phase, items, answer, seconds)
+        standing.note(items, misses)
+        task.advance(len(items) - len(misses), self.meter.spending(self.run.journal.totals()))
+        for miss in misses:
+            if miss.outcome == "failed" and not miss.retryable:
+                raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
 
     def _translated(self, error: Exception) -> PEError:
         if isinstance(error, PEError):
@@ -174,50 +203,22 @@ class Dispatcher:
             "(the traceback is in confidential/log.txt)"
         )
 
-    def _commit(self, work: Work, items: Items, answer: Answer) -> list[Miss]:
-        """Make an answer durable: its file first, then its row."""
-        misses = [
-            Miss(int(items[i]), "refused", True, miss.reason)
-            if isinstance(miss, Refused)
-            else Miss(int(items[i]), "failed", miss.retryable, miss.reason)
-            for i, miss in sorted(answer.missing.items())
-        ]
-        good = np.delete(items, sorted(answer.missing))
-        name, digest = None, None
-        if good.size:
-            name = f"{work.phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
-            columns = Population.columns(answer.samples, answer.conditions, items=good)
-            digest = write_durably(self.run.chunks / name, encode(columns))
-        usage = answer.usage
-        calls, images, tokens = (1, len(good), 0) if usage is None else (usage.calls, usage.images, usage.tokens)
-        self.run.journal.add_chunk(ChunkRow(0, work.phase, name, digest, len(good), calls, images, tokens), misses)
-        return misses
-
-    def _stop_if_final(self, misses: list[Miss]) -> None:
-        for miss in misses:
-            if miss.outcome == "failed" and not miss.retryable:
-                raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
-
-    def _check_given_up(self, work: Work, items: Items) -> None:
+    def _check_given_up(self, work: Work, standing: Standing) -> None:
         """Refused variations keep their parent; anything else that is missing ends the run."""
-        last = {miss.item: miss for miss in self.run.journal.misses(work.phase)} if items.size else {}
-        for item in items:
-            miss = last[int(item)]
-            if work.source is None or miss.outcome == "failed":
-                raise APIError(
-                    f"{type(self.api).__name__} gave no sample for item {item} of {work.phase} "
-                    f"in {self.attempts} attempts: {miss.reason}"
-                )
-
-    def _gather(self, place: str, work: Work) -> Population:
-        """The answers of a finished phase as a durable population; its chunks are deleted then."""
-        population = self.run.add_population(place, work.labels, work.parents, self._parts(work))
-        self._forget(work.phase)
-        return population
+        missing = np.flatnonzero(~standing.answered)
+        fatal = missing if work.source is None else missing[standing.failed[missing] >= self.attempts]
+        if fatal.size:
+            item = int(fatal[0])
+            raise APIError(
+                f"{type(self.api).__name__} gave no sample for item {item} of {work.phase} (label "
+                f"'{self.classes[work.labels[item]]}') in {standing.tries(fatal[:1])[0]} attempts: "
+                f"{self._answers.last_reasons(work.phase)[item]}"
+            )
 
     def _parts(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+        """The columns of a finished phase: answered, lent by the lookahead, and kept from parents."""
         missing = np.ones(len(work), dtype=bool)
-        for items, columns in self._committed(work):
+        for items, columns in self._given(work):
             missing[items] = False
             yield items, columns
         rows = np.flatnonzero(missing)
@@ -225,28 +226,20 @@ class Dispatcher:
             kept = work.source.take(work.parents[rows])
             yield rows, Population.columns(kept.samples, kept.conditions)
 
-    def _committed(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """The committed answers of a phase, in the order of their commits: (items, columns)."""
-        for row in self.run.journal.chunks(work.phase):
-            if row.file is not None:
-                columns = decode((self.run.chunks / row.file).read_bytes())
-                yield columns.pop("items"), columns
-
-    def _drop_damaged(self, phase: str) -> None:
-        """Take back answers whose files are missing or changed, so that their items are asked for again."""
-        rows = [row for row in self.run.journal.chunks(phase) if row.file is not None]
-        damaged = [row for row in rows if not _intact(self.run.chunks / str(row.file), row.sha256)]
-        if damaged:
-            self.progress.warn(
-                f"{len(damaged)} stored answers of {phase} are missing or were changed: they are asked for again."
-            )
-            self.run.journal.forget_chunks(phase, [row.id for row in damaged])
-
-    def _forget(self, phase: str) -> None:
-        for row in self.run.journal.chunks(phase):
-            if row.file is not None:
-                (self.run.chunks / row.file).unlink(missing_ok=True)
+    def _given(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+        yield from self._answers.committed(work.phase)
+        if work.loan is None:
+            return
+        for items, columns in self._answers.committed(work.loan.phase):
+            children = work.loan.child[items]
+            lent = np.flatnonzero(children != NOBODY)
+            if lent.size:
+                yield children[lent], {name: column[lent] for name, column in columns.items()}
 
 
-def _intact(path: Path, digest: str | None) -> bool:
-    return path.is_file() and sha256(path) == digest
+def _timed(
+    ask: Callable[[GenerationAPI, Items, Standing], Answer], api: GenerationAPI, items: Items, standing: Standing
+) -> tuple[Answer, float]:
+    """The answer, and the seconds it took."""
+    started = time.monotonic()
+    return ask(api, items, standing), time.monotonic() - started

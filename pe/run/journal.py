@@ -8,13 +8,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pe.errors import RunError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE chunks (
@@ -25,7 +25,8 @@ CREATE TABLE chunks (
     answered INTEGER NOT NULL,
     calls INTEGER NOT NULL,
     images INTEGER NOT NULL,
-    tokens INTEGER NOT NULL
+    tokens INTEGER NOT NULL,
+    seconds REAL NOT NULL    -- from the request to its answer
 ) STRICT;
 CREATE INDEX chunks_by_phase ON chunks (phase);
 CREATE TABLE misses (
@@ -60,7 +61,7 @@ CREATE TABLE releases (
 
 @dataclass(frozen=True)
 class ChunkRow:
-    """A committed answer: where its columns lie and what it cost."""
+    """A committed answer: where its columns lie, what it cost and how long it took."""
 
     id: int
     phase: str
@@ -70,6 +71,7 @@ class ChunkRow:
     calls: int
     images: int
     tokens: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -84,16 +86,17 @@ class Miss:
 
 @dataclass(frozen=True)
 class Totals:
-    """Calls, images and tokens spent, and items refused, over all chunks."""
+    """Calls, images and tokens spent, and items refused and answered, over all chunks."""
 
-    calls: int
-    images: int
-    tokens: int
-    refused: int
+    calls: int = 0
+    images: int = 0
+    tokens: int = 0
+    refused: int = 0
+    answered: int = 0
 
-    def plus(self, calls: int, images: int, tokens: int, refused: int) -> Totals:
-        """These totals and so many more."""
-        return Totals(self.calls + calls, self.images + images, self.tokens + tokens, self.refused + refused)
+    def __add__(self, other: Totals) -> Totals:
+        """Both together."""
+        return Totals(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Journal:
@@ -150,10 +153,10 @@ class Journal:
     def add_chunk(self, row: ChunkRow, misses: list[Miss]) -> None:
         """Commit an answer whose file is durable already."""
         with self.transaction() as connection:
-            values = (row.phase, row.file, row.sha256, row.answered, row.calls, row.images, row.tokens)
+            values = (row.phase, row.file, row.sha256, row.answered, row.calls, row.images, row.tokens, row.seconds)
             cursor = connection.execute(
-                "INSERT INTO chunks (phase, file, sha256, answered, calls, images, tokens)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO chunks (phase, file, sha256, answered, calls, images, tokens, seconds)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
             connection.executemany(
@@ -162,12 +165,13 @@ class Journal:
             )
         if self._spent is not None:
             refused = sum(miss.outcome == "refused" for miss in misses)
-            self._spent = self._spent.plus(row.calls, row.images, row.tokens, refused)
+            self._spent += Totals(row.calls, row.images, row.tokens, refused, row.answered)
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """The committed answers of a phase, in the order of their commits."""
         rows = self._connection.execute(
-            "SELECT id, phase, file, sha256, answered, calls, images, tokens FROM chunks WHERE phase = ? ORDER BY id",
+            "SELECT id, phase, file, sha256, answered, calls, images, tokens, seconds FROM chunks"
+            " WHERE phase = ? ORDER BY id",
             (phase,),
         )
         return [ChunkRow(*row) for row in rows]
@@ -184,12 +188,18 @@ class Journal:
     def totals(self) -> Totals:
         """What all phases have cost so far."""
         if self._spent is None:
-            calls, images, tokens = self._connection.execute(
-                "SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(images), 0), COALESCE(SUM(tokens), 0) FROM chunks"
+            calls, images, tokens, answered = self._connection.execute(
+                "SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(images), 0), COALESCE(SUM(tokens), 0),"
+                " COALESCE(SUM(answered), 0) FROM chunks"
             ).fetchone()
             (refused,) = self._connection.execute("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'").fetchone()
-            self._spent = Totals(calls, images, tokens, refused)
+            self._spent = Totals(calls, images, tokens, refused, answered)
         return self._spent
+
+    def images_per_second(self) -> float | None:
+        """Images that one request at a time brings; None: nothing was answered yet."""
+        images, seconds = self._connection.execute("SELECT SUM(images), SUM(seconds) FROM chunks").fetchone()
+        return images / seconds if images and seconds else None
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
         """Take back the rows of answers whose files are lost: their items are asked for again."""

@@ -9,6 +9,8 @@ from threading import Event
 from pe.errors import Interrupted, LimitReached, PEError
 from pe.run.journal import Totals
 
+MEANINGFUL = 20
+
 
 @dataclass(frozen=True)
 class Price:
@@ -38,12 +40,14 @@ class Limits:
         max_cost: cost over the whole run, in the price's currency.
         max_seconds: wall-clock time of one process; a resumed run starts its clock anew.
         max_concurrency: requests under way at once.
+        max_refused: share of the items asked for that may be refused; tells from MEANINGFUL items on.
     """
 
     max_images: int | None = None
     max_cost: float | None = None
     max_seconds: float | None = None
     max_concurrency: int | None = None
+    max_refused: float | None = None
 
 
 @dataclass
@@ -69,13 +73,18 @@ class Meter:
             calls: requests under way, and the one in question.
             images: images under way, and those in question.
         """
-        limits = self.limits
+        limits, asked = self.limits, spent.answered + spent.refused
         if self.stop.is_set():
             return Interrupted("Stopped as asked, with everything that was answered committed.")
         if limits.max_images is not None and spent.images + images > limits.max_images:
             return LimitReached(f"limits.max_images = {limits.max_images} is reached ({spent.images} images made).")
         if limits.max_seconds is not None and time.monotonic() - self._started > limits.max_seconds:
             return LimitReached(f"limits.max_seconds = {limits.max_seconds:g} is reached.")
+        if limits.max_refused is not None and spent.refused > limits.max_refused * max(asked, MEANINGFUL):
+            return LimitReached(
+                f"refusals.max_share = {limits.max_refused:g} is reached ({spent.refused} of {asked} samples asked for "
+                "were refused): change the prompts in a new run, or raise the share."
+            )
         cost = self.price.of(spent.calls + calls, spent.images + images, spent.tokens)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"

@@ -35,7 +35,7 @@ class Phase:
         name: as in the journal: population/2, lookahead/2, histogram/2, class_counts, extension/1.
         iteration: t.
         done: samples answered; None for a release, which has none.
-        total: samples wanted; None for a release.
+        total: samples wanted; None for a release, and for offspring of which the lookahead has made some.
     """
 
     name: str
@@ -151,7 +151,7 @@ def _progressed(run: Run, plan: Plan, delta: float) -> Progressed | None:
     if not run.confidential.is_dir():
         return None
     if not _begun(run.confidential / "journal.sqlite"):
-        return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(0, 0, 0, 0), 0.0, [])
+        return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
         charges = [Release.from_dict(json.loads(declared)) for _, declared, _ in journal.charges()]
         purged = (run.folder / PURGED).is_file()
@@ -187,7 +187,8 @@ def _phases_of(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
             yield Phase(name, step.t, answered, step.lookahead * size), drawn or answered == step.lookahead * size
         yield Phase(step.release.name, step.t), drawn
         size, name = sum(step.sizes), f"population/{step.t}"
-        yield Phase(name, step.t, _answered(journal, name), size), _made(journal, step.t)
+        wanted = None if step.reuse else size
+        yield Phase(name, step.t, _answered(journal, name), wanted), _made(journal, step.t)
 
 
 def _answered(journal: Journal, phase: str) -> int:

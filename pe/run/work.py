@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,12 +10,11 @@ import numpy.typing as npt
 
 from pe.data.conditions import Conditions
 from pe.data.population import Population
-from pe.data.samples import Array
 from pe.data.seeds import item_seeds
 from pe.errors import ContractError
-from pe.protocols import Answer, Capabilities, GenerationAPI, RandomRequest, VariationRequest
-
-Items = npt.NDArray[np.int64]
+from pe.protocols import Answer, Capabilities, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest
+from pe.run.answers import Items, Standing
+from pe.run.reuse import Loan
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +29,10 @@ class Work:
         source: the population whose members are varied; None for RANDOM_API.
         parents: int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API.
         degree: variation in [0, 1].
+        attempts: how often an item may fail.
+        retries: how often an item that is refused is asked for again with another seed; then a variation is
+            given up, and a random sample is drawn anew, with a new condition.
+        loan: the lookahead's variations that some of the items are.
     """
 
     phase: str
@@ -40,46 +42,85 @@ class Work:
     parents: Items
     source: Population | None = None
     degree: float = 1.0
+    attempts: int = 5
+    retries: int = 2
+    loan: Loan | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def chunks(self, items: Items, capabilities: Capabilities) -> Iterator[Items]:
-        """Cut `items` into requests that the generator can take."""
-        for group in self._groups(items, capabilities.shares):
-            for start in range(0, len(group), capabilities.max_chunk):
-                yield group[start : start + capabilities.max_chunk]
+    def open_items(self, standing: Standing) -> Items:
+        """The items still to be asked for."""
+        asks = self.retries + 1 if self.source is not None else (self.retries + 1) * self.attempts
+        return np.flatnonzero(~standing.answered & (standing.failed < self.attempts) & (standing.refused < asks))
 
-    def _groups(self, items: Items, shares: str) -> list[Items]:
-        if shares == "nothing":
+    def chunks(self, wanted: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
+        """Cut `wanted` into requests that the generator can take.
+
+        An item that was never asked for always comes in the same request, wherever the run was broken off;
+        those asked for in vain are packed together.
+        """
+        again = standing.tries(wanted) > 0
+        for group in self._groups(wanted[again], standing, api):
+            yield from _cut(group, api.capabilities)
+        first = np.zeros(len(self), dtype=bool)
+        first[wanted[~again]] = True
+        if first.any():
+            for group in self._groups(self._not_lent(), standing, api):
+                for chunk in _cut(group, api.capabilities):
+                    if first[chunk].any():
+                        yield chunk[first[chunk]]
+
+    def _not_lent(self) -> Items:
+        items = np.arange(len(self))
+        return items if self.loan is None else np.delete(items, self.loan.children)
+
+    def _groups(self, items: Items, standing: Standing, api: GenerationAPI) -> list[Items]:
+        """`items`, parted by what the generator wants the items of a request to share."""
+        shares = api.capabilities.shares
+        if shares == "nothing" or not items.size:
             return [items]
+        labels = self.labels[items]
         if self.source is None:
-            keys = self.labels[items].astype(np.int64)
+            keys = _row_keys(self._drawn(api, items, standing.refused[items]), labels)
         elif shares == "parent":
             keys = self.parents[items]
         else:
-            keys = _row_keys(self.source.conditions.take(self.parents[items]), self.labels[items])
+            keys = _row_keys(self.source.conditions.take(self.parents[items]), labels)
         order = np.argsort(keys, kind="stable")
         boundaries = np.flatnonzero(np.diff(keys[order])) + 1
         return np.split(items[order], boundaries)
 
-    def ask(self, api: GenerationAPI, items: Items, attempts: Items) -> Answer:
-        """Ask the generator for `items`, each for the `attempts[i]`-th time.
+    def _drawn(self, api: GenerationAPI, items: Items, refused: Items) -> Conditions:
+        """The conditions of new samples, where the generator draws them."""
+        if not isinstance(api, DrawsConditions):
+            return Conditions()
+        seeds = item_seeds(self.seed, f"{self.phase}/condition", items, refused // (self.retries + 1))
+        conditions = api.draw_conditions(self._names(items), seeds)
+        if not isinstance(conditions, Conditions) or conditions.rows != len(items):
+            where = f"{type(api).__name__}.draw_conditions"
+            raise ContractError(f"{where} was asked for {len(items)} rows: return pe.Conditions with one row per seed.")
+        return conditions
+
+    def _names(self, items: Items) -> tuple[str, ...]:
+        return tuple(self.classes[label] for label in self.labels[items])
+
+    def ask(self, api: GenerationAPI, items: Items, standing: Standing) -> Answer:
+        """Ask the generator for `items`, each with the seed of its next try.
 
         Raises:
             ContractError: the answer is not what the protocol says.
         """
-        seeds = item_seeds(self.seed, self.phase, items, attempts)
-        labels = tuple(self.classes[label] for label in self.labels[items])
+        seeds = item_seeds(self.seed, self.phase, items, standing.tries(items))
+        labels = self._names(items)
         if self.source is None:
-            return check_answer(api, "random_api", api.random_api(RandomRequest(labels, seeds)), len(items))
+            conditions = self._drawn(api, items, standing.refused[items])
+            answer = api.random_api(RandomRequest(labels, seeds, conditions))
+            return _with_conditions(check_answer(api, "random_api", answer, len(items)), conditions)
         parents = self.source.take(self.parents[items])
         request = VariationRequest(parents.samples, labels, parents.conditions, seeds, self.degree)
         answer = check_answer(api, "variation_api", api.variation_api(request), len(items))
-        if answer.conditions or not parents.conditions:
-            return answer
-        kept = [i for i in range(len(items)) if i not in answer.missing]
-        return Answer(answer.samples, parents.conditions.take(kept), answer.missing, answer.usage)
+        return _with_conditions(answer, parents.conditions)
 
 
 def check_answer(api: GenerationAPI, method: str, answer: object, count: int) -> Answer:
@@ -102,6 +143,20 @@ def check_answer(api: GenerationAPI, method: str, answer: object, count: int) ->
     return answer
 
 
+def _with_conditions(answer: Answer, asked: Conditions) -> Answer:
+    """`answer`, whose samples keep the conditions they were asked with where it brings none."""
+    if answer.conditions or not asked:
+        return answer
+    rows = asked.rows or 0
+    kept = [i for i in range(rows) if i not in answer.missing]
+    return Answer(answer.samples, asked.take(kept), answer.missing, answer.usage)
+
+
+def _cut(group: Items, capabilities: Capabilities) -> Iterator[Items]:
+    for start in range(0, len(group), capabilities.max_chunk):
+        yield group[start : start + capabilities.max_chunk]
+
+
 def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
     """The same number for items of the same label and condition."""
     keys = labels.astype(np.int64)
@@ -110,18 +165,3 @@ def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
         _, keys = np.unique(np.stack([keys, inverse.reshape(-1)]), axis=1, return_inverse=True)
         keys = keys.reshape(-1)
     return keys
-
-
-def encode(columns: dict[str, Array]) -> bytes:
-    """Named arrays as bytes: their names, then each array, all in the .npy format, one after another."""
-    buffer = io.BytesIO()
-    for array in (np.array(list(columns)), *columns.values()):
-        np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def decode(data: bytes) -> dict[str, Array]:
-    """The named arrays that `encode` wrote; never executes anything."""
-    buffer = io.BytesIO(data)
-    names = np.load(buffer, allow_pickle=False)
-    return {str(name): np.load(buffer, allow_pickle=False) for name in names}

@@ -1,0 +1,1 @@
+"""Facts about the product, room by room."""
