@@ -56,7 +56,7 @@ def make_private(path: Path) -> None:
     whole.rename(path)
 
 
-def recipe(private: Path) -> Recipe:
+def recipe(private: Path, reuse: bool = False) -> Recipe:
     return Recipe.parse(
         {
             "name": "small",
@@ -64,13 +64,18 @@ def recipe(private: Path) -> Recipe:
             "api": {"kind": f"object:{Counted.__module__}.{Counted.__qualname__}"},
             "embedding": {"kind": object_kind(Mean())},
             "privacy": {"noise_multiplier": 1, "delta": 1e-5},
-            "evolution": {"iterations": ITERATIONS, "population": POPULATION, "lookahead": LOOKAHEAD},
+            "evolution": {
+                "iterations": ITERATIONS,
+                "population": POPULATION,
+                "lookahead": LOOKAHEAD,
+                "reuse_lookahead": reuse,
+            },
         },
         "the test",
     )
 
 
-def carry_out(folder: Path) -> None:
+def carry_out(folder: Path, reuse: bool = False) -> None:
     """Begin the run in `folder`/run, or go on with it, to its end; what the API is asked goes to `folder`/asked."""
     private, run = folder / "private.npz", folder / "run"
     if not private.exists():
@@ -79,13 +84,13 @@ def carry_out(folder: Path) -> None:
     if run.exists():
         resume_run(run, surroundings)
     else:
-        run_recipe(recipe(private), run, surroundings)
+        run_recipe(recipe(private, reuse), run, surroundings)
 
 
-def start(folder: Path) -> BaseProcess:
+def start(folder: Path, reuse: bool = False) -> BaseProcess:
     """`carry_out` in a process of its own."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.durability.driver", "pe.engine.execute", "faiss", "opendp", "scipy.special"])
-    process = context.Process(target=carry_out, args=(folder,))
+    process = context.Process(target=carry_out, args=(folder, reuse))
     process.start()
     return process

@@ -6,13 +6,13 @@ import random
 import sqlite3
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.durability import driver
 
-ASKED = driver.POPULATION * (1 + driver.ITERATIONS * (1 + driver.LOOKAHEAD))
 IN_FLIGHT = 2 * driver.WORKERS * driver.CHUNK
 
 
@@ -21,35 +21,53 @@ def shareable(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in files.items() if not name.startswith("confidential/")}
 
 
+@dataclass(frozen=True)
+class Whole:
+    """An uninterrupted run: its shareable files, how many items it asked for, and its seconds."""
+
+    files: dict[str, bytes]
+    asked: int
+    seconds: float
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "reusing its lookahead"])
+def reuse(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], float]:
-    """The uninterrupted run: its shareable files and its seconds."""
+def whole(tmp_path_factory: pytest.TempPathFactory, reuse: bool) -> Whole:
     for _warm in range(2):
         folder = tmp_path_factory.mktemp("whole")
         started = time.monotonic()
-        process = driver.start(folder)
+        process = driver.start(folder, reuse)
         process.join(60)
         assert process.exitcode == 0
         seconds = time.monotonic() - started
-    return shareable(folder / "run"), seconds
+    return Whole(shareable(folder / "run"), len((folder / "asked").read_text().split()), seconds)
 
 
-@pytest.mark.parametrize("seed", range(50))
+def test_the_uninterrupted_run_asks_for_what_the_algorithm_says(whole: Whole, reuse: bool) -> None:
+    plain = driver.POPULATION * (1 + driver.ITERATIONS * (1 + driver.LOOKAHEAD))
+    ahead = driver.POPULATION * (1 + driver.ITERATIONS * driver.LOOKAHEAD)
+    assert ahead <= whole.asked < plain if reuse else whole.asked == plain
+
+
+@pytest.mark.parametrize("seed", range(25))
 def test_a_run_killed_at_a_random_instant_ends_as_if_it_had_not_been(
-    whole: tuple[dict[str, bytes], float], tmp_path: Path, seed: int
+    whole: Whole, reuse: bool, tmp_path: Path, seed: int
 ) -> None:
-    files, seconds = whole
-    process = driver.start(tmp_path)
-    time.sleep(random.Random(seed).uniform(0, seconds))
+    process = driver.start(tmp_path, reuse)
+    time.sleep(random.Random(2 * seed + reuse).uniform(0, whole.seconds))
     process.kill()
     process.join(60)
-    again = driver.start(tmp_path)
+    again = driver.start(tmp_path, reuse)
     again.join(60)
     assert again.exitcode == 0
-    assert shareable(tmp_path / "run") == files
+    assert shareable(tmp_path / "run") == whole.files
     asked = Counter((tmp_path / "asked").read_text().split())
-    assert len(asked) == ASKED
-    assert sum(asked.values()) - ASKED <= IN_FLIGHT
+    assert len(asked) == whole.asked
+    assert sum(asked.values()) - whole.asked <= IN_FLIGHT
     assert_every_release_was_charged(tmp_path / "run")
 
 
