@@ -9,7 +9,8 @@
      ├── MissingDependency       an optional library that an extra would install
      ├── PrivacyError            what the ledger or the accountant refuses
      │    └── BudgetExceeded     a release that would cost more than the budget holds
-     ├── RunError                a run directory that exists, is missing, held or damaged
+     ├── RunError                a run directory that exists, is missing or held
+     │    └── DamagedFile        a file of a run that is gone, or is not what was written
      └── APIError                a generator that cannot answer, for good
           ├── LimitReached       a limit of the recipe stops the run; exit status 3
           └── Interrupted        the user stops the run; exit status 130
@@ -67,7 +68,11 @@ class BudgetExceeded(PrivacyError):
 
 
 class RunError(PEError):
-    """A run directory exists already, is missing, is held by another process or is damaged."""
+    """A run directory exists already, is missing or is held by another process."""
+
+
+class DamagedFile(RunError):
+    """A file of a run is gone, or is not what was written; the message names it."""
 
 
 class APIError(PEError):

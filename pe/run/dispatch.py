@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.data.samples import Array, Samples
-from pe.errors import APIError, Interrupted, LimitReached, PEError, PluginError
+from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError, PluginError
 from pe.protocols import Answer, GenerationAPI
 from pe.run.answers import Answers, Items, Standing
 from pe.run.directory import population_place
@@ -60,7 +60,7 @@ class Dispatcher:
         Raises:
             APIError: an item failed in every attempt, or was refused however often it was drawn anew.
         """
-        done = self.run.population(population_place(0))
+        done = self._finished(population_place(0))
         if done is not None:
             return done
         founders = np.full(len(labels), NO_PARENT, np.int64)
@@ -82,7 +82,7 @@ class Dispatcher:
         Raises:
             APIError: an item failed in every attempt.
         """
-        done = self.run.population(population_place(t))
+        done = self._finished(population_place(t))
         if done is not None:
             return done
         work = self._variation_work(f"population/{t}", population, parents, degree)
@@ -96,7 +96,7 @@ class Dispatcher:
         self, phase: str, place: str, population: Population, parents: Items, degree: float, description: str
     ) -> Population:
         """Variations of `parents` as a durable population in the run's folder `place`; see `variations`."""
-        done = self.run.population(place)
+        done = self._finished(place)
         if done is not None:
             return done
         return self._make(place, self._variation_work(phase, population, parents, degree), description)
@@ -115,6 +115,22 @@ class Dispatcher:
     @property
     def _answers(self) -> Answers:
         return Answers(self.run, self.progress)
+
+    def _finished(self, place: str) -> Population | None:
+        """The population in the run's folder `place`; None when it is still to be made.
+
+        One whose files were damaged is made anew where that costs nothing and brings the same.
+
+        Raises:
+            RunError: files are missing or were changed, and cannot be made again.
+        """
+        try:
+            return self.run.population(place)
+        except DamagedFile as damaged:
+            if not (self.meter.price.free and self.api.capabilities.deterministic):
+                raise
+            self.progress.warn(f"{damaged} It is made anew, from the same seeds.")
+            return None
 
     def _variation_work(self, phase: str, population: Population, parents: Items, degree: float) -> Work:
         return self._work(phase, population.labels[parents], parents, population, degree)

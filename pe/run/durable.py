@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from pe.errors import RunError
 
@@ -29,16 +30,23 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_durably(path: Path, data: bytes) -> str:
-    """Put `data` at `path`, durable when this returns; return its SHA-256 (hexadecimal)."""
+@contextmanager
+def durable_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written, which appears at `path`, whole and durable, when the block ends."""
     temporary = path.with_name(path.name + TEMPORARY)
     with writing(path):
         with temporary.open("wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         sync(path.parent)
+
+
+def write_durably(path: Path, data: bytes) -> str:
+    """Put `data` at `path`, durable when this returns; return its SHA-256 (hexadecimal)."""
+    with durable_file(path) as file:
+        file.write(data)
     return hashlib.sha256(data).hexdigest()
 
 

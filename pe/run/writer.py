@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +15,18 @@ import numpy as np
 from pe.data.columns import ColumnWriter
 from pe.data.population import Population
 from pe.data.samples import Array, Indices
-from pe.errors import RunError
+from pe.errors import DamagedFile, RunError
 from pe.run.directory import CONFIDENTIAL, Run, check_absent
-from pe.run.durable import TEMPORARY, publish_folder, remove_unfinished, sha256, sync, write_durably, writing
+from pe.run.durable import (
+    TEMPORARY,
+    durable_file,
+    publish_folder,
+    remove_unfinished,
+    sha256,
+    sync,
+    write_durably,
+    writing,
+)
 from pe.run.journal import Journal
 from pe.run.lock import RunLock, check_local
 
@@ -117,7 +125,7 @@ class RunWriter:
         """The population in the run's folder `place` as it was finished, memory-mapped; None while it is not.
 
         Raises:
-            RunError: a file of it is missing or was changed.
+            DamagedFile: a file of it is missing or was changed.
         """
         if not self.journal.files(f"{place}/"):
             return None
@@ -128,17 +136,21 @@ class RunWriter:
         """Refuse to go on with files that are not what was written.
 
         Raises:
-            RunError: a file whose name starts with `prefix` is missing or was changed; it is named.
+            DamagedFile: a file whose name starts with `prefix` is missing or was changed; it is named.
         """
         for name, digest in self.journal.files(prefix).items():
             path = self.folder / name
             if not path.is_file() or sha256(path) != digest:
-                raise RunError(f"{path} is missing or was changed after it was written: restore it from a copy.")
+                raise DamagedFile(f"{path} is missing or was changed after it was written: restore it from a copy.")
 
     def add_population(
         self, place: str, labels: Array, parents: Array, parts: Iterable[tuple[Indices, Mapping[str, Any]]]
     ) -> Population:
-        """Make a population durable in the run's folder `place` from its parts, each (rows, columns)."""
+        """Make a population durable in the run's folder `place` from its parts, each (rows, columns).
+
+        Raises:
+            DamagedFile: it was there before, was damaged, and did not come out the same.
+        """
         final = self.folder / place
         temporary = final.with_name(final.name + TEMPORARY)
         with writing(final):
@@ -151,6 +163,9 @@ class RunWriter:
             np.save(temporary / "parents.npy", parents.astype(np.int64), allow_pickle=False)
             writer.close()
             digests = {f"{place}/{path.name}": sha256(path) for path in temporary.iterdir()}
+            before = self.journal.files(f"{place}/")
+            if before and before != digests:
+                raise DamagedFile(f"{final} was damaged, and made anew it is another: restore it from a copy.")
             publish_folder(temporary, final)
         self.journal.add_files(digests)
         return Population.load(final)
@@ -159,9 +174,8 @@ class RunWriter:
         """Put a population into the run as the .npz file `name`: images, labels and label_names."""
         names = np.array(classes)
         columns = {population.samples.kind: population.samples.array, "labels": population.labels, "label_names": names}
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **columns)
-        self.write(name, buffer.getvalue())
+        with durable_file(self.folder / name) as file:
+            np.savez(file, allow_pickle=False, **columns)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import pe
+from pe.data.samples import Images
 from pe.engine.execute import Surroundings, resume_run, run_recipe
-from pe.errors import LimitReached, PEError, RunError
+from pe.errors import DamagedFile, LimitReached, PEError, RunError
+from pe.protocols import Answer, RandomRequest
 from pe.run.lock import RunLock, check_local
 from tests.durability import driver
 from tests.durability.test_kill import shareable
@@ -110,14 +113,60 @@ def test_a_damaged_chunk_is_asked_for_again(stopped: Path, whole: dict[str, byte
     assert shareable(finished.folder)["synthetic.npz"] == whole["synthetic.npz"]
 
 
-@pytest.mark.parametrize(
-    "name", ["populations/000/images.npy", "populations/001/labels.npy", "releases/histogram-1.npy"]
-)
-def test_a_damaged_population_or_release_is_named_and_never_drawn_anew(stopped: Path, name: str) -> None:
-    path = stopped / "run" / name
+def damage(folder: Path, name: str) -> str:
+    """Change a file of the run; what had been asked for until then."""
+    path = folder / "run" / name
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    before = (stopped / "asked").read_text()
-    with pytest.raises(RunError, match=name):
+    return (folder / "asked").read_text()
+
+
+@pytest.mark.parametrize("name", ["populations/000/images.npy", "populations/001/labels.npy"])
+def test_a_damaged_population_is_made_anew_where_that_is_free_and_sure(
+    stopped: Path, whole: dict[str, bytes], name: str
+) -> None:
+    before = damage(stopped, name)
+    files = shareable(finish(stopped).folder)
+    assert files[name] == whole[name]
+    assert files["synthetic.npz"] == whole["synthetic.npz"]
+    asked = (stopped / "asked").read_text().removeprefix(before).split()
+    assert len(set(asked) & set(before.split())) == driver.POPULATION
+
+
+@pytest.mark.parametrize("name", ["populations/000/images.npy", "populations/001/labels.npy"])
+@pytest.mark.parametrize("reason", ["paid", "not deterministic"])
+def test_a_damaged_population_that_would_cost_or_come_out_otherwise_is_named(
+    stopped: Path, name: str, reason: str
+) -> None:
+    before = damage(stopped, name)
+    api = driver.Counted(stopped / "asked")
+    content = driver.recipe(stopped / "private.npz").model_dump()
+    if reason == "paid":
+        content["api"] |= {"price": {"image": 0.1}}
+        content |= {"limits": {"max_cost": 100}}
+    else:
+        api.capabilities = dataclasses.replace(api.capabilities, deterministic=False)
+    recipe = pe.engine.execute.Recipe.parse(content, "the test")
+    with pytest.raises(DamagedFile, match=name):
+        resume_run(stopped / "run", dataclasses.replace(surroundings(stopped), api=api), recipe)
+    assert (stopped / "asked").read_text() == before
+
+
+def test_a_population_that_comes_out_otherwise_is_not_taken(stopped: Path) -> None:
+    class Changed(driver.Counted):
+        def random_api(self, request: RandomRequest) -> Answer:
+            answer = super().random_api(request)
+            return Answer(Images(255 - answer.samples.pixels), answer.conditions)
+
+    Changed.__module__, Changed.__qualname__ = driver.Counted.__module__, driver.Counted.__qualname__
+    damage(stopped, "populations/000/images.npy")
+    changed = dataclasses.replace(surroundings(stopped), api=Changed(stopped / "asked"))
+    with pytest.raises(DamagedFile, match="made anew it is another"):
+        resume_run(stopped / "run", changed, driver.recipe(stopped / "private.npz"))
+
+
+def test_a_damaged_release_is_named_and_never_drawn_anew(stopped: Path) -> None:
+    before = damage(stopped, "releases/histogram-1.npy")
+    with pytest.raises(RunError, match=r"releases/histogram-1\.npy"):
         finish(stopped)
     assert (stopped / "asked").read_text() == before
 

@@ -1,0 +1,135 @@
+"""A million private and a million synthetic 32×32 images: time and memory of one whole iteration.
+
+    python benchmarks/scale.py [--records N] [--channels 1|3]
+
+Random data, 10 labels, k = 1, T = 1, a 64-dimensional embedding (fixed random projection), an API that answers at
+once. Anonymous memory is what the process cannot give back; memory-mapped files are not in it. Needs about 15 GB of
+disk with three channels. Writes results/scale.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from record import keep, where
+
+import pe
+from pe import histogram
+from pe.engine import python  # noqa: F401 (imported before the clock starts)
+
+CLASSES = [f"c{i}" for i in range(10)]
+SIDE = 32
+SECONDS: dict[str, float] = {}
+
+
+class Instant:
+    """Answers at once: images cut from a fixed block of random bytes at a place that the seed names."""
+
+    capabilities = pe.Capabilities(max_chunk=8192)
+
+    def __init__(self, channels: int) -> None:
+        block = np.random.default_rng(0).integers(0, 256, 2**20, dtype=np.uint8)
+        self._windows = np.lib.stride_tricks.sliding_window_view(block, SIDE * SIDE * channels)
+        self._shape = SIDE, SIDE, channels
+
+    def _images(self, seeds: np.ndarray) -> pe.Answer:
+        starts = (seeds % np.uint64(len(self._windows))).astype(np.int64)
+        return pe.Answer(pe.Images(self._windows[starts].reshape(-1, *self._shape)))
+
+    def random_api(self, request: pe.RandomRequest) -> pe.Answer:
+        return self._images(request.seeds)
+
+    def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
+        return self._images(request.seeds)
+
+
+class Projection:
+    """64 fixed random projections of the pixels."""
+
+    batch_size = 4096
+
+    def __init__(self, channels: int) -> None:
+        size = SIDE * SIDE * channels
+        self._matrix = np.random.default_rng(1).standard_normal((size, 64)).astype(np.float32) / size
+
+    def embed(self, samples: pe.Images) -> np.ndarray:
+        return samples.pixels.reshape(len(samples), -1).astype(np.float32) @ self._matrix
+
+
+class Watch(threading.Thread):
+    """Notes the most anonymous memory that this process had, GB."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most = 0.0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(0.05):
+            status = Path("/proc/self/status").read_text()
+            self.most = max(self.most, int(status.split("RssAnon:")[1].split()[0]) / 2**20)
+
+
+def make_private(path: Path, records: int, channels: int) -> None:
+    """An .npz of random images, written without holding them."""
+    rng = np.random.default_rng(2)
+    images = np.lib.format.open_memmap(
+        path.with_suffix(".npy"), mode="w+", dtype=np.uint8, shape=(records, SIDE, SIDE, channels)
+    )
+    for start in range(0, records, 10_000):
+        part = images[start : start + 10_000]
+        part[:] = rng.integers(0, 256, part.shape, dtype=np.uint8)
+    np.savez(path, images=images, labels=np.array(CLASSES)[np.arange(records) % 10])
+    path.with_suffix(".npy").unlink()
+
+
+def search_timed() -> None:
+    """Let SECONDS know how long the neighbour search took."""
+    nearest = histogram.nearest
+
+    def timed(*args: object, **kwargs: object) -> object:
+        started = time.perf_counter()
+        found = nearest(*args, **kwargs)
+        SECONDS["search"] = SECONDS.get("search", 0.0) + time.perf_counter() - started
+        return found
+
+    histogram.nearest = timed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--channels", type=int, choices=(1, 3), default=3)
+    arguments = parser.parse_args()
+    records, channels = arguments.records, arguments.channels
+    search_timed()
+    with tempfile.TemporaryDirectory() as folder:
+        make_private(Path(folder) / "private.npz", records, channels)
+        data = pe.ImageNpz(
+            Path(folder) / "private.npz", size=SIDE, channels=channels, classes=CLASSES, declared_size=records
+        )
+        watch = Watch()
+        watch.start()
+        started = time.perf_counter()
+        settings = {"epsilon": 1.0, "delta": 1e-8, "population": records, "iterations": 1, "lookahead": 1}
+        pe.evolve(data, Instant(channels), embedding=Projection(channels), out=Path(folder) / "run", **settings)
+        seconds = time.perf_counter() - started
+        watch.over.set()
+        size = sum(path.stat().st_size for path in (Path(folder) / "run").rglob("*") if path.is_file()) / 2**30
+    text = (
+        f"# {records:,} private and {records:,} synthetic 32×32×{channels} images\n\n"
+        f"{where()}. 10 labels, k = 1, T = 1, 64-dimensional embedding. `python benchmarks/scale.py`\n\n"
+        f"- in all: {seconds:.0f} s, of which exact neighbour search {SECONDS['search']:.0f} s\n"
+        f"- most anonymous memory: {watch.most:.2f} GB (target: below 4 GB)\n"
+        f"- the finished run on disk: {size:.1f} GB\n"
+    )
+    keep("scale.md", text) if records == 1_000_000 else print(text)
+
+
+if __name__ == "__main__":
+    main()
