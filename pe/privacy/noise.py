@@ -1,4 +1,4 @@
-"""Exact discrete noise from the operating system's entropy.
+"""Noise from the operating system's entropy: exact and discrete for releases, continuous for DP-SGD.
 
 OpenDP samples the discrete Gaussian and Laplace exactly, in rational arithmetic (Canonne, Kamath and
 Steinke 2020), so that attacks on floating-point noise (Mironov 2012) do not apply.
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.errors import MissingDependency, PrivacyError
+from pe.privacy.entropy import Bools, Float64Array, coins, standard_normals
 
 Int64Array = npt.NDArray[np.int64]
 Shape = int | tuple[int, ...]
@@ -30,7 +31,7 @@ _LARGEST_SCALE = 2.0**56
 
 
 class Noise(Protocol):
-    """Draws of discrete noise; whether they protect anybody is `unsafe`."""
+    """Draws of noise, and coins; whether they protect anybody is `unsafe`."""
 
     @property
     def unsafe(self) -> bool:
@@ -45,9 +46,17 @@ class Noise(Protocol):
         """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; scale > 0."""
         ...
 
+    def gaussian(self, count: int, scale: float) -> Float64Array:
+        """Independent continuous draws of N(0, scale²), float64 (count,); scale ≥ 0. For DP-SGD alone."""
+        ...
+
+    def coins(self, count: int, rate: float) -> Bools:
+        """Independent coins, bool (count,), each True with probability `rate`: Poisson sampling."""
+        ...
+
 
 class SystemNoise:
-    """Noise that protects: exact draws by OpenDP from the operating system's entropy.
+    """Noise that protects: exact discrete draws by OpenDP from the operating system's entropy.
 
     Every draw of every bin, call and process is independent; there is no seed. About 50,000 draws a
     second and core; OpenDP releases the interpreter's lock, so threads share the work.
@@ -72,6 +81,14 @@ class SystemNoise:
         opendp = _opendp()
         space = _integers(opendp), opendp.metrics.l1_distance(T="i64")
         return self._draw(opendp.measurements.make_laplace(*space, scale=_checked(scale)), shape)
+
+    def gaussian(self, count: int, scale: float) -> Float64Array:
+        """Independent continuous draws of N(0, scale²); see pe/privacy/entropy.py."""
+        return standard_normals(count) * scale
+
+    def coins(self, count: int, rate: float) -> Bools:
+        """Independent coins, each True with probability `rate`; see pe/privacy/entropy.py."""
+        return coins(count, rate)
 
     def _draw(self, measure: Callable[[Any], list[int]], shape: Shape) -> Int64Array:
         draws = np.zeros(shape, dtype=np.int64)
@@ -111,6 +128,14 @@ class UnsafeSeededNoise:
         stop = -math.expm1(-1 / _checked(scale))
         draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(stop, size=shape)
         return np.asarray(draws, dtype=np.int64)
+
+    def gaussian(self, count: int, scale: float) -> Float64Array:
+        """Gaussian draws of the seeded generator."""
+        return self._generator.normal(size=count) * scale
+
+    def coins(self, count: int, rate: float) -> Bools:
+        """Coins of the seeded generator."""
+        return self._generator.random(count) < rate
 
 
 def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool = False) -> int:

@@ -33,7 +33,7 @@ def laplace_fits(draws, scale):
     return stats.gamma.cdf(total, draws.size) > FALSE_ALARM / 2 and stats.gamma.sf(total, draws.size) > FALSE_ALARM / 2
 
 
-FITS = {"discrete_gaussian": gaussian_fits, "discrete_laplace": laplace_fits}
+FITS = {"discrete_gaussian": gaussian_fits, "discrete_laplace": laplace_fits, "gaussian": gaussian_fits}
 NOISES = [SystemNoise(), SystemNoise(threads=1), UnsafeSeededNoise(1)]
 
 
@@ -47,7 +47,8 @@ def test_the_scale_is_accepted_and_one_and_a_half_times_more_or_less_is_not(nois
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "reference"), [("discrete_gaussian", stats.norm), ("discrete_laplace", stats.laplace)]
+    ("mechanism", "reference"),
+    [("discrete_gaussian", stats.norm), ("discrete_laplace", stats.laplace), ("gaussian", stats.norm)],
 )
 def test_the_shape_is_right_and_symmetric(mechanism, reference):
     draws = getattr(SystemNoise(), mechanism)(DRAWS, FINE)
@@ -129,3 +130,20 @@ print(*[name for name in ("opendp", "dp_accounting", "scipy.stats", "torch", "pa
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=["system", "one thread", "unsafe"])
+@pytest.mark.parametrize("rate", [0.01, 0.5, 0.9])
+def test_coins_fall_at_their_rate_and_not_at_another(noise, rate):
+    heads = int(noise.coins(100_000, rate).sum())
+    assert stats.binomtest(heads, 100_000, rate).pvalue > FALSE_ALARM
+    assert stats.binomtest(heads, 100_000, rate * 1.1).pvalue < FALSE_ALARM or rate == 0.01
+    assert stats.binomtest(heads, 100_000, rate / 2).pvalue < FALSE_ALARM
+
+
+def test_coins_and_continuous_noise_are_never_the_same_twice():
+    noise = SystemNoise()
+    assert not np.array_equal(noise.gaussian(64, 1.0), noise.gaussian(64, 1.0))
+    assert not np.array_equal(noise.coins(256, 0.5), noise.coins(256, 0.5))
+    assert len(noise.gaussian(7, 1.0)) == 7
+    assert noise.gaussian(0, 1.0).shape == noise.coins(0, 0.5).shape == (0,)
