@@ -1,0 +1,21 @@
+"""The one policy for all endpoints: keys, connections, retries, rates, and what comes back."""
+
+from adapters.http.answers import answer_of, encoded
+from adapters.http.client import HTTPClient, key_of, open_client
+from adapters.http.faults import Fault, Rejected, body_words
+from adapters.http.pictures import PictureRule
+from adapters.http.policy import Outcome, Policy
+
+__all__ = [
+    "Fault",
+    "HTTPClient",
+    "Outcome",
+    "PictureRule",
+    "Policy",
+    "Rejected",
+    "answer_of",
+    "body_words",
+    "encoded",
+    "key_of",
+    "open_client",
+]

@@ -1,0 +1,131 @@
+"""What can go wrong between us and an endpoint, as values that the policy can judge.
+
+Each adapter translates its library's errors into these, in one place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from pe.errors import APIError
+
+LONGEST = 300
+"""Characters of a server's words that a message keeps."""
+
+_HEALS = frozenset({408, 409, 429})
+_FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_REFUSAL_CODES = frozenset(
+    {
+        "moderation_blocked",
+        "content_policy_violation",
+        "content_filter",
+        "contentfilter",
+        "responsible_ai_policy_violation",
+    }
+)
+_REFUSAL_WORDS = re.compile(r"safety system|content (?:policy|filter|management)|moderation|nsfw", re.IGNORECASE)
+_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+
+
+class Fault(Exception):
+    """A request that brought no answer.
+
+    Attributes:
+        words: what happened, in the server's own words where it had any; one line, at most LONGEST characters.
+        status: the HTTP status; None when none came (no connection, time-out, an answer that broke off).
+        code: the server's own code for the error, lower case; empty without.
+        wait: seconds that the server asked to wait; None: it asked for nothing.
+    """
+
+    def __init__(self, words: str, status: int | None = None, code: str = "", wait: float | None = None) -> None:
+        """Holds what is known."""
+        super().__init__(words)
+        self.words, self.status, self.code, self.wait = one_line(words), status, code.lower(), wait
+
+    @classmethod
+    def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
+        """The fault that a response with an error status, or of the wrong kind, is."""
+        words, code = body_words(body)
+        return cls(words or "no words", status, code, retry_after(headers))
+
+    @property
+    def throttled(self) -> bool:
+        """Whether the endpoint says that too much is asked of it at once."""
+        return self.status == 429 and self.code not in _FINAL_CODES
+
+    @property
+    def heals(self) -> bool:
+        """Whether the same request may succeed later."""
+        if self.code in _FINAL_CODES:
+            return False
+        return self.status is None or self.status < 400 or self.status in _HEALS or self.status >= 500
+
+    @property
+    def refusal(self) -> bool:
+        """Whether a content filter spoke: about this sample, not about the request."""
+        if self.status not in (400, 403, 422, 451):
+            return False
+        return self.code in _REFUSAL_CODES or bool(_REFUSAL_WORDS.search(self.words))
+
+    def __str__(self) -> str:
+        status = "" if self.status is None else f"HTTP {self.status}: "
+        return f"{status}{self.words}"
+
+
+class Rejected(APIError):
+    """A request that will not succeed however often it is made; the run stops and can go on when it is mended."""
+
+
+def body_words(body: str | bytes) -> tuple[str, str]:
+    """What an error's body says, and its code: from OpenAI's shape, other JSON, HTML or text."""
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return one_line(_TAGS.sub(" ", text)), ""
+    return _json_words(content)
+
+
+def _json_words(content: Any) -> tuple[str, str]:
+    if isinstance(content, dict) and isinstance(content.get("error"), dict):
+        content = content["error"]
+    if not isinstance(content, dict):
+        return one_line(content if isinstance(content, str) else json.dumps(content)), ""
+    found = next((content[key] for key in ("message", "detail", "error", "errors", "title") if content.get(key)), None)
+    words = found if isinstance(found, str) else json.dumps(content if found is None else found)
+    code = content.get("code") or content.get("type") or ""
+    return one_line(words), str(code).lower()
+
+
+def one_line(text: str) -> str:
+    """`text` in one printable line of at most LONGEST characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds that a response asks to wait: Retry-After-Ms, or Retry-After in seconds or as a date."""
+    found = {name.lower(): value.strip() for name, value in headers.items()}
+    milliseconds = _number(found.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = found.get("retry-after")
+    seconds = _number(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max((date - (now or datetime.now(UTC))).total_seconds(), 0.0)
+
+
+def _number(value: str | None) -> float | None:
+    """A plain number of at least 0, as these headers have it."""
+    return float(value) if value and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value) else None

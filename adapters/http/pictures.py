@@ -1,0 +1,99 @@
+"""Encoded images from an endpoint: bounded, of three formats, brought to one size."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.images import Channels, Resize, decode_image
+from pe.errors import BadImage, RecipeError
+from pe.protocols import Failed
+
+if TYPE_CHECKING:
+    import httpx2
+
+Pixels = npt.NDArray[np.uint8]
+
+MOST_BYTES = 2**26
+"""Most bytes of one encoded image."""
+
+_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+
+
+@dataclass(frozen=True)
+class PictureRule:
+    """What an image from an endpoint must be, and becomes.
+
+    Attributes:
+        height: of the samples, pixels.
+        width: of the samples, pixels.
+        channels: 1 (grey) or 3.
+        resize: how an image of another size gets there: crop, fit or stretch.
+        sent: (height, width) that the endpoint was asked for: another size counts as failed; None: any.
+    """
+
+    height: int
+    width: int
+    channels: Channels = 3
+    resize: Resize = "crop"
+    sent: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.height <= 8192 and 1 <= self.width <= 8192):
+            raise RecipeError(f"image_size is {self.height}×{self.width}: each side has 1 to 8192 pixels.")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the samples."""
+        return self.height, self.width, self.channels
+
+    def decode(self, data: bytes) -> Pixels | Failed:
+        """The pixels of PNG, JPEG or WebP bytes, uint8 h×w×c; or why there are none."""
+        webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+        if len(data) > MOST_BYTES or not (webp or data.startswith(_STARTS)):
+            return Failed(f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image")
+        try:
+            if self.sent is not None:
+                decode_image(data, size=self.sent, resize=None, channels=self.channels, name="The endpoint's image")
+            return decode_image(
+                data,
+                size=(self.height, self.width),
+                resize=self.resize,
+                channels=self.channels,
+                name="The endpoint's image",
+            )
+        except BadImage as error:
+            return Failed(str(error))
+
+    def decode_text(self, text: object) -> Pixels | Failed:
+        """The pixels of an image in base64, with or without a data URI's head; or why there are none."""
+        if not isinstance(text, str):
+            return Failed("the endpoint sent an entry without an image")
+        _, comma, tail = text.partition(",") if text.startswith("data:") else ("", "", text)
+        if text.startswith("data:") and not comma:
+            return Failed("the endpoint sent a data URI without data")
+        try:
+            return self.decode(base64.b64decode(tail, validate=True))
+        except (binascii.Error, ValueError):
+            return Failed("the endpoint sent an image whose base64 is broken")
+
+    def fetch(self, client: httpx2.Client, url: str) -> Pixels | Failed:
+        """The pixels of an image behind an https address, fetched without credentials; or why there are none."""
+        import httpx2
+
+        if not url.startswith("https://"):
+            return Failed("the endpoint named an image's address that is not https")
+        try:
+            request = client.build_request("GET", url)
+            request.headers.pop("Authorization", None)
+            response = client.send(request, auth=None, follow_redirects=False)
+        except httpx2.HTTPError as error:
+            return Failed(f"an image could not be fetched: {type(error).__name__}")
+        if response.status_code != 200:
+            return Failed(f"an image could not be fetched: HTTP {response.status_code}")
+        return self.decode(response.content)

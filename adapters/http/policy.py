@@ -1,0 +1,150 @@
+"""Retries and rates, the same for every endpoint; no library below may retry by itself."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from adapters.http.faults import Fault, Rejected
+from adapters.http.gate import Gate
+from pe.errors import MissingDependency
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+FIRST, MOST = 0.5, 30.0
+"""Seconds to wait before the second try, at the most, and before any later one."""
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Result]):
+    """What came of a request.
+
+    Attributes:
+        result: the answer; None: there is none.
+        fault: why there is none.
+        calls: requests made for it; each may have been billed.
+    """
+
+    result: Result | None
+    fault: Fault | None
+    calls: int
+
+
+class Policy:
+    """One endpoint's rate and patience, shared by all of its workers.
+
+    A request that found no connection, timed out, broke off or got 408, 409, 429 or 5xx is made again, after a
+    random wait that doubles from FIRST to MOST, or the wait that the server asked for. A 429 slows all workers
+    down, and its wait holds all of them back; it does not count as a try, but for `patience` seconds at most.
+
+    Args:
+        name: what messages call the endpoint.
+        concurrency: requests at once, at the most.
+        tries: how often a request is made before it counts as failed.
+        patience: seconds that a request may spend being throttled; also the longest wait that a server may ask for.
+        secret: what no message may hold.
+    """
+
+    def __init__(
+        self, name: str, *, concurrency: int, tries: int = 6, patience: float = 600.0, secret: str = ""
+    ) -> None:
+        self.name = name
+        self._gate = Gate(concurrency)
+        self._tries, self._patience, self._secret = tries, patience, secret
+
+    @property
+    def width(self) -> int:
+        """Requests that may be under way at once, now."""
+        return self._gate.width
+
+    def call(self, send: Callable[[], Result]) -> Outcome[Result]:
+        """Make a request until it is answered, refused or given up.
+
+        Args:
+            send: makes it once; raises `Fault` when it brings nothing.
+
+        Returns:
+            The answer; or the fault: a refusal, or the last of `tries` that may heal later.
+
+        Raises:
+            Rejected: it will not succeed however often it is made (401, 403, 404, 400 …).
+        """
+        tenacity = _tenacity()
+        counted = _Tries(self._tries, self._patience)
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.heals),
+            stop=lambda state: counted.over(_fault(state)),
+            wait=lambda state: counted.wait(_fault(state)),
+            before_sleep=lambda state: self._say(_fault(state)),
+            reraise=True,
+        )
+        try:
+            result = retrying(lambda: self._once(send, counted))
+        except Fault as fault:
+            if fault.heals or fault.refusal:
+                return Outcome(None, Fault(self._clean(fault.words), fault.status, fault.code), counted.calls)
+            raise Rejected(f"{self.name} rejects the request with {self._clean(str(fault))}") from None
+        return Outcome(result, None, counted.calls)
+
+    def _once(self, send: Callable[[], Result], counted: _Tries) -> Result:
+        with self._gate.passing() as since:
+            counted.calls += 1
+            try:
+                result = send()
+            except Fault as fault:
+                if fault.throttled:
+                    pause = None if fault.wait is None else min(fault.wait, self._patience)
+                    self._gate.throttled(since, pause)
+                raise
+        self._gate.succeeded()
+        return result
+
+    def _clean(self, words: str) -> str:
+        return words.replace(self._secret, "[key]") if self._secret else words
+
+    def _say(self, fault: Fault) -> None:
+        log.info("%s: %s; trying again, %d at once", self.name, self._clean(str(fault)), self._gate.width)
+
+
+class _Tries:
+    """The tries of one request: how many, and how long to wait before the next."""
+
+    def __init__(self, most: int, patience: float) -> None:
+        self.calls = 0
+        self._most, self._patience = most, patience
+        self._failed = 0
+        self._throttled_until = 0.0
+
+    def over(self, fault: Fault) -> bool:
+        if not fault.throttled:
+            self._failed += 1
+            return self._failed >= self._most
+        now = time.monotonic()
+        self._throttled_until = self._throttled_until or now + self._patience
+        return now >= self._throttled_until or (fault.wait or 0.0) > self._patience
+
+    def wait(self, fault: Fault) -> float:
+        if fault.wait is not None:
+            return 0.0 if fault.throttled else min(fault.wait, self._patience)  # the gate holds throttled ones back
+        longest = FIRST if fault.throttled else min(MOST, FIRST * 2 ** (self._failed - 1))
+        return random.uniform(longest / 4, longest)
+
+
+def _fault(state: Any) -> Fault:
+    error = state.outcome.exception()
+    assert isinstance(error, Fault)
+    return error
+
+
+def _tenacity() -> Any:
+    try:
+        import tenacity
+    except ImportError as error:
+        raise MissingDependency.of("tenacity", "http", "Calling an endpoint") from error
+    return tenacity

@@ -1,0 +1,128 @@
+"""Public prompts: what is asked for each label, and how a degree of variation is put into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.conditions import Conditions
+from pe.errors import RecipeError
+from pe.protocols import Seeds
+
+PROMPT = "prompt"
+"""The condition's column."""
+
+Texts = str | list[str]
+
+LADDER: dict[float, Texts] = {
+    0.2: "Make an almost identical image of the same subject; change only the finest details.",
+    0.4: "Make a close variation of this image: same subject and composition, small differences in detail.",
+    0.6: "Make a variation of this image: same kind of subject, with a different pose, framing and background.",
+    0.8: "Make a loose variation of this image: keep the kind of subject and the style, change the rest.",
+    1.0: "Make a new image of the same kind of subject as this one, otherwise unlike it.",
+}
+"""The shipped ladder of wordings: up to this degree, this text. Levels and texts can be replaced in the recipe."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts that each label draws from.
+
+    Attributes:
+        texts: one list for all labels, or label → list; `{label}` in a text becomes the label's name.
+    """
+
+    texts: Mapping[str, Sequence[str]] | Sequence[str]
+
+    @classmethod
+    def of(cls, setting: Texts | Mapping[str, Texts]) -> Prompts:
+        """From the recipe's `prompts`: a text, a list, or either per label.
+
+        Raises:
+            RecipeError: there is none, or an empty one.
+        """
+        if isinstance(setting, Mapping):
+            found: Mapping[str, Sequence[str]] | Sequence[str] = {
+                str(label): _listed(texts, f"prompts.{label}") for label, texts in setting.items()
+            }
+        else:
+            found = _listed(setting, "prompts")
+        if not found:
+            raise RecipeError("prompts is empty: give a text, a list of texts, or either for each label.")
+        return cls(found)
+
+    def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
+        """A prompt for each item: drawn by its seed alone from those of its label.
+
+        Raises:
+            RecipeError: a label has no prompt.
+        """
+        texts = [self._of(label) for label in labels]
+        places = np.array([len(choice) for choice in texts], dtype=np.uint64)
+        chosen = (seeds >> np.uint64(16)) % np.maximum(places, 1)
+        drawn = [
+            choice[int(place)].replace("{label}", label)
+            for choice, place, label in zip(texts, chosen, labels, strict=True)
+        ]
+        return Conditions({PROMPT: np.array(drawn, dtype=np.str_)})
+
+    def _of(self, label: str) -> Sequence[str]:
+        if not isinstance(self.texts, Mapping):
+            return self.texts
+        if label not in self.texts:
+            known = ", ".join(f"'{name}'" for name in self.texts)
+            raise RecipeError(f"prompts: there is none for the label '{label}' (there are some for {known}).")
+        return self.texts[label]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Wordings for degrees of variation, for a generator that has no number for it.
+
+    Attributes:
+        rungs: (degree, texts), ascending: a degree up to this one is put in one of these texts, in which `{prompt}`
+            becomes the sample's own prompt.
+    """
+
+    rungs: tuple[tuple[float, tuple[str, ...]], ...]
+
+    @classmethod
+    def of(cls, setting: Mapping[float, Texts]) -> Ladder:
+        """From the recipe's `wordings`: degree → text, or several to choose from.
+
+        Raises:
+            RecipeError: a degree outside (0, 1], or none for degree 1.
+        """
+        rungs = tuple(
+            sorted((float(degree), tuple(_listed(texts, f"wordings.{degree}"))) for degree, texts in setting.items())
+        )
+        if not rungs or not all(0 < degree <= 1 for degree, _ in rungs) or rungs[-1][0] != 1:
+            degrees = [degree for degree, _ in rungs]
+            raise RecipeError(f"wordings has texts up to the degrees {degrees}: they lie above 0, and the last is 1.")
+        return cls(rungs)
+
+    def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
+        """The text for `degree`, in [0, 1]; of several, the seed chooses."""
+        texts = next(texts for top, texts in self.rungs if degree <= top)
+        return texts[seed % len(texts)].replace("{prompt}", prompt)
+
+    def describe(self, degree: float) -> str:
+        """What `pe plan` says of `degree`."""
+        return f"worded as “{self.word(degree, '<the prompt>')}”"
+
+
+def prompts_of(conditions: Conditions, count: int) -> npt.NDArray[np.str_]:
+    """The prompts that samples carry, (count,); empty texts where they carry none."""
+    if PROMPT not in conditions:
+        return np.array([""] * count, dtype=np.str_)
+    return conditions[PROMPT].astype(np.str_)
+
+
+def _listed(texts: Texts, where: str) -> list[str]:
+    found = [texts] if isinstance(texts, str) else list(texts)
+    if not found or not all(isinstance(text, str) and text.strip() for text in found):
+        raise RecipeError(f"{where} holds an empty text: give at least one that says something.")
+    return found

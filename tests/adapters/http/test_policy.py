@@ -1,0 +1,202 @@
+"""The policy of all endpoints: what is retried, how long is waited, how many go at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from adapters.http import Fault, Policy, Rejected
+from adapters.http import policy as policy_module
+from adapters.http.faults import body_words, retry_after
+from adapters.http.gate import Gate
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_module, "FIRST", 0.01)
+
+
+class Sender:
+    """Fails as it is told, then answers."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self.faults, self.calls = list(faults), 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.faults:
+            raise self.faults.pop(0)
+        return "answer"
+
+
+def policy(**settings: object) -> Policy:
+    return Policy("the.endpoint", concurrency=4, **settings)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("no connection"), *(Fault("busy", status) for status in (200, 408, 409, 429, 500, 502, 503, 529))]
+)
+def test_what_may_heal_is_asked_again_and_every_call_is_counted(fault: Fault) -> None:
+    sender = Sender(fault, fault)
+    outcome = policy().call(sender)
+    assert (outcome.result, outcome.calls, sender.calls) == ("answer", 3, 3)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
+def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status: int) -> None:
+    sender = Sender(Fault("no such model", status))
+    with pytest.raises(Rejected, match=rf"the.endpoint rejects the request with HTTP {status}: no such model"):
+        policy().call(sender)
+    assert sender.calls == 1
+
+
+def test_a_quota_that_is_used_up_does_not_heal_though_its_status_is_429() -> None:
+    with pytest.raises(Rejected, match="quota"):
+        policy().call(Sender(Fault("You exceeded your quota", 429, "insufficient_quota")))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("no", 400, "moderation_blocked"),
+        Fault("no", 400, "content_policy_violation"),
+        Fault("rejected by the safety system", 400),
+        Fault("blocked by the content filter", 403),
+    ],
+)
+def test_a_refusal_is_an_outcome(fault: Fault) -> None:
+    outcome = policy().call(Sender(fault))
+    assert outcome.result is None
+    assert outcome.fault is not None
+    assert outcome.fault.refusal
+
+
+def test_after_all_tries_the_last_fault_is_the_outcome() -> None:
+    sender = Sender(*[Fault("down", 503)] * 9)
+    outcome = policy(tries=3).call(sender)
+    assert (outcome.result, outcome.calls, str(outcome.fault)) == (None, 3, "HTTP 503: down")
+
+
+def test_being_throttled_is_no_try_but_has_an_end() -> None:
+    assert policy(tries=2).call(Sender(*[Fault("slow down", 429)] * 8)).result == "answer"
+    outcome = policy(patience=0.05).call(Sender(*[Fault("slow down", 429)] * 10_000))
+    assert outcome.result is None
+
+
+def test_no_message_holds_the_key() -> None:
+    with pytest.raises(Rejected) as error:
+        policy(secret="sk-canary").call(Sender(Fault("Incorrect API key: sk-canary", 401)))
+    assert "sk-canary" not in str(error.value)
+    assert "[key]" in str(error.value)
+    outcome = policy(secret="sk-canary", tries=1).call(Sender(Fault("sk-canary is busy", 500)))
+    assert "sk-canary" not in str(outcome.fault)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"Retry-After-Ms": "250", "Retry-After": "9"}, 0.25),
+        ({"Retry-After": format_datetime(NOW + timedelta(seconds=30), usegmt=True)}, 30.0),
+        ({"Retry-After": format_datetime(NOW - timedelta(seconds=30), usegmt=True)}, 0.0),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-3"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_in_all_its_forms(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, NOW) == seconds
+
+
+def test_the_wait_that_the_server_asks_for_holds_all_workers_back() -> None:
+    throttled, others = policy(), []
+    sender = Sender(Fault("slow down", 429, wait=0.4))
+    started = time.monotonic()
+    first = threading.Thread(target=lambda: throttled.call(sender))
+    first.start()
+    time.sleep(0.1)
+    for _ in range(3):
+        throttled.call(lambda: others.append(time.monotonic() - started))
+    first.join()
+    assert min(others) >= 0.4
+
+
+def test_a_wait_beyond_all_patience_is_not_waited_for() -> None:
+    started = time.monotonic()
+    outcome = policy(patience=0.2).call(Sender(*[Fault("come back tomorrow", 429, wait=86400)] * 3))
+    assert outcome.result is None
+    assert time.monotonic() - started < 5
+
+
+def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it_again() -> None:
+    gate = Gate(20)
+    for _ in range(20):
+        gate.throttled(since=0, pause=None)
+    assert gate.width == 16
+    gate.throttled(since=1, pause=None)
+    assert gate.width == 12
+    for _ in range(200):
+        gate.succeeded()
+    assert gate.width == 20
+
+
+def test_no_more_pass_at_once_than_the_gate_is_wide() -> None:
+    gate, inside, most, lock = Gate(10), 0, 0, threading.Lock()
+    for since in range(4):
+        gate.throttled(since, None)
+
+    def work() -> None:
+        nonlocal inside, most
+        with gate.passing():
+            with lock:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.01)
+            with lock:
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == gate.width == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "code"),
+    [
+        (b'{"error": {"message": "No such model", "code": "model_not_found"}}', "No such model", "model_not_found"),
+        (
+            b'{"error": {"message": "Bad", "type": "invalid_request_error", "code": null}}',
+            "Bad",
+            "invalid_request_error",
+        ),
+        (b'{"detail": "Not Found"}', "Not Found", ""),
+        (b'{"error": "OutOfMemoryError", "detail": "", "errors": "CUDA out of memory"}', "OutOfMemoryError", ""),
+        (b'{"detail": [{"loc": ["body"], "msg": "field required"}]}', '[{"loc": ["body"]', ""),
+        (b'["bad", "gateway"]', '["bad", "gateway"]', ""),
+        (b'"just words"', "just words", ""),
+        (b"<html><style>p {}</style><body><h1>502</h1>\n<p>Bad gateway</p></body></html>", "502 Bad gateway", ""),
+        (b"\xff\x00plain", "\ufffd plain", ""),
+        (b"", "", ""),
+    ],
+)
+def test_the_server_s_words_are_found_whatever_shape_they_have(body: bytes, words: str, code: str) -> None:
+    found, its_code = body_words(body)
+    assert found.startswith(words)
+    assert its_code == code
+
+
+def test_long_words_are_cut_and_stay_on_one_line() -> None:
+    found, _ = body_words("a\x1b[31m\n" * 5000)
+    assert len(found) == 300
+    assert found.isprintable()

@@ -1,0 +1,107 @@
+"""Faults that an endpoint's server can be told to have, below the route that would answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+TRANSPORT = (
+    "429 seconds",
+    "429 milliseconds",
+    "429 date",
+    "429",
+    "500",
+    "503 html",
+    "other json",
+    "slow",
+    "dropped",
+    "html",
+)
+"""What the policy retries."""
+
+CONTENT = ("truncated base64", "wrong size", "fewer", "more", "duplicated", "refusal")
+"""What comes in an answer; the route makes these itself."""
+
+
+class Script:
+    """Which request has which fault: a seeded share of them, or the next ones in a list.
+
+    Attributes:
+        seen: fault → how often it was had; "" counts whole answers.
+        keys: the Authorization headers that came.
+        delivered: images that were sent and arrived as far as the server can tell.
+    """
+
+    def __init__(self, *, share: float = 0.0, faults: tuple[str, ...] = (), first: tuple[str, ...] = ()) -> None:
+        self._random, self._share, self._faults = random.Random(7), share, faults
+        self._first = list(first)
+        self._lock = threading.Lock()
+        self.seen: Counter[str] = Counter()
+        self.keys: set[str] = set()
+        self.requests: list[dict[str, Any]] = []
+        self.delivered = 0
+
+    def next(self) -> str:
+        with self._lock:
+            fault = ""
+            if self._first:
+                fault = self._first.pop(0)
+            elif self._faults and self._random.random() < self._share:
+                fault = self._random.choice(self._faults)
+            self.seen[fault] += 1
+            return fault
+
+
+async def fail(fault: str, send: Send) -> bool:
+    """Answer with a transport fault; False if `fault` is none of them."""
+    json_error = json.dumps({"error": {"message": "scripted", "type": "server_error", "code": "scripted"}}).encode()
+    if fault.startswith("429"):
+        soon = datetime.now(UTC) + timedelta(seconds=1)
+        headers = {
+            "429 seconds": [(b"retry-after", b"0")],
+            "429 milliseconds": [(b"retry-after-ms", b"40")],
+            "429 date": [(b"retry-after", format_datetime(soon, usegmt=True).encode())],
+        }.get(fault, [])
+        await _respond(send, 429, json_error, headers)
+    elif fault == "500":
+        await _respond(send, 500, json_error)
+    elif fault == "503 html":
+        await _respond(
+            send, 503, b"<html><title>503</title><body>Service <b>unavailable</b></body></html>", kind=b"text/html"
+        )
+    elif fault == "other json":
+        await _respond(send, 502, b'["bad", "gateway"]')
+    elif fault == "html":
+        await _respond(send, 200, b"<html><body>Please log in to the proxy</body></html>", kind=b"text/html")
+    elif fault == "slow":
+        await asyncio.sleep(1.5)
+        await _respond(send, 200, b"{}")
+    elif fault == "dropped":
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"10000")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"data": [', "more_body": True})
+        raise ConnectionAbortedError("the server goes away in mid-body, as told")
+    else:
+        return False
+    return True
+
+
+async def _respond(
+    send: Send,
+    status: int,
+    body: bytes,
+    headers: list[tuple[bytes, bytes]] | None = None,
+    kind: bytes = b"application/json",
+) -> None:
+    start = {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind), *(headers or [])]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
