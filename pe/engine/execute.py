@@ -169,10 +169,24 @@ class Work:
                 progress.warn,
             )
             _finish(run, plan, population)
-            _certify(run, ledger, self.recipe.private.declared_size, data_set)
+            self._certify(run, ledger, data_set)
             run.journal.add_event("finished")
             write_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run
+
+    def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
+        """Write the certificate of all shareable files, last of all."""
+        certificate = build_certificate(
+            ledger,
+            run=run.folder.name,
+            files=hash_files(run.folder),
+            declared_size=self.recipe.private.declared_size,
+            software=software_versions(),
+            data_set=data_set,
+            private_data_sent_to=getattr(self.embedding, "private_data_goes_to", None),
+        )
+        for name, content in certificate_files(certificate).items():
+            run.write(name, content)
 
     def _enter(self, run: RunWriter) -> dict[str, Any] | None:
         """The data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
@@ -238,17 +252,3 @@ def _finish(run: RunWriter, plan: Plan, population: Population) -> None:
     """Write what the run is for: the synthetic data and the picture of its evolution."""
     run.write_samples(SYNTHETIC, population, plan.classes)
     run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
-
-
-def _certify(run: RunWriter, ledger: Ledger, declared_size: int | None, data_set: dict[str, Any] | None) -> None:
-    """Write the certificate of all shareable files, last of all."""
-    certificate = build_certificate(
-        ledger,
-        run=run.folder.name,
-        files=hash_files(run.folder),
-        declared_size=declared_size,
-        software=software_versions(),
-        data_set=data_set,
-    )
-    for name, content in certificate_files(certificate).items():
-        run.write(name, content)

@@ -20,6 +20,7 @@ def build_certificate(
     declared_size: int | None,
     software: Mapping[str, str],
     data_set: Mapping[str, Any] | None = None,
+    private_data_sent_to: str | None = None,
 ) -> dict[str, Any]:
     """The certificate of a run, as JSON values. It holds no private value and no time.
 
@@ -33,6 +34,7 @@ def build_certificate(
         software: distribution → version.
         data_set: what the data set's budget file adds up to over all runs, if there is one:
             {"epsilon", "delta", "runs"}.
+        private_data_sent_to: the host to which the recipe lets private images go; None: to nobody.
     """
     delta = ledger.budget.delta
     deltas = sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
@@ -55,7 +57,8 @@ def build_certificate(
         "gdp_mu": gdp_mu(events),
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
-        "not_covered": list(words.NOT_COVERED),
+        "private_data_sent_to": private_data_sent_to,
+        "not_covered": words.not_covered(private_data_sent_to),
         "notes": words.notes(events),
         "warnings": words.warnings(delta, declared_size),
         "voided_by": [words.UNSAFE] if unsafe else [],

@@ -27,6 +27,17 @@ WOULD_VOID = (
 UNSAFE = "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes the noise."
 
 
+def not_covered(private_data_sent_to: str | None) -> list[str]:
+    """What the certificate does not speak of, one sentence each."""
+    if private_data_sent_to is None:
+        return list(NOT_COVERED)
+    return [
+        f"The private images themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the recipe "
+        "allows: whoever runs that endpoint saw them, and this certificate does not protect them from it.",
+        *NOT_COVERED,
+    ]
+
+
 def unit(name: str) -> str:
     """What is protected, in words."""
     if name == "record":

@@ -112,24 +112,23 @@ class Work:
             ContractError: the answer is not what the protocol says.
         """
         seeds = item_seeds(self.seed, self.phase, items, standing.tries(items))
-        labels = self._names(items)
+        labels, name = self._names(items), type(api).__name__
         if self.source is None:
             conditions = self._drawn(api, items, standing.refused[items])
             answer = api.random_api(RandomRequest(labels, seeds, conditions))
-            return _with_conditions(check_answer(api, "random_api", answer, len(items)), conditions)
+            return _with_conditions(check_answer(f"{name}.random_api", answer, len(items)), conditions)
         parents = self.source.take(self.parents[items])
         request = VariationRequest(parents.samples, labels, parents.conditions, seeds, self.degree)
-        answer = check_answer(api, "variation_api", api.variation_api(request), len(items))
+        answer = check_answer(f"{name}.variation_api", api.variation_api(request), len(items))
         return _with_conditions(answer, parents.conditions)
 
 
-def check_answer(api: GenerationAPI, method: str, answer: object, count: int) -> Answer:
-    """`answer` if it is a whole answer to `count` items.
+def check_answer(where: str, answer: object, count: int) -> Answer:
+    """`answer` if it is a whole answer to `count` items; `where` is what messages call the method.
 
     Raises:
         ContractError: another type, or another number of samples, conditions or missing items.
     """
-    where = f"{type(api).__name__}.{method}"
     if not isinstance(answer, Answer):
         raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(pe.Images(array)).")
     got = len(answer.samples)

@@ -1,0 +1,140 @@
+"""Image embeddings from an endpoint. It is sent PRIVATE images, so the recipe must say that it may be."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from adapters.http import Fault, HTTPClient, Policy, encoded, key_of
+from pe.data.samples import Samples
+from pe.errors import APIError, ContractError, RecipeError
+from pe.protocols import Vectors
+
+Body = Callable[[str | None, list[str]], dict[str, Any]]
+"""(model, images as data URIs) → the request's JSON."""
+
+
+def jina_body(model: str | None, images: list[str]) -> dict[str, Any]:
+    """The request as Jina's API and those like it want it."""
+    return {"model": model, "input": [{"image": image} for image in images]}
+
+
+class HTTPEmbedding:
+    """Vectors by POST: images in base64 go out, {"data": [{"index", "embedding"}]} comes back.
+
+    Private images go to this endpoint as they are, un-noised, in blocks of `batch_size`. For another service's
+    request, subclass nothing: hand over another `body`.
+
+    Args:
+        url: the endpoint's full address.
+        trusted_with_private_data: must be true: whoever runs the endpoint sees every private image.
+        model: as the endpoint names it.
+        key_env: the environment variable that holds the key; None: none is sent.
+        batch_size: images per request.
+        timeout: seconds to connect, and between two bytes.
+        tries: how often a request is made.
+        body: builds the request; not from a recipe.
+
+    Raises:
+        RecipeError: the endpoint is not trusted with private data.
+    """
+
+    machine_settings = ("key_env", "timeout", "tries")
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        trusted_with_private_data: bool = False,
+        model: str | None = None,
+        key_env: str | None = None,
+        batch_size: int = 32,
+        timeout: float = 60.0,
+        tries: int = 6,
+        body: Body = jina_body,
+    ) -> None:
+        host = urlsplit(url).netloc
+        if not trusted_with_private_data:
+            raise RecipeError(
+                f"embedding 'http' would send every PRIVATE image to {host}: state "
+                "embedding.trusted_with_private_data: true if whoever runs it may see them (the certificate will say "
+                "so), or take a local embedding."
+            )
+        if batch_size < 1:
+            raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
+        self._url, self._host, self._model, self._body = url, host, model, body
+        self._key_env, self._timeout, self._tries = key_env, timeout, tries
+        self._batch_size = batch_size
+        self._opened: tuple[HTTPClient, Policy] | None = None
+        self._opening = Lock()
+        self._dimension: int | None = None
+
+    @property
+    def hosts(self) -> list[str]:
+        """Where private and synthetic images are sent."""
+        return [self._host]
+
+    @property
+    def private_data_goes_to(self) -> str:
+        """The host that sees private images; the certificate states it."""
+        return self._host
+
+    @property
+    def batch_size(self) -> int:
+        """Images per request."""
+        return self._batch_size
+
+    def embed(self, samples: Samples) -> Vectors:
+        """float32, n×d, as the endpoint answers.
+
+        Raises:
+            APIError: the endpoint cannot be asked.
+            ContractError: the vectors are not one per image, of one length, and finite.
+        """
+        images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
+        client, policy = self._open()
+        outcome = policy.call(lambda: _entries(client.post("", self._body(self._model, images))))
+        if outcome.result is None:
+            raise APIError(f"{self._host} gave no embeddings in {outcome.calls} calls: {outcome.fault}")
+        vectors = self._ordered(outcome.result, len(images))
+        if self._dimension not in (None, vectors.shape[1]):
+            raise ContractError(f"{self._host} answered with {vectors.shape[1]} numbers after {self._dimension}.")
+        self._dimension = int(vectors.shape[1])
+        return vectors
+
+    def _ordered(self, entries: list[Any], count: int) -> Vectors:
+        """The vectors by their index."""
+        try:
+            found = {int(entry["index"]): np.asarray(entry["embedding"], dtype=np.float64) for entry in entries}
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+                vectors = np.stack([found[i] for i in range(count)]).astype(np.float32)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ContractError(f"{self._host} did not answer with one vector per image for {count} images.") from error
+        if len(entries) != count or vectors.ndim != 2 or not np.isfinite(vectors).all():
+            raise ContractError(f"{self._host} answered with vectors that are not one per image, or not finite.")
+        return vectors
+
+    def _open(self) -> tuple[HTTPClient, Policy]:
+        with self._opening:
+            if self._opened is None:
+                key = key_of(self._key_env)
+                client = HTTPClient(self._url, key=key, concurrency=1, timeout=self._timeout)
+                self._opened = client, Policy(self._host, concurrency=1, tries=self._tries, secret=key)
+            return self._opened
+
+
+def _entries(answer: dict[str, Any]) -> list[Any]:
+    """The entries of an answer.
+
+    Raises:
+        Fault: it has none.
+    """
+    data = answer.get("data")
+    if not isinstance(data, list):
+        raise Fault("the answer has no list 'data'")
+    return data

@@ -1,0 +1,193 @@
+"""One call of RANDOM_API and one of VARIATION_API: what a user looks at first with a new generator."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from pe.data.conditions import Conditions
+from pe.data.samples import Images
+from pe.data.seeds import item_seeds
+from pe.errors import APIError, RecipeError, nearest_name
+from pe.protocols import (
+    Answer,
+    DescribesDegree,
+    DrawsConditions,
+    GenerationAPI,
+    RandomRequest,
+    Usage,
+    VariationRequest,
+)
+from pe.recipe.registry import construct
+from pe.recipe.schema import Recipe
+from pe.run.limits import Price
+from pe.run.work import check_answer
+
+_GAP, _HEIGHT = 8, 128
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call.
+
+    Attributes:
+        api: RANDOM_API or VARIATION_API.
+        seconds: from the request to its answer, all retries included.
+        images: uint8, n×h×w×c, as they came.
+        missing: why samples are missing, one sentence each.
+        usage: what it used.
+        cost: by the recipe's price.
+    """
+
+    api: str
+    seconds: float
+    images: Images
+    missing: tuple[str, ...]
+    usage: Usage
+    cost: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        height, width, channels = self.images.shape
+        return {
+            "api": self.api,
+            "seconds": round(self.seconds, 3),
+            "images": len(self.images),
+            "size": [height, width, channels],
+            "missing": list(self.missing),
+            "calls": self.usage.calls,
+            "tokens": self.usage.tokens,
+            "cost": self.cost,
+        }
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a probe found.
+
+    Attributes:
+        label: asked for.
+        conditions: of the first sample: name → value, as text.
+        degree: of the variation.
+        meaning: of the degree, in the generator's own words; empty: it has none.
+        currency: of the costs.
+        calls: one of each API.
+    """
+
+    label: str
+    conditions: dict[str, str]
+    degree: float
+    meaning: str
+    currency: str
+    calls: tuple[Call, Call]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "label": self.label,
+            "conditions": self.conditions,
+            "degree": self.degree,
+            "degree_means": self.meaning or None,
+            "currency": self.currency,
+            "calls": [call.to_dict() for call in self.calls],
+        }
+
+    def picture(self) -> bytes:
+        """A PNG file: the new samples in the upper row, below each its variation."""
+        rows = [_row(call.images) for call in self.calls]
+        width = max(row.shape[1] for row in rows)
+        page = np.full((sum(row.shape[0] for row in rows) + _GAP, width, 3), 255, dtype=np.uint8)
+        page[: rows[0].shape[0], : rows[0].shape[1]] = rows[0]
+        page[-rows[1].shape[0] :, : rows[1].shape[1]] = rows[1]
+        buffer = io.BytesIO()
+        Image.fromarray(page).save(buffer, "PNG")
+        return buffer.getvalue()
+
+
+def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
+    """Ask the recipe's generator once for new samples and once for variations; no private record is read.
+
+    Args:
+        recipe: names the generator.
+        label: for which label; None: the first.
+        degree: of the variation; None: that of the first iteration, or 0.5.
+
+    Raises:
+        RecipeError: a label or degree that there is not.
+        APIError: the generator made no sample; why is said.
+    """
+    labels = recipe.private.labels
+    label = labels[0] if label is None else label
+    if label not in labels:
+        raise RecipeError(f"There is no label '{label}'; {nearest_name(label, labels)}")
+    degree = _degree(recipe) if degree is None else degree
+    if not 0 <= degree <= 1:
+        raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
+    api: GenerationAPI = construct("pe.adapters", recipe.api.kind, recipe.api.settings)
+    price = Price(**recipe.api.price.model_dump())
+    first, founders = _random(api, label, recipe.seed, price)
+    second = _variation(api, label, founders, degree, recipe.seed, price)
+    conditions = {name: str(column[0]) for name, column in founders.conditions.items() if len(column)}
+    meaning = api.describe_degree(degree) if isinstance(api, DescribesDegree) else ""
+    return Probe(label, conditions, degree, meaning, price.currency, (first, second))
+
+
+def _random(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[Call, Answer]:
+    count = min(api.capabilities.max_chunk, 4)
+    items = np.arange(count)
+    seeds = item_seeds(seed, "probe/random", items, np.zeros(count, np.int64))
+    same = np.repeat(seeds[:1], count)  # so that all share one condition
+    conditions = api.draw_conditions((label,) * count, same) if isinstance(api, DrawsConditions) else Conditions()
+    request = RandomRequest((label,) * count, seeds, conditions)
+    call, answer = _timed("RANDOM_API", lambda: api.random_api(request), count, price)
+    if not len(answer.samples):
+        raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
+    if not answer.conditions and conditions:
+        kept = [i for i in range(count) if i not in answer.missing]
+        answer = Answer(answer.samples, conditions.take(kept), answer.missing, answer.usage)
+    return call, answer
+
+
+def _variation(api: GenerationAPI, label: str, founders: Answer, degree: float, seed: int, price: Price) -> Call:
+    count = len(founders.samples) if api.capabilities.shares != "parent" else 1
+    seeds = item_seeds(seed, "probe/variation", np.arange(count), np.zeros(count, np.int64))
+    rows = np.arange(count)
+    request = VariationRequest(
+        founders.samples.take(rows), (label,) * count, founders.conditions.take(rows), seeds, degree
+    )
+    call, _ = _timed("VARIATION_API", lambda: api.variation_api(request), count, price)
+    return call
+
+
+def _timed(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tuple[Call, Answer]:
+    started = time.monotonic()
+    answer = check_answer(name, ask(), count)
+    seconds = time.monotonic() - started
+    samples = answer.samples
+    if not isinstance(samples, Images):
+        raise APIError(f"{name} makes {samples.kind}, and a probe shows images.")
+    usage = answer.usage or Usage(1, len(samples))
+    missing = tuple(miss.reason for _, miss in sorted(answer.missing.items()))
+    return Call(name, seconds, samples, missing, usage, price.of(usage.calls, usage.images, usage.tokens)), answer
+
+
+def _degree(recipe: Recipe) -> float:
+    degree = recipe.evolution.degree
+    return (degree[0] if degree else 0.5) if isinstance(degree, list) else degree
+
+
+def _row(images: Images) -> np.ndarray:
+    """Images side by side, small ones enlarged, h×w×3."""
+    height, width, _ = images.shape
+    factor = max(1, _HEIGHT // height)
+    parts = [np.full((height * factor, _GAP, 3), 255, dtype=np.uint8)] * 0
+    for image in images.pixels:
+        large = np.repeat(np.repeat(np.broadcast_to(image, (height, width, 3)), factor, axis=0), factor, axis=1)
+        parts += [large, np.full((height * factor, _GAP, 3), 255, dtype=np.uint8)]
+    return np.concatenate(parts[:-1], axis=1) if parts else np.full((height * factor, 1, 3), 255, dtype=np.uint8)

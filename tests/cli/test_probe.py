@@ -1,0 +1,83 @@
+"""`pe probe` shows what a generator makes, before anything depends on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+from PIL import Image
+
+from adapters.http import policy as policy_module
+from pe.cli.probe import probe
+from pe.errors import APIError, RecipeError
+from tests.endpoints.faults import Script
+from tests.endpoints.openai_server import OpenAIServer
+from tests.endpoints.serving import serving
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_module, "FIRST", 0.02)
+
+
+def recipe(folder: Path, api: dict[str, object], **limits: object) -> Path:
+    content = {
+        "private": {"kind": "folder", "path": "nowhere", "size": 16, "classes": ["3", "7"]},
+        "api": api,
+        "privacy": {"epsilon": 1, "delta": 1e-5},
+        "evolution": {"iterations": 2, "population": 20, "degree": [0.4, 0.2]},
+        "limits": limits,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return folder / "recipe.yaml"
+
+
+def ask(*arguments: object) -> str:
+    result = CliRunner().invoke(probe, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_it_needs_no_private_data_and_saves_a_picture(tmp_path: Path) -> None:
+    page = ask(recipe(tmp_path, {"kind": "glyphs", "size": 28}), "--out", tmp_path / "p.png", "--label", "7")
+    assert "Label '7'" in page
+    assert "RANDOM_API    4 of 28×28×1" in page
+    picture = np.asarray(Image.open(tmp_path / "p.png"))
+    assert picture.shape[0] > 2 * 112
+    assert picture[:112].std() > 10
+
+
+def test_an_endpoint_s_prompt_price_and_degree_are_told(tmp_path: Path) -> None:
+    script = Script(first=("500",))
+    with serving(OpenAIServer(script)) as url:
+        api = {"kind": "openai_images", "model": "m", "prompts": "a {label}", "image_size": 16, "n": 2, "key_env": None}
+        price = {"call": 0.5, "million_tokens": 1000.0, "currency": "EUR"}
+        path = recipe(tmp_path, api | {"base_url": f"{url}/v1", "price": price}, max_cost=1)
+        found = json.loads(ask(path, "--out", tmp_path / "p.png", "--json"))
+    first, second = found["calls"]
+    assert found["conditions"] == {"prompt": "a 3"}
+    assert found["degree"] == 0.4
+    assert "close variation" in found["degree_means"]
+    assert (first["calls"], first["images"], first["tokens"], first["cost"]) == (2, 2, 20, pytest.approx(1.02))
+    assert (second["calls"], second["images"], second["cost"]) == (1, 1, pytest.approx(0.51))
+    assert found["currency"] == "EUR"
+
+
+def test_a_refusal_is_told_in_its_words(tmp_path: Path) -> None:
+    with serving(OpenAIServer(Script(first=("refusal",)))) as url:
+        api = {"kind": "openai_images", "model": "m", "prompts": "a", "image_size": 16, "key_env": None}
+        path = recipe(tmp_path, api | {"base_url": f"{url}/v1"})
+        with pytest.raises(APIError, match="no sample: Your request was rejected by the safety system"):
+            ask(path, "--out", tmp_path / "p.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"), [(("--label", "8"), "no label '8'"), (("--degree", "2"), "from 0 to 1, not at 2")]
+)
+def test_what_there_is_not_is_one_sentence(tmp_path: Path, options: tuple[str, str], sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        ask(recipe(tmp_path, {"kind": "glyphs", "size": 28}), *options)
