@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from adapters.http import Fault, PictureRule, Policy, answer_of, encoded, key_of
+from adapters.http import Fault, PictureRule, Policy, answer_of, encoded, key_of, workers_for
 from adapters.http.client import check_redirect
 from adapters.http.pictures import Pixels
 from adapters.prompts import LADDER, Ladder, Prompts, Texts, prompts_of
@@ -106,7 +106,11 @@ class HFInference:
     def capabilities(self) -> Capabilities:
         """One image per request."""
         return Capabilities(
-            1, self._concurrency, "condition", "exact" if self._degree_field else "wording", deterministic=False
+            1,
+            workers_for(self._concurrency),
+            "condition",
+            "exact" if self._degree_field else "wording",
+            deterministic=False,
         )
 
     def describe_degree(self, degree: float) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 from weakref import finalize
 
-from adapters.http import Fault, PictureRule, Policy, answer_of, encoded, key_of, open_client
+from adapters.http import Fault, PictureRule, Policy, answer_of, encoded, key_of, open_client, workers_for
 from adapters.http.client import check_redirect
 from adapters.prompts import LADDER, Ladder, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
@@ -116,7 +116,7 @@ class OpenAIImages:
             degree = "exact"
         elif self._variation == "variations":
             degree = "none"
-        return Capabilities(self._n, self._concurrency, "parent", degree, deterministic=False)
+        return Capabilities(self._n, workers_for(self._concurrency), "parent", degree, deterministic=False)
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from adapters.http import Fault, HTTPClient, PictureRule, Policy, answer_of, encoded, key_of
+from adapters.http import Fault, HTTPClient, PictureRule, Policy, answer_of, encoded, key_of, workers_for
 from adapters.prompts import Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
@@ -97,7 +97,7 @@ class SDAPI:
     @property
     def capabilities(self) -> Capabilities:
         """One prompt per request; the degree is the strength."""
-        return Capabilities(self._batch, self._concurrency, "condition", "exact", deterministic=False)
+        return Capabilities(self._batch, workers_for(self._concurrency), "condition", "exact", deterministic=False)
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""

@@ -3,6 +3,7 @@
 from adapters.http.answers import answer_of, encoded
 from adapters.http.client import HTTPClient, key_of, open_client
 from adapters.http.faults import Fault, Rejected, body_words
+from adapters.http.gate import workers_for
 from adapters.http.pictures import PictureRule
 from adapters.http.policy import Outcome, Policy
 
@@ -18,4 +19,5 @@ __all__ = [
     "encoded",
     "key_of",
     "open_client",
+    "workers_for",
 ]

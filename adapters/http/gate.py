@@ -11,6 +11,11 @@ SHRINK = 0.8
 """What is left of the concurrency after a 429: it shrinks by a fifth."""
 
 
+def workers_for(concurrency: int) -> int:
+    """Threads that keep `concurrency` requests under way: some read and decode answers while others ask."""
+    return concurrency + max(1, concurrency // 8)
+
+
 class Gate:
     """Lets at most `width` requests through at once; shared by all workers of an endpoint.
 
@@ -41,7 +46,7 @@ class Gate:
                 wait = self._open_again - time.monotonic()
                 if wait <= 0 and self._inside < self.width:
                     break
-                self._changed.wait(wait if wait > 0 else None)
+                self._changed.wait(wait if wait > 0 else None)  # a pause that is set later is seen on waking
             self._inside += 1
             since = self._narrowings
         try:
@@ -49,13 +54,15 @@ class Gate:
         finally:
             with self._changed:
                 self._inside -= 1
-                self._changed.notify_all()
+                self._changed.notify()
 
     def succeeded(self) -> None:
         """Widen a little: by one after as many successes as it is wide."""
         with self._changed:
+            before = self.width
             self._width = min(float(self._most), self._width + 1 / self._width)
-            self._changed.notify_all()
+            if self.width > before:
+                self._changed.notify()
 
     def throttled(self, since: int, pause: float | None) -> None:
         """Narrow, and hold everybody back for `pause` seconds, if the endpoint named any."""
@@ -65,4 +72,3 @@ class Gate:
                 self._narrowings += 1
             if pause is not None:
                 self._open_again = max(self._open_again, time.monotonic() + pause)
-            self._changed.notify_all()

@@ -206,11 +206,18 @@ class Recipe(Section):
 
     def dump(self) -> str:
         """The recipe as YAML; `load` reads it back equal."""
-        return _yaml(self.model_dump(mode="json", exclude_none=True))
+        return _yaml(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        """Plain mappings and scalars, without what is not set; a plug-in's None is a setting like any other."""
+        content: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        for section, spec in (("api", self.api), ("embedding", self.embedding)):
+            content[section] |= {name: None for name, value in spec.settings.items() if value is None}
+        return content
 
     def dump_shareable(self) -> str:
         """The recipe as YAML for everybody: where the private records lie is withheld."""
-        content = self.model_dump(mode="json", exclude_none=True)
+        content = self._content()
         places = content["private"].keys() & {"path", "budget_file"}
         return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
 

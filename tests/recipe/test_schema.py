@@ -97,3 +97,10 @@ def test_a_missing_file_and_a_wrong_change_are_named(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(GOOD))
     with pytest.raises(RecipeError, match=r"not of the form a\.b=value"):
         Recipe.load(tmp_path / "recipe.yaml", ("epsilon",))
+
+
+def test_a_plug_in_s_none_is_kept_when_a_recipe_is_written(tmp_path: Path) -> None:
+    recipe = Recipe.parse(with_(api={"kind": "glyphs", "fonts": None}), "here")
+    for text in (recipe.dump(), recipe.dump_shareable()):
+        (tmp_path / "recipe.yaml").write_text(text)
+        assert Recipe.load(tmp_path / "recipe.yaml").api.settings == {"fonts": None}

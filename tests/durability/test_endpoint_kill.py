@@ -1,0 +1,75 @@
+"""A run over an endpoint that is killed asks, when it goes on, for nothing that it had received."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.recipe.schema import Recipe
+from pe.run.directory import Run
+from pe.run.writer import read_journal
+from tests.durability.driver import SameNoise, make_private
+from tests.endpoints.faults import Script
+from tests.endpoints.openai_server import SIDE, OpenAIServer
+from tests.endpoints.serving import serving
+from tests.generators import Mean
+
+N, CONCURRENCY, POPULATION = 2, 4, 40
+IN_FLIGHT = 2 * (CONCURRENCY + 1) * N
+IMAGES = POPULATION * (1 + 2 + 1)
+
+
+def carry_out(folder: Path, url: str) -> None:
+    """Begin the run, or go on with it."""
+    api = {
+        "kind": "openai_images",
+        "model": "m",
+        "prompts": "a",
+        "image_size": SIDE,
+        "n": N,
+        "concurrency": CONCURRENCY,
+    }
+    private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+    content = {
+        "private": private,
+        "api": api | {"base_url": f"{url}/v1", "key_env": None},
+        "embedding": {"kind": "object:tests.generators.Mean"},
+        "privacy": {"noise_multiplier": 1, "delta": 1e-5},
+        "evolution": {"iterations": 1, "population": POPULATION, "lookahead": 2},
+    }
+    surroundings = Surroundings(embedding=Mean(), noise=SameNoise())
+    if (folder / "run").exists():
+        resume_run(folder / "run", surroundings)
+    else:
+        run_recipe(Recipe.parse(content, "the test"), folder / "run", surroundings)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_that_was_received_is_asked_for_again(tmp_path: Path, seed: int) -> None:
+    make_private(tmp_path / "private.npz")
+    script = Script()
+    stop_at = random.Random(seed).randrange(4, IMAGES - 8)
+    context = multiprocessing.get_context("forkserver")
+    with serving(OpenAIServer(script)) as url:
+        process = context.Process(target=carry_out, args=(tmp_path, url))
+        process.start()
+        while script.delivered < stop_at and process.is_alive():
+            time.sleep(0.001)
+        process.kill()
+        process.join(60)
+        before = script.delivered
+        again = context.Process(target=carry_out, args=(tmp_path, url))
+        again.start()
+        again.join(100)
+        assert again.exitcode == 0
+    run = Run.open(tmp_path / "run")
+    with read_journal(run) as journal:
+        received = journal.totals().images
+    assert len(run.synthetic) == POPULATION
+    assert received == IMAGES
+    assert stop_at <= before <= script.delivered <= IMAGES + IN_FLIGHT
