@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check clean
+.PHONY: demo test browser lint check clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
 
-test: $(VENV)/.test
+test: $(VENV)/.test browser
 	$(MAKE) check
 	$(BIN)/pytest -n 2
 
@@ -17,6 +17,14 @@ check lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The reports are opened in Debian's Chromium.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
+	    { echo "The tests need chromium and chromedriver (Debian: chromium, chromium-driver): install them." >&2; exit 1; }; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; }
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -27,7 +35,7 @@ $(VENV)/.light: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,demo,parquet,medical,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,demo,http,parquet,medical,test]'
 	touch $@ $(VENV)/.light
 
 clean:

@@ -118,15 +118,20 @@ def write_certificate(folder: Path, certificate: Mapping[str, Any]) -> None:
 def reissue(run: Run, added: Collection[str] | None = None) -> None:
     """Issue a run's certificate anew for files that were added to it.
 
-    A file that is covered already keeps its hash, so that one which was changed is still found out.
+    A file that is covered already keeps its hash, so that one which was changed is still found out; unless it is
+    named in `added`, because it was written anew.
 
     Args:
         run: a finished run.
         added: names of files that are post-processing of its releases; None: every file that is not covered yet.
     """
     certificate = read_certificate(run)
-    found = hash_files(run.folder) if added is None else {name: sha256(run.folder / name) for name in added}
-    write_certificate(run.folder, certificate | {"covered": _covered(found | _digests(certificate))})
+    covered = _digests(certificate)
+    if added is None:
+        covered = hash_files(run.folder) | covered
+    else:
+        covered |= {name: sha256(run.folder / name) for name in added}
+    write_certificate(run.folder, certificate | {"covered": _covered(covered)})
 
 
 def _digests(certificate: Mapping[str, Any]) -> dict[str, str]:

@@ -176,6 +176,11 @@ class Journal:
         )
         return [ChunkRow(*row) for row in rows]
 
+    def phases(self) -> list[str]:
+        """The phases that have answers, in the order of their first."""
+        rows = self._connection.execute("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
+        return [phase for (phase,) in rows]
+
     def misses(self, phase: str) -> list[Miss]:
         """The items of a phase that answers left without a sample, in the order of their commits."""
         rows = self._connection.execute(

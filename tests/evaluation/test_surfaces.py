@@ -15,6 +15,7 @@ from rich.console import Console
 import pe
 import pe.histogram
 from pe.cli.progress import Bars
+from pe.engine.report import write_report
 from pe.evaluation.surfaces import compare_surfaces
 from pe.histogram import count_votes
 from pe.privacy.ledger import Ledger
@@ -119,6 +120,14 @@ def test_all_that_a_run_shows_is_the_same_for_other_records(
 
 
 @pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
+def test_the_report_is_the_same_for_other_records(tmp_path: Path, other: tuple[list[int], list[str]]) -> None:
+    (first, _), (second, _) = pair(tmp_path, other)
+    page = write_report(first.folder).read_bytes()
+    assert page == write_report(second.folder).read_bytes()
+    assert b"How the votes went" in page
+
+
+@pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
 def test_the_bars_and_warnings_are_the_same_for_other_records(
     tmp_path: Path, other: tuple[list[int], list[str]]
 ) -> None:
@@ -169,7 +178,7 @@ def test_clean_counts_that_leave_are_caught_and_named(
 
     def leaking(*arguments: object) -> np.ndarray:
         votes = count_votes(*arguments)  # type: ignore[arg-type]
-        leak(next(runs), votes // arguments[-1])
+        leak(next(runs), votes // arguments[5])  # in votes, not in steps of the grid
         return votes
 
     monkeypatch.setattr(pe.histogram, "count_votes", leaking)

@@ -1,0 +1,40 @@
+"""`pe compare`: several runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pe.report.compare import Comparison
+
+
+@click.command()
+@click.argument("run_folders", metavar="RUN RUN…", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Also write the comparison as an HTML page.")
+def compare(run_folders: tuple[Path, ...], out: Path | None) -> None:
+    """Show several runs side by side. Rows from `pe evaluate` are internal, and marked so."""
+    from pe.report.compare import compare as side_by_side
+    from pe.report.compare import comparison_page
+    from pe.run.directory import Run
+    from pe.run.durable import write_durably
+
+    found = side_by_side([Run.open(folder) for folder in run_folders])
+    click.echo(_table(found))
+    if out is not None:
+        write_durably(out, comparison_page(found).encode())
+        click.echo(str(out))
+
+
+def _table(found: Comparison) -> str:
+    """The comparison as a person reads it."""
+    rows = [("", *found.names), *((name, *values) for name, values in found.rows)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(found.names) + 1)]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    )

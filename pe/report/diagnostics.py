@@ -1,0 +1,135 @@
+"""How a run evolved, from what was released and what is public: shareable like the run itself.
+
+Durations, calls and retries are not here: they are confidential, or depend on crashes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.population import Population
+from pe.data.samples import Images
+from pe.errors import RunError
+from pe.evolution import Plan, Step
+from pe.recipe.layout import lay_out
+from pe.recipe.schema import Recipe
+from pe.recipe.signal import signal_of
+from pe.run.directory import RECIPE, Run
+
+Floats = npt.NDArray[np.float64]
+Items = npt.NDArray[np.int64]
+
+BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """Iteration t ≥ 1.
+
+    Attributes:
+        t: the iteration.
+        degree: v_t.
+        votes: float64 (m,), noisy votes of S_{t−1}'s m members, in votes; may be negative.
+        threshold: H, in votes.
+        sigma: standard deviation of the noise, in votes.
+        expected: votes per candidate by the declared size, of the label with the fewest; None: not declared.
+        passing: share of candidates over the threshold, in [0, 1].
+        effective: (Σw)² / Σw² with the weights w = max(votes − H, 0): as many equal parents would be as even.
+        parents: distinct members of S_{t−1} that have offspring in S_t; None: S_t is not finished.
+        founders: distinct members of S_0 that have descendants in S_t; None: likewise.
+        moved: mean distance of a child's pixels from its parent's, root mean square of 0…255; None: no images.
+    """
+
+    t: int
+    degree: float
+    votes: Floats
+    threshold: float
+    sigma: float
+    expected: float | None
+    passing: float
+    effective: float
+    parents: int | None
+    founders: int | None
+    moved: float | None
+
+
+def public_plan(run: Run) -> tuple[Recipe, Plan]:
+    """The run's shareable recipe, and the plan that it lays out."""
+    recipe = Recipe.load(run.folder / RECIPE)
+    return recipe, lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+
+
+def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
+    """Every iteration whose votes were released."""
+    populations = run.populations()
+    found = []
+    lineage = np.arange(len(populations[0])) if populations else np.empty(0, dtype=np.int64)
+    for step in plan.steps:
+        votes = noisy_votes(run, step)
+        if votes is None or len(populations) < step.t:
+            break
+        before = populations[step.t - 1]
+        after = populations[step.t] if len(populations) > step.t else None
+        if after is not None:
+            lineage = lineage[after.parents]
+        found.append(_generation(recipe, plan, step, votes, before, after, lineage))
+    return found
+
+
+def noisy_votes(run: Run, step: Step) -> Floats | None:
+    """The released votes of iteration t, float64 (m,); None while they are not there.
+
+    Raises:
+        RunError: the file is not what a release is.
+    """
+    path = run.folder / "releases" / f"{step.release.name.replace('/', '-')}.npy"
+    if not path.is_file():
+        return None
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    return np.asarray(array, dtype=np.float64) / (step.release.grid or 1)
+
+
+def _generation(
+    recipe: Recipe,
+    plan: Plan,
+    step: Step,
+    votes: Floats,
+    before: Population,
+    after: Population | None,
+    lineage: Items,
+) -> Generation:
+    weights = np.maximum(votes - step.threshold, 0.0)
+    square = float(np.square(weights).sum())
+    candidates = np.bincount(before.labels, minlength=len(plan.classes)).tolist()
+    signal = signal_of(recipe, plan, step, candidates)
+    return Generation(
+        step.t,
+        step.degree,
+        votes,
+        step.threshold,
+        signal.sigma,
+        signal.fewest,
+        float(np.mean(votes > step.threshold)),
+        float(weights.sum() ** 2 / square) if square else 0.0,
+        None if after is None else len(np.unique(after.parents)),
+        None if after is None else len(np.unique(lineage)),
+        None if after is None else _moved(before, after),
+    )
+
+
+def _moved(before: Population, after: Population) -> float | None:
+    if not isinstance(before.samples, Images) or not isinstance(after.samples, Images):
+        return None
+    total = 0.0
+    for start in range(0, len(after), BLOCK):
+        part = slice(start, start + BLOCK)
+        children = after.samples.pixels[part].astype(np.float32)
+        parents = before.samples.pixels[after.parents[part]].astype(np.float32)
+        total += float(np.sqrt(np.square(children - parents).mean(axis=(1, 2, 3))).sum())
+    return total / len(after)
