@@ -47,7 +47,8 @@ figcaption { color: var(--soft); font-size: .9rem; }
 .strips { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .45rem .9rem; align-items: center; }
 .strips .name { color: var(--soft); font-size: .9rem; max-width: 9rem; overflow-wrap: anywhere; }
 .slider { display: none; align-items: center; gap: .9rem; margin: .8rem 0; }
-.js .slider { display: flex; }
+.js .slider { display: flex; flex-wrap: wrap; }
+@media (max-width: 30rem) { .chart text { font-size: 17px; } .facts { gap: 1rem 1.6rem; } }
 .slider input { width: min(24rem, 60vw); accent-color: var(--accent); }
 .js .generation[hidden], .js .generation figcaption { display: none; }
 pre { background: var(--panel); padding: 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.45;
