@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from adapters.http import Fault, PictureRule, Policy, answer_of, encoded, key_of, workers_for
-from adapters.http.client import check_redirect
+from adapters.http import Fault, PictureRule, Policy, answer_of, check_redirect, encoded, key_of, workers_for
 from adapters.http.pictures import Pixels
 from adapters.prompts import LADDER, Ladder, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
@@ -153,11 +152,11 @@ class HFInference:
 
     def _answer(self, send: Callable[[InferenceClient], Image]) -> Answer:
         client, policy = self._open()
-        outcome = policy.call(lambda: _sent(client, send))
+        outcome = policy.call(lambda: _sent(client, send), self._pixels)
         if outcome.result is None:
             assert outcome.fault is not None
             return answer_of(1, outcome.fault, self._rule, outcome.calls)
-        return answer_of(1, [self._pixels(outcome.result)], self._rule, outcome.calls)
+        return answer_of(1, [outcome.result], self._rule, outcome.calls)
 
     def _pixels(self, image: Image) -> Pixels | Failed:
         """The pixels of an image that the client has opened, and nobody has decoded yet."""

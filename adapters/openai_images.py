@@ -6,19 +6,30 @@ where a server still has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 from weakref import finalize
 
-from adapters.http import Fault, PictureRule, Policy, answer_of, encoded, key_of, open_client, workers_for
-from adapters.http.client import check_redirect
+from adapters.http import (
+    Fault,
+    PictureRule,
+    Policy,
+    answer_of,
+    check_redirect,
+    encoded,
+    key_of,
+    object_of,
+    open_client,
+    workers_for,
+)
+from adapters.http.pictures import Pixels
 from adapters.prompts import LADDER, Ladder, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.errors import MissingDependency, RecipeError
-from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, Usage, VariationRequest
+from pe.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
 
 if TYPE_CHECKING:
     import httpx2
@@ -95,7 +106,7 @@ class OpenAIImages:
         self._model, self._base, self._azure, self._key_env = model, base_url or _OPENAI, azure_api_version, key_env
         self._prompts, self._ladder = Prompts.of(prompts), Ladder.of(LADDER if wordings is None else wordings)
         self._variation, self._degree_field, self._seed_field = variation, degree_field, seed_field
-        self._rule = PictureRule(height, width, channels, resize, sent=_sent(size))
+        self._rule = PictureRule(height, width, channels, resize, sent=_asked(size))
         self._fields = _given(size=size, quality=quality, output_format=output_format)
         self._fidelity = _given(input_fidelity=input_fidelity)
         self._extra = dict(extra or {})
@@ -135,7 +146,7 @@ class OpenAIImages:
             Rejected: the endpoint will not answer however often it is asked.
         """
         prompt = str(prompts_of(request.conditions, len(request))[0])
-        client, fields = self._client().images, self._common(len(request), request.seeds)
+        client, fields = self._client().images.with_raw_response, self._common(len(request), request.seeds)
         return self._answer(len(request), lambda: client.generate(prompt=prompt, **fields))
 
     def variation_api(self, request: VariationRequest) -> Answer:
@@ -147,7 +158,7 @@ class OpenAIImages:
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         parent = ("image.png", encoded(request.samples.take([0]))[0], "image/png")
-        client, fields = self._client().images, self._common(len(request), request.seeds)
+        client, fields = self._client().images.with_raw_response, self._common(len(request), request.seeds)
         if self._degree_field:
             fields["extra_body"] = {**fields.get("extra_body", {}), self._degree_field: request.degree}
         if self._variation == "variations":
@@ -166,18 +177,20 @@ class OpenAIImages:
 
     def _answer(self, count: int, send: Callable[[], Any]) -> Answer:
         opened = self._open()
-        outcome = opened.policy.call(lambda: _entries(send))
+        outcome = opened.policy.call(lambda: _sent(send), _entries)
         if outcome.result is None:
             assert outcome.fault is not None
             return answer_of(count, outcome.fault, self._rule, outcome.calls)
         entries, tokens = outcome.result
-        pictures = [
-            self._rule.fetch(opened.pool, entry["url"])
-            if entry.get("url")
-            else self._rule.decode_text(entry.get("b64_json"))
-            for entry in entries
-        ]
+        pictures = [self._picture(entry, opened.pool) for entry in entries]
         return answer_of(count, pictures, self._rule, outcome.calls, tokens)
+
+    def _picture(self, entry: Any, pool: httpx2.Client) -> Pixels | Failed:
+        """The image of an entry: in it, or where its address says."""
+        if not isinstance(entry, dict):
+            return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
+        url = entry.get("url")
+        return self._rule.fetch(pool, url) if url else self._rule.decode_text(entry.get("b64_json"))
 
     def _client(self) -> openai.OpenAI:
         return self._open().client
@@ -215,25 +228,25 @@ def _sdk(base: str, azure: str | None, key: str, pool: httpx2.Client) -> openai.
     return openai.OpenAI(base_url=base, api_key=key or "none", max_retries=0, http_client=pool)
 
 
-def _variation(client: openai.OpenAI, parent: tuple[str, bytes, str], fields: dict[str, Any]) -> Any:
+def _variation(client: openai.OpenAI, parent: tuple[str, bytes, str], fields: dict[str, Any]) -> httpx2.Response:
     """One call of images/variations, which the SDK has deprecated because OpenAI itself serves it no more."""
-    from openai.types import ImagesResponse
+    import httpx2
 
     body = {name: value for name, value in fields.items() if name in ("model", "n", "size")}
     return client.post(
         "/images/variations",
-        cast_to=ImagesResponse,
+        cast_to=httpx2.Response,
         body=body | fields.get("extra_body", {}),
         files=[("image", parent)],
         options={"headers": {"Content-Type": "multipart/form-data"}},
     )
 
 
-def _entries(send: Callable[[], Any]) -> tuple[list[Mapping[str, Any]], int]:
-    """The images of one call, as the server sent them, and the tokens billed.
+def _sent(send: Callable[[], Any]) -> httpx2.Response:
+    """One call.
 
     Raises:
-        Fault: the SDK's error, translated; or an answer that is no list of images.
+        Fault: the SDK's error, translated.
     """
     import openai
 
@@ -244,19 +257,24 @@ def _entries(send: Callable[[], Any]) -> tuple[list[Mapping[str, Any]], int]:
         raise Fault.of_response(error.status_code, error.response.headers, error.response.content) from error
     except openai.APIConnectionError as error:  # time-outs, too
         raise Fault(f"{error} ({type(error.__cause__).__name__})") from error
-    except (openai.OpenAIError, ValueError) as error:
-        raise Fault(f"the answer cannot be read: {error}") from error
-    if isinstance(response, str | bytes):
-        raise Fault.of_response(200, {}, response[:4096])
-    entries = getattr(response, "data", None)
+    return cast("httpx2.Response", getattr(response, "http_response", response))
+
+
+def _entries(response: httpx2.Response) -> tuple[list[Any], int]:
+    """The images of an answer, as the server sent them, and the tokens billed.
+
+    Raises:
+        Fault: it has none.
+    """
+    answer = object_of(response)
+    entries, usage = answer.get("data"), answer.get("usage")
     if not isinstance(entries, list):
         raise Fault("the answer holds no list of images")
-    usage = getattr(response, "usage", None)
-    tokens = getattr(usage, "total_tokens", 0)
-    return [entry.model_dump() for entry in entries], tokens if isinstance(tokens, int) else 0
+    tokens = usage.get("total_tokens") if isinstance(usage, dict) else 0
+    return entries, tokens if isinstance(tokens, int) else 0
 
 
-def _sent(size: str | None) -> tuple[int, int] | None:
+def _asked(size: str | None) -> tuple[int, int] | None:
     """(height, width) of a size such as "1024x768"; None for "auto" and the like."""
     width, _, height = (size or "").partition("x")
     return (int(height), int(width)) if width.isdigit() and height.isdigit() else None

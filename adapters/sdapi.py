@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from threading import Lock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from adapters.http import Fault, HTTPClient, PictureRule, Policy, answer_of, encoded, key_of, workers_for
+from adapters.http import Fault, HTTPClient, PictureRule, Policy, answer_of, encoded, key_of, object_of, workers_for
 from adapters.prompts import Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
 from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, Usage, VariationRequest
+
+if TYPE_CHECKING:
+    import httpx2
 
 Scalar = str | int | float | bool
 
@@ -137,7 +139,7 @@ class SDAPI:
         common = {"prompt": str(prompts_of(conditions, count)[0]), "seed": int(request.seeds[0] % 2**31)}
         body = self._fields | common | {"batch_size": count, "n_iter": 1} | fields
         client, policy = self._open()
-        outcome = policy.call(lambda: _images(client.post(path, body)))
+        outcome = policy.call(lambda: client.post(path, body), _images)
         if outcome.result is None:
             assert outcome.fault is not None
             return answer_of(count, outcome.fault, self._rule, outcome.calls)
@@ -154,12 +156,13 @@ class SDAPI:
             return self._opened
 
 
-def _images(answer: Mapping[str, Any]) -> list[Any]:
+def _images(response: httpx2.Response) -> list[Any]:
     """The images of an answer.
 
     Raises:
         Fault: it has none.
     """
+    answer = object_of(response)
     images = answer.get("images")
     if not isinstance(images, list):
         raise Fault(f"the answer has no list of images but the keys {sorted(map(str, answer))[:5]}")

@@ -163,7 +163,7 @@ def main() -> None:
         "the SDK and gathering the population",
         f"- client meanwhile, first quarter → last quarter: {flat(cpu)} cores, "
         f"{flat([note[3] for note in notes])} MB resident",
-        f"- not told, up to {2 * LIMIT} at once: {2 * arguments.images:,} images in {unknown:.1f} s by {calls:,} calls; "
+        f"- not told, {2 * LIMIT} at once at most: {2 * arguments.images:,} in {unknown:.1f} s by {calls:,} calls; "
         f"80 % of the limit over 2 seconds reached after {reached(found, 0.8):.1f} s (target: within 20 s); "
         f"{steady(found, 5.0) / IDEAL:.1%} of it from second 5 on",
     ]

@@ -26,7 +26,7 @@ from pe.run.answers import Answers
 from pe.run.journal import Journal
 
 PE = Path(sys.executable).with_name("pe")
-ROWS = ("add_chunk", "add_files", "add_event", "add_charge", "add_release", "totals", "misses", "chunks")
+ROWS = ("add_chunks", "add_files", "add_event", "add_charge", "add_release", "totals", "misses", "chunks")
 SECONDS = {"rows": 0.0, "files": 0.0}
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     for name in ROWS:
         if hasattr(Journal, name):
             setattr(Journal, name, timing("rows", getattr(Journal, name)))
-    for name in ("commit", "standing", "forget"):
+    for name in ("store", "commit", "standing", "forget"):
         setattr(Answers, name, timing("files", getattr(Answers, name)))
     results = [measure() for _ in range(arguments.runs)]
     demo, rows, files, resume = (statistics.median(values) for values in zip(*results, strict=True))

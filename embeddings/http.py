@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from adapters.http import Fault, HTTPClient, Policy, encoded, key_of
+from adapters.http import Fault, HTTPClient, Policy, encoded, key_of, object_of
 from pe.data.samples import Samples
 from pe.errors import APIError, ContractError, RecipeError
 from pe.protocols import Vectors
+
+if TYPE_CHECKING:
+    import httpx2
 
 Body = Callable[[str | None, list[str]], dict[str, Any]]
 """(model, images as data URIs) → the request's JSON."""
@@ -98,7 +101,7 @@ class HTTPEmbedding:
         """
         images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
         client, policy = self._open()
-        outcome = policy.call(lambda: _entries(client.post("", self._body(self._model, images))))
+        outcome = policy.call(lambda: client.post("", self._body(self._model, images)), _entries)
         if outcome.result is None:
             raise APIError(f"{self._host} gave no embeddings in {outcome.calls} calls: {outcome.fault}")
         vectors = self._ordered(outcome.result, len(images))
@@ -128,13 +131,13 @@ class HTTPEmbedding:
             return self._opened
 
 
-def _entries(answer: dict[str, Any]) -> list[Any]:
+def _entries(response: httpx2.Response) -> list[Any]:
     """The entries of an answer.
 
     Raises:
         Fault: it has none.
     """
-    data = answer.get("data")
+    data = object_of(response).get("data")
     if not isinstance(data, list):
         raise Fault("the answer has no list 'data'")
     return data

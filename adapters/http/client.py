@@ -73,7 +73,7 @@ def open_client(concurrency: int, timeout: float) -> httpx2.Client:
 
 
 class HTTPClient:
-    """JSON over HTTP for endpoints without a library of their own.
+    """POST over HTTP for endpoints without a library of their own.
 
     Args:
         base_url: where the endpoint is.
@@ -88,11 +88,11 @@ class HTTPClient:
         self._client = open_client(concurrency, timeout)
         finalize(self, self._client.close)
 
-    def post(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
-        """The JSON object that a POST of `content` brings.
+    def post(self, path: str, content: dict[str, Any]) -> httpx2.Response:
+        """The response to a POST of `content` as JSON.
 
         Raises:
-            Fault: none came.
+            Fault: none came, or one with an error status.
         """
         import httpx2
 
@@ -103,13 +103,22 @@ class HTTPClient:
         check_redirect(response.status_code, response.headers.get("location", ""))
         if response.status_code >= 400:
             raise Fault.of_response(response.status_code, response.headers, response.content)
-        try:
-            found = response.json()
-        except ValueError as error:
-            raise Fault.of_response(response.status_code, {}, response.content[:4096]) from error
-        if not isinstance(found, dict):
-            raise Fault("the answer is not a JSON object", response.status_code)
-        return found
+        return response
+
+
+def object_of(response: httpx2.Response) -> dict[str, Any]:
+    """The JSON object that a response holds.
+
+    Raises:
+        Fault: it holds something else.
+    """
+    try:
+        found = response.json()
+    except ValueError as error:
+        raise Fault.of_response(response.status_code, {}, response.content[:4096]) from error
+    if not isinstance(found, dict):
+        raise Fault("the answer is not a JSON object", response.status_code)
+    return found
 
 
 def check_redirect(status: int, location: str) -> None:

@@ -15,6 +15,7 @@ from pe.errors import MissingDependency
 
 log = logging.getLogger(__name__)
 
+Sent = TypeVar("Sent")
 Result = TypeVar("Result")
 
 FIRST, MOST = 0.5, 30.0
@@ -63,11 +64,12 @@ class Policy:
         """Requests that may be under way at once, now."""
         return self._gate.width
 
-    def call(self, send: Callable[[], Result]) -> Outcome[Result]:
+    def call(self, send: Callable[[], Sent], read: Callable[[Sent], Result]) -> Outcome[Result]:
         """Make a request until it is answered, refused or given up.
 
         Args:
             send: makes it once; raises `Fault` when it brings nothing.
+            read: makes the result of what was sent back, while others ask; raises `Fault` when there is none in it.
 
         Returns:
             The answer; or the fault: a refusal, or the last of `tries` that may heal later.
@@ -85,23 +87,24 @@ class Policy:
             reraise=True,
         )
         try:
-            result = retrying(lambda: self._once(send, counted))
+            result = retrying(lambda: self._once(send, read, counted))
         except Fault as fault:
             if fault.heals or fault.refusal:
                 return Outcome(None, Fault(self._clean(fault.words), fault.status, fault.code), counted.calls)
             raise Rejected(f"{self.name} rejects the request with {self._clean(str(fault))}") from None
         return Outcome(result, None, counted.calls)
 
-    def _once(self, send: Callable[[], Result], counted: _Tries) -> Result:
+    def _once(self, send: Callable[[], Sent], read: Callable[[Sent], Result], counted: _Tries) -> Result:
         with self._gate.passing() as since:
             counted.calls += 1
             try:
-                result = send()
+                sent = send()
             except Fault as fault:
                 if fault.throttled:
                     pause = None if fault.wait is None else min(fault.wait, self._patience)
                     self._gate.throttled(since, pause)
                 raise
+        result = read(sent)
         self._gate.succeeded()
         return result
 

@@ -56,6 +56,21 @@ class Standing:
         (self.refused if miss.outcome == "refused" else self.failed)[miss.item] += 1
 
 
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """An answer whose file is durable, and which the journal does not know yet.
+
+    Attributes:
+        items: int64 (n,), what was asked for.
+        row: what the journal will say of it.
+        misses: the items that it left without a sample.
+    """
+
+    items: Items
+    row: ChunkRow
+    misses: list[Miss]
+
+
 @dataclass(frozen=True)
 class Answers:
     """The answers of a run that are not yet part of a population.
@@ -68,12 +83,8 @@ class Answers:
     run: RunWriter
     progress: Progress
 
-    def commit(self, phase: str, items: Items, answer: Answer, seconds: float) -> list[Miss]:
-        """Make an answer to `items`, which took `seconds`, durable: its file first, then its row.
-
-        Returns:
-            The items that it left without a sample.
-        """
+    def store(self, phase: str, items: Items, answer: Answer, seconds: float) -> Stored:
+        """Put the samples of an answer to `items`, which took `seconds`, in a durable file; any thread may."""
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
             if isinstance(miss, Refused)
@@ -89,8 +100,11 @@ class Answers:
         usage = answer.usage
         calls, images, tokens = (1, len(good), 0) if usage is None else (usage.calls, usage.images, usage.tokens)
         row = ChunkRow(0, phase, name, digest, len(good), calls, images, tokens, seconds)
-        self.run.journal.add_chunk(row, misses)
-        return misses
+        return Stored(items, row, misses)
+
+    def commit(self, stored: list[Stored]) -> None:
+        """Enter answers whose files are durable in the journal, all or none."""
+        self.run.journal.add_chunks([(one.row, one.misses) for one in stored])
 
     def standing(self, phase: str, count: int) -> Standing:
         """Where the `count` items of a phase stand; answers that were lost or changed are taken back."""

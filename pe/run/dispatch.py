@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,8 @@ import numpy.typing as npt
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.data.samples import Array, Samples
 from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError, PluginError
-from pe.protocols import Answer, GenerationAPI
-from pe.run.answers import Answers, Items, Standing
+from pe.protocols import GenerationAPI
+from pe.run.answers import Answers, Items, Standing, Stored
 from pe.run.directory import population_place
 from pe.run.limits import Meter
 from pe.run.progress import Progress, Task
@@ -174,10 +175,13 @@ class Dispatcher:
         return standing
 
     def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task) -> None:
-        """Ask for `wanted` in chunks and keep each answer; after an error those in flight are kept first."""
+        """Ask for `wanted` in chunks and keep each answer; after an error those in flight are kept first.
+
+        Each worker makes its answer's file durable; those that are there by then share one row-writing transaction.
+        """
         concurrency = self.api.capabilities.concurrency
         workers = min(concurrency, self.meter.limits.max_concurrency or concurrency)
-        waiting: dict[Future[tuple[Answer, float]], Items] = {}
+        waiting: dict[Future[Stored], Items] = {}
         chunks = work.chunks(wanted, standing, self.api)
         error: Exception | None = None
         with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pe-api") as pool:
@@ -189,24 +193,35 @@ class Dispatcher:
                     under_way = sum(map(len, waiting.values())) + len(items)
                     error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
                     if error is None:
-                        waiting[pool.submit(_timed, work.ask, self.api, items, standing)] = items
+                        waiting[pool.submit(self._ask, work, items, standing)] = items
                 if not waiting:
                     break
-                finished = wait(waiting, return_when=FIRST_COMPLETED).done
-                for future in [future for future in waiting if future in finished]:  # in the order of asking
-                    try:
-                        self._keep(work, waiting.pop(future), *future.result(), standing, task)
-                    except Exception as caught:
-                        error = error or caught
+                done = wait(waiting, return_when=FIRST_COMPLETED).done
+                finished = [future for future in waiting if future in done]  # in the order of asking
+                for future in finished:
+                    del waiting[future]
+                stored, failure = _gathered(finished)
+                error = error or failure
+                try:
+                    self._keep(stored, standing, task)
+                except Exception as caught:
+                    error = error or caught
         if error is not None:
             raise self._translated(error) from error
 
-    def _keep(self, work: Work, items: Items, answer: Answer, seconds: float, standing: Standing, task: Task) -> None:
-        """Commit an answer and enter it."""
-        misses = self._answers.commit(work.phase, items, answer, seconds)
-        standing.note(items, misses)
-        task.advance(len(items) - len(misses), self.meter.spending(self.run.journal.totals()))
-        for miss in misses:
+    def _ask(self, work: Work, items: Items, standing: Standing) -> Stored:
+        """Ask for `items`, and make the answer's file durable."""
+        started = time.monotonic()
+        answer = work.ask(self.api, items, standing)
+        return self._answers.store(work.phase, items, answer, time.monotonic() - started)
+
+    def _keep(self, stored: list[Stored], standing: Standing, task: Task) -> None:
+        """Commit answers and enter them."""
+        self._answers.commit(stored)
+        for one in stored:
+            standing.note(one.items, one.misses)
+            task.advance(len(one.items) - len(one.misses), self.meter.spending(self.run.journal.totals()))
+        for miss in chain.from_iterable(one.misses for one in stored):
             if miss.outcome == "failed" and not miss.retryable:
                 raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
 
@@ -253,9 +268,13 @@ class Dispatcher:
                 yield children[lent], {name: column[lent] for name, column in columns.items()}
 
 
-def _timed(
-    ask: Callable[[GenerationAPI, Items, Standing], Answer], api: GenerationAPI, items: Items, standing: Standing
-) -> tuple[Answer, float]:
-    """The answer, and the seconds it took."""
-    started = time.monotonic()
-    return ask(api, items, standing), time.monotonic() - started
+def _gathered(finished: list[Future[Stored]]) -> tuple[list[Stored], Exception | None]:
+    """What workers stored, and the first error of one."""
+    stored: list[Stored] = []
+    error: Exception | None = None
+    for future in finished:
+        try:
+            stored.append(future.result())
+        except Exception as caught:
+            error = error or caught
+    return stored, error

@@ -150,22 +150,24 @@ class Journal:
         except sqlite3.Error as error:
             raise RunError(f"The journal cannot be written ({error}): see to the disk, then resume the run.") from error
 
-    def add_chunk(self, row: ChunkRow, misses: list[Miss]) -> None:
-        """Commit an answer whose file is durable already."""
+    def add_chunks(self, chunks: list[tuple[ChunkRow, list[Miss]]]) -> None:
+        """Commit answers whose files are durable already, with what each left without a sample: all or none."""
         with self.transaction() as connection:
-            values = (row.phase, row.file, row.sha256, row.answered, row.calls, row.images, row.tokens, row.seconds)
-            cursor = connection.execute(
-                "INSERT INTO chunks (phase, file, sha256, answered, calls, images, tokens, seconds)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            connection.executemany(
-                "INSERT INTO misses VALUES (?, ?, ?, ?, ?)",
-                [(cursor.lastrowid, miss.item, miss.outcome, miss.retryable, miss.reason) for miss in misses],
-            )
+            for row, misses in chunks:
+                values = (row.phase, row.file, row.sha256, row.answered, row.calls, row.images, row.tokens, row.seconds)
+                cursor = connection.execute(
+                    "INSERT INTO chunks (phase, file, sha256, answered, calls, images, tokens, seconds)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    values,
+                )
+                connection.executemany(
+                    "INSERT INTO misses VALUES (?, ?, ?, ?, ?)",
+                    [(cursor.lastrowid, miss.item, miss.outcome, miss.retryable, miss.reason) for miss in misses],
+                )
         if self._spent is not None:
-            refused = sum(miss.outcome == "refused" for miss in misses)
-            self._spent += Totals(row.calls, row.images, row.tokens, refused, row.answered)
+            for row, misses in chunks:
+                refused = sum(miss.outcome == "refused" for miss in misses)
+                self._spent += Totals(row.calls, row.images, row.tokens, refused, row.answered)
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """The committed answers of a phase, in the order of their commits."""

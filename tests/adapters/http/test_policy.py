@@ -44,21 +44,33 @@ def policy(**settings: object) -> Policy:
 )
 def test_what_may_heal_is_asked_again_and_every_call_is_counted(fault: Fault) -> None:
     sender = Sender(fault, fault)
-    outcome = policy().call(sender)
+    outcome = policy().call(sender, str)
     assert (outcome.result, outcome.calls, sender.calls) == ("answer", 3, 3)
+
+
+def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
+    found = [Fault("broken"), Fault("broken")]
+
+    def read(sent: str) -> str:
+        if found:
+            raise found.pop()
+        return sent.upper()
+
+    outcome = policy().call(Sender(), read)
+    assert (outcome.result, outcome.calls) == ("ANSWER", 3)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
 def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status: int) -> None:
     sender = Sender(Fault("no such model", status))
     with pytest.raises(Rejected, match=rf"the.endpoint rejects the request with HTTP {status}: no such model"):
-        policy().call(sender)
+        policy().call(sender, str)
     assert sender.calls == 1
 
 
 def test_a_quota_that_is_used_up_does_not_heal_though_its_status_is_429() -> None:
     with pytest.raises(Rejected, match="quota"):
-        policy().call(Sender(Fault("You exceeded your quota", 429, "insufficient_quota")))
+        policy().call(Sender(Fault("You exceeded your quota", 429, "insufficient_quota")), str)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +83,7 @@ def test_a_quota_that_is_used_up_does_not_heal_though_its_status_is_429() -> Non
     ],
 )
 def test_a_refusal_is_an_outcome(fault: Fault) -> None:
-    outcome = policy().call(Sender(fault))
+    outcome = policy().call(Sender(fault), str)
     assert outcome.result is None
     assert outcome.fault is not None
     assert outcome.fault.refusal
@@ -79,22 +91,22 @@ def test_a_refusal_is_an_outcome(fault: Fault) -> None:
 
 def test_after_all_tries_the_last_fault_is_the_outcome() -> None:
     sender = Sender(*[Fault("down", 503)] * 9)
-    outcome = policy(tries=3).call(sender)
+    outcome = policy(tries=3).call(sender, str)
     assert (outcome.result, outcome.calls, str(outcome.fault)) == (None, 3, "HTTP 503: down")
 
 
 def test_being_throttled_is_no_try_but_has_an_end() -> None:
-    assert policy(tries=2).call(Sender(*[Fault("slow down", 429)] * 8)).result == "answer"
-    outcome = policy(patience=0.05).call(Sender(*[Fault("slow down", 429)] * 10_000))
+    assert policy(tries=2).call(Sender(*[Fault("slow down", 429)] * 8), str).result == "answer"
+    outcome = policy(patience=0.05).call(Sender(*[Fault("slow down", 429)] * 10_000), str)
     assert outcome.result is None
 
 
 def test_no_message_holds_the_key() -> None:
     with pytest.raises(Rejected) as error:
-        policy(secret="sk-canary").call(Sender(Fault("Incorrect API key: sk-canary", 401)))
+        policy(secret="sk-canary").call(Sender(Fault("Incorrect API key: sk-canary", 401)), str)
     assert "sk-canary" not in str(error.value)
     assert "[key]" in str(error.value)
-    outcome = policy(secret="sk-canary", tries=1).call(Sender(Fault("sk-canary is busy", 500)))
+    outcome = policy(secret="sk-canary", tries=1).call(Sender(Fault("sk-canary is busy", 500)), str)
     assert "sk-canary" not in str(outcome.fault)
 
 
@@ -120,18 +132,18 @@ def test_the_wait_that_the_server_asks_for_holds_all_workers_back() -> None:
     throttled, others = policy(), []
     sender = Sender(Fault("slow down", 429, wait=0.4))
     started = time.monotonic()
-    first = threading.Thread(target=lambda: throttled.call(sender))
+    first = threading.Thread(target=lambda: throttled.call(sender, str))
     first.start()
     time.sleep(0.1)
     for _ in range(3):
-        throttled.call(lambda: others.append(time.monotonic() - started))
+        throttled.call(lambda: others.append(time.monotonic() - started), str)
     first.join()
     assert min(others) >= 0.4
 
 
 def test_a_wait_beyond_all_patience_is_not_waited_for() -> None:
     started = time.monotonic()
-    outcome = policy(patience=0.2).call(Sender(*[Fault("come back tomorrow", 429, wait=86400)] * 3))
+    outcome = policy(patience=0.2).call(Sender(*[Fault("come back tomorrow", 429, wait=86400)] * 3), str)
     assert outcome.result is None
     assert time.monotonic() - started < 5
 
