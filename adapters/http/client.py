@@ -114,7 +114,7 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
     """
     try:
         found = response.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # nested too deep
         raise Fault.of_response(response.status_code, {}, response.content[:4096]) from error
     if not isinstance(found, dict):
         raise Fault("the answer is not a JSON object", response.status_code)

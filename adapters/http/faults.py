@@ -86,7 +86,7 @@ def body_words(body: str | bytes) -> tuple[str, str]:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return one_line(_TAGS.sub(" ", text)), ""
     return _json_words(content)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import io
+import json
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -54,6 +58,18 @@ def make() -> Iterator[Make]:
 def settings_for(url: str, **settings: object) -> dict[str, object]:
     given = {"model": "gpt-image-x", "prompts": "a photo of a {label}", "image_size": SIDE, "n": 4, "timeout": 1.0}
     return given | {"base_url": f"{url}/v1", "key_env": "THE_KEY"} | settings
+
+
+def bomb() -> str:
+    """A PNG of some 4 kB that says it is 65,535 × 65,535 pixels, in base64."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 65535, 65535, 8, 2, 0, 0, 0)
+    pixels = zlib.compress(bytes(2**22), 9)
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return base64.b64encode(png).decode()
 
 
 def random(api: OpenAIImages, count: int = 4, label: str = "cat") -> Answer:
@@ -137,6 +153,40 @@ def test_what_is_wrong_with_one_image_costs_no_other(make: Make, fault: str) -> 
     outcome = Refused if fault == "refusal" else Failed
     assert all(isinstance(miss, outcome) for miss in answer.missing.values())
     assert answer.usage.images == (0 if fault == "refusal" else script.delivered)
+
+
+HOSTILE = {
+    "no list": {"data": None},
+    "an object in place of the list": {"data": {"b64_json": "AAAA"}},
+    "a list in place of the object": [{"b64_json": "AAAA"}],
+    "entries that are no objects": {"data": [None, 3, "x", ["y"]]},
+    "neither image nor address": {"data": [{}, {"b64_json": None}, {"b64_json": 7}, {"b64_json": ""}]},
+    "a file": {"data": [{"url": "file:///etc/passwd"}] * 4},
+    "plain http": {"data": [{"url": "http://127.0.0.1:1/x.png"}] * 4},
+    "an address that is none": {"data": [{"url": "https://[::"}, {"url": 5}, {"url": "https://"}, {"url": ["https"]}]},
+    "text that is no base64": {"data": [{"b64_json": "\u00e9" * 50}, {"b64_json": "data:image/png"}] * 2},
+    "a bomb": {"data": [{"b64_json": bomb()}] * 4},
+    "nesting without end": "[" * 1_000_000,
+    "odd usage": {"data": [], "usage": {"total_tokens": "many"}},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name: str) -> None:
+    async def app(scope: dict, receive: Callable, send: Callable) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        body = HOSTILE[name] if isinstance(HOSTILE[name], str) else json.dumps(HOSTILE[name])
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body.encode()})
+
+    with serving(app) as url:
+        answer = random(OpenAIImages(**settings_for(url, tries=2)))
+    assert len(answer.samples) == 0
+    assert sorted(answer.missing) == [0, 1, 2, 3]
+    assert all(isinstance(miss, Failed) and miss.retryable and miss.reason for miss in answer.missing.values())
+    assert answer.usage.tokens == 0
 
 
 def test_an_endpoint_that_is_down_fails_its_items_and_not_the_run_at_once(make: Make) -> None:
