@@ -1,16 +1,37 @@
-"""Controls: what synthetic data must be compared with."""
+"""Controls: what synthetic data must be compared with.
+
+Un-evolved samples, straight from the generator, and the run again with parents chosen without votes. The latter
+needs calls of its own, so it is a run of its own in the confidential side, kept and gone on with.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from threading import Event
 
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.population import NO_PARENT
+from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Images
-from pe.errors import ContractError
+from pe.data.seeds import generator
+from pe.errors import ContractError, Interrupted, LimitReached, RunError
 from pe.protocols import GenerationAPI
-from pe.run.answers import Standing
+from pe.recipe.calls import Span, variation_calls
+from pe.recipe.layout import lay_out
+from pe.recipe.schema import Recipe
+from pe.run.answers import Items, Standing
+from pe.run.directory import RECIPE, Run
+from pe.run.dispatch import Dispatcher
+from pe.run.limits import Limits, Meter, Price
+from pe.run.progress import Progress
 from pe.run.work import Work
+from pe.run.writer import RunWriter, read_journal
+
+PLACE = "random-selection"
+QUICK = 300.0
+"""Seconds that a free control may take, as the run's journal foretells, to be run without being asked for."""
 
 
 def unevolved(api: GenerationAPI, labels: npt.NDArray[np.int32], classes: tuple[str, ...], seed: int) -> Images:
@@ -25,3 +46,123 @@ def unevolved(api: GenerationAPI, labels: npt.NDArray[np.int32], classes: tuple[
         parts.append((chunk, answer.samples.pixels))
     pixels = np.concatenate([part for _, part in parts])
     return Images(pixels[np.argsort(np.concatenate([chunk for chunk, _ in parts]))])
+
+
+def random_selection(
+    populations: Sequence[Population], degrees: Sequence[float], seed: int, dispatcher: Dispatcher
+) -> Population:
+    """What the run would have come to without votes: from the same S_0, parents chosen uniformly within each label.
+
+    The offspring are asked for as in the run, as many of each label in every iteration. The lookahead is not:
+    it only serves the votes.
+
+    Args:
+        populations: the run's S_0 … S_T.
+        degrees: v_1 … v_T.
+        seed: of the choice.
+        dispatcher: asks, commits and limits; it writes elsewhere than into the run's own populations.
+    """
+    population = populations[0]
+    for t, (evolved, degree) in enumerate(zip(populations[1:], degrees, strict=True), start=1):
+        parents = _uniform(population.labels, evolved.labels, generator(seed, f"control/random-selection/{t}"))
+        population = dispatcher.variations(t, population, parents, degree)
+    return population
+
+
+def _uniform(candidates: npt.NDArray[np.int32], wanted: npt.NDArray[np.int32], rng: np.random.Generator) -> Items:
+    """A parent of each of the labels `wanted`, drawn with replacement among the candidates of that label."""
+    parents = np.empty(len(wanted), np.int64)
+    for label in np.unique(wanted):
+        rows = np.flatnonzero(wanted == label)
+        parents[rows] = np.sort(rng.choice(np.flatnonzero(candidates == label), len(rows)))
+    return parents
+
+
+@dataclass(frozen=True)
+class ControlRun:
+    """The run with votes ignored, in a run's confidential side.
+
+    Attributes:
+        run: whose control it is.
+        recipe: the run's.
+        api: its generator.
+        populations: its S_0 … S_t, as far as it is.
+    """
+
+    run: Run
+    recipe: Recipe
+    api: GenerationAPI
+    populations: Sequence[Population]
+
+    @property
+    def images(self) -> int:
+        """Images that it asks for, if none is refused."""
+        return sum(map(len, self.populations[1:]))
+
+    @property
+    def calls(self) -> int:
+        """Calls that it makes, at the most, if none fails."""
+        recipe, total = self.recipe, Span()
+        plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+        sizes = [_sizes(population, len(plan.classes)) for population in self.populations]
+        for step, before, after in zip(plan.steps, sizes, sizes[1:], strict=False):
+            offspring_only = replace(step, sizes=after, lookahead=0, reuse=0)
+            total += variation_calls(before, offspring_only, self.api.capabilities)
+        return total.most
+
+    def describe(self) -> str:
+        """What it asks for and costs, in a sentence."""
+        price = self._price
+        cost = "free of charge" if price.free else f"about {price.of(self.calls, self.images):,.2f} {price.currency}"
+        if price.million_tokens:
+            cost += " and the price of the tokens"
+        return f"The random-selection control makes up to {self.calls:,} calls for {self.images:,} images, {cost}."
+
+    @property
+    def comes_of_itself(self) -> bool:
+        """Whether it is run without being asked for: free, on no other host, repeatable, and quick."""
+        if not self._price.free or getattr(self.api, "hosts", None) or not self.api.capabilities.deterministic:
+            return False
+        return self.quick(self.images)
+
+    def quick(self, images: int) -> bool:
+        """Whether so many images took the run at most QUICK seconds; unknown, hence no, once its journal is gone."""
+        try:
+            with read_journal(self.run) as journal:
+                rate = journal.images_per_second()
+        except RunError:
+            return False
+        return rate is not None and images / rate <= QUICK
+
+    def result(self, progress: Progress, stop: Event) -> Population:
+        """Its last population; what it was answered before is not asked for again.
+
+        Raises:
+            LimitReached: a limit of the recipe; they hold for this control anew.
+            Interrupted: the user stops it.
+            APIError: the generator cannot answer.
+        """
+        folder = self.run.confidential / PLACE
+        self.run.confidential.mkdir(mode=0o700, exist_ok=True)
+        files = {RECIPE: self.recipe.dump_shareable().encode()}
+        recipe = self.recipe
+        plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+        degrees = [step.degree for step in plan.steps[: len(self.populations) - 1]]
+        limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
+        rules = recipe.evolution.attempts, recipe.refusals.retries
+        with RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, files) as writer:
+            meter = Meter(limits, self._price, stop)
+            dispatcher = Dispatcher(self.api, writer, plan.classes, recipe.seed, *rules, progress, meter)
+            try:
+                return random_selection(self.populations, degrees, recipe.seed, dispatcher)
+            except (LimitReached, Interrupted) as stopped:
+                reason = str(stopped).partition("; `pe resume")[0]
+                raise type(stopped)(f"{reason}; `pe evaluate` again goes on.") from stopped
+
+    @property
+    def _price(self) -> Price:
+        return Price(**self.recipe.api.price.model_dump())
+
+
+def _sizes(population: Population, classes: int) -> tuple[int, ...]:
+    return tuple(np.bincount(population.labels, minlength=classes).tolist())

@@ -8,7 +8,7 @@ from html import escape
 from math import floor, log10
 
 _WIDTH, _HEIGHT = 560, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 40
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from html import escape
 
 from pe.errors import RunError
 from pe.report.diagnostics import public_plan
-from pe.report.internal import headline_accuracies, headline_distances, read_metrics
+from pe.report.internal import read_metrics
 from pe.report.page import page, paragraph, section, table
 from pe.report.pictures import image_tag
+from pe.report.quality import headline_numbers
 from pe.run.directory import EVOLUTION, Run
 
 INTERNAL = "internal, not for sharing: "
@@ -85,8 +86,7 @@ def _column(run: Run) -> dict[str, str]:
     }
     metrics = read_metrics(run)
     if metrics is not None:
-        found |= {f"{INTERNAL}accuracy, {name}": value for name, value in headline_accuracies(metrics)}
-        found |= {f"{INTERNAL}Fréchet, {name}": value for name, value in headline_distances(metrics)}
+        found |= {f"{INTERNAL}{name}": value for name, value in headline_numbers(metrics)}
     return found
 
 

@@ -1,0 +1,145 @@
+"""What an evaluation takes in time and memory: python benchmarks/evaluation.py.
+
+Each row runs in a process of its own on two cores, reads its images from .npz files as `pe evaluate` does, and
+reports wall-clock and CPU seconds and the peak of its resident memory. Images are made-up: smooth
+colour fields with noise. Writes benchmarks/results/evaluation.md.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from record import keep, where
+
+CORES = "2"
+SIDE, IMAGES = 32, 50_000
+TASKS = {
+    "frechet": "Fréchet distance, 50,000 against 50,000 of 32×32×3, pixels (d = 3,072)",
+    "fidelity": "all of fidelity, the same images",
+    "memorisation": "memorisation, 10,000 generated, 10,000 private, 2,000 held out, pixels (d = 3,072)",
+    "logistic_regression": "logistic regression, 10,000 digits of 28×28×1, one seed",
+    "mlp": "MLP, the same",
+    "resnet9": "ResNet-9, 1,000 digits, one epoch",
+    "wrn-16-2": "WRN-16-2, 1,000 digits, one epoch",
+    "wrn-40-4": "WRN-40-4, 1,000 digits, one epoch",
+}
+
+
+def made_up(path: Path, seed: int, count: int, side: int, channels: int) -> None:
+    """`count` images of ten classes: class-dependent colour fields, a random bump, noise."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 10
+    coarse = np.random.default_rng(99).uniform(60, 190, (10, 4, 4, channels))
+    patterns = coarse.repeat(side // 4, 1).repeat(side // 4, 2)
+    images = np.empty((count, side, side, channels), np.uint8)
+    for start in range(0, count, 1000):
+        part = slice(start, start + 1000)
+        noise = rng.normal(0, 25, images[part].shape) + rng.normal(0, 20, (len(images[part]), 1, 1, channels))
+        images[part] = np.clip(patterns[labels[part]] + noise, 0, 255)
+    np.savez(path, images=images, labels=labels)
+
+
+def read(path: Path, side: int, channels: int):
+    from pe.evaluation.real import read_real
+    from pe.private.npz import ImageNpz
+
+    names = tuple("0123456789")
+    return read_real(ImageNpz(path, size=side, channels=channels, classes=names), "set", names).content
+
+
+def work(task: str, folder: Path) -> None:
+    """One row's work."""
+    from embeddings.pixels import Pixels
+    from pe.evaluation.classifiers import NETWORKS, Classifier, NetworkSettings
+    from pe.evaluation.features import features
+    from pe.evaluation.fidelity import fidelity
+    from pe.evaluation.frechet import frechet_distance
+    from pe.evaluation.memorisation import memorisation
+    from pe.evaluation.utility import utility
+    from pe.run.progress import Progress, Task
+
+    embedding = Pixels(size=SIDE, blur=0)
+    if task == "frechet":
+        one, other = (
+            features(read(folder / name, SIDE, 3).images, embedding, 0, Task()).moments for name in ("a.npz", "b.npz")
+        )
+        print(f"{frechet_distance(one, other):.6g}", file=sys.stderr)
+    elif task == "fidelity":
+        made, real = (read(folder / name, SIDE, 3).images for name in ("a.npz", "b.npz"))
+        fidelity("pixels", embedding, {"synthetic": made}, real, 0, Progress())
+    elif task == "memorisation":
+        made, real = (read(folder / name, SIDE, 3).images for name in ("a.npz", "b.npz"))
+        memorisation(made.take(slice(10_000)), real.take(slice(10_000)), real.take(slice(10_000, 12_000)), embedding)
+    else:
+        training, test = (read(folder / name, 28, 1) for name in ("train.npz", "test.npz"))
+        if task in NETWORKS:
+            training = training.take(slice(1000))
+        classifier = Classifier.named(task, NetworkSettings(epochs=1))
+        utility([classifier], {"synthetic": training}, test, 10, [0], Progress())
+
+
+def measure(task: str, folder: Path) -> str:
+    """A row of the table."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), CORES)
+    started = time.perf_counter()
+    subprocess.run([sys.executable, __file__, task, str(folder)], check=True, env=os.environ | threads)
+    seconds = time.perf_counter() - started
+    cpu, peak = map(float, (folder / "used").read_text().split())
+    return f"| {TASKS[task]} | {seconds:.1f} | {cpu:.1f} | {os.getloadavg()[0]:.1f} | {peak / 2**20:.2f} |"
+
+
+def digits(folder: Path) -> list[str]:
+    """A run of the demo's recipe, evaluated whole: what the command prints, and its seconds."""
+    recipe = Path(__file__).parents[1] / "pe" / "demo" / "glyphs.yaml"
+    pe = [sys.executable, "-c", "from pe.cli.main import main; main()"]
+    subprocess.run([*pe, "run", str(recipe), "--out", "digits", "--quiet"], check=True, cwd=folder)
+    started = time.perf_counter()
+    command = [*pe, "evaluate", "digits", "--test", "mnist", "--quiet"]
+    page = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True).stdout
+    return [
+        "",
+        f"`pe evaluate digits --test mnist`, {time.perf_counter() - started:.0f} s (one run; ε = 1):",
+        "",
+        *("    " + line if line else "" for line in page.splitlines()),
+    ]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        made_up(folder / "a.npz", 1, IMAGES, SIDE, 3)
+        made_up(folder / "b.npz", 2, IMAGES, SIDE, 3)
+        made_up(folder / "train.npz", 3, 10_000, 28, 1)
+        made_up(folder / "test.npz", 4, 1000, 28, 1)
+        rows = [measure(task, folder) for task in TASKS]  # one after the other: they share the cores
+        page = digits(folder)
+    lines = [
+        "# Time and memory of an evaluation",
+        "",
+        f"{where()}. Two threads, no GPU; a process each, its start and the reading of the images included. Other work "
+        "shared the two cores where the load is over 2, and made the wall-clock seconds more; made by "
+        "`python benchmarks/evaluation.py`.",
+        "",
+        "| what | seconds | CPU seconds | load then | peak memory, GiB |",
+        "|---|--:|--:|--:|--:|",
+        *rows,
+        *page,
+    ]
+    keep("evaluation.md", "\n".join(lines))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        work(sys.argv[1], Path(sys.argv[2]))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        content = f"{used.ru_utime + used.ru_stime} {used.ru_maxrss}"  # seconds, KiB
+        (Path(sys.argv[2]) / "used").write_text(content, encoding="utf-8")
+    else:
+        main()

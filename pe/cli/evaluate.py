@@ -1,0 +1,169 @@
+"""`pe evaluate`: how good a run's synthetic data is, measured against real images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pe.cli.options import json_option, quiet_option
+from pe.cli.progress import Bars
+from pe.cli.signals import stop_on_interrupt
+
+if TYPE_CHECKING:
+    from pe.recipe.schema import PluginSpec
+
+_WHAT = {
+    "synthetic": "the run's data",
+    "unevolved": "un-evolved samples",
+    "random_selection": "parents chosen without votes",
+    "real": "the private records: the ceiling",
+}
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--test", required=True, help="Real images that no run has seen: a folder, an .npz or .parquet file.")
+@click.option("--metrics", help="Of fidelity, utility, semantics, memorisation, with commas; default: all possible.")
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per classifier.")
+@click.option("--embedding", "embeddings", multiple=True, help="NAME or NAME:key=value,…; default: the run's. Repeat.")
+@click.option("--classifiers", help="Of logistic_regression, mlp, resnet9, wrn-16-2, wrn-40-4; NAME-x5: five together.")
+@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of the networks.")
+@click.option("--flip", is_flag=True, help="Mirror images in the networks' training; not for digits or text.")
+@click.option("--device", help="Of the networks: cpu, cuda, cuda:1; default: the GPU if there is one.")
+@click.option("--reference", help="Images that fidelity compares with, public ones too; default: the test set.")
+@click.option("--vectors", type=click.Path(path_type=Path), help="Word vectors (.npz, .txt) for the semantics.")
+@click.option("--condition", help="The samples' condition that names their semantics; default: their class.")
+@click.option(
+    "--random-selection/--no-random-selection",
+    default=None,
+    help="Make that control, which calls the generator; default: where it is free and quick.",
+)
+@json_option
+@quiet_option
+def evaluate(
+    run_folder: Path,
+    test: str,
+    metrics: str | None,
+    seeds: int,
+    embeddings: tuple[str, ...],
+    classifiers: str | None,
+    epochs: int,
+    flip: bool,
+    device: str | None,
+    reference: str | None,
+    vectors: Path | None,
+    condition: str | None,
+    random_selection: bool | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Measure the synthetic data of RUN against real images, beside controls.
+
+    The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
+    """
+    from pe.evaluation.classifiers import NetworkSettings
+    from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
+    from pe.evaluation.request import DEFAULT_CLASSIFIERS, Request
+    from pe.run.directory import Run
+
+    request = Request(
+        test,
+        None if metrics is None else _names(metrics),
+        seeds,
+        tuple(_spec(text) for text in embeddings),
+        DEFAULT_CLASSIFIERS if classifiers is None else _names(classifiers),
+        NetworkSettings(epochs, flip, device),
+        reference,
+        vectors,
+        condition,
+        random_selection,
+    )
+    with stop_on_interrupt() as stop:
+        values = evaluate_run(Run.open(run_folder), request, Bars(quiet), stop)
+    click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _spec(text: str) -> PluginSpec:
+    """`pixels:size=32,blur=0` as an embedding and its settings; values are YAML."""
+    import yaml
+
+    from pe.errors import RecipeError
+    from pe.recipe.schema import PluginSpec
+
+    kind, _, settings = text.partition(":")
+    pairs = [part.partition("=") for part in settings.split(",") if part]
+    if not kind or not all(key and equals for key, equals, _ in pairs):
+        raise RecipeError(f"--embedding {text} is not of the form NAME or NAME:key=value,key=value.")
+    try:
+        return PluginSpec.model_validate({"kind": kind} | {key: yaml.safe_load(value) for key, _, value in pairs})
+    except yaml.YAMLError as error:
+        raise RecipeError(f"--embedding {text}: {' '.join(str(error).split())}.") from error
+
+
+def _page(values: dict[str, Any], path: Path) -> str:
+    """The result as a person reads it."""
+    run, test = values["run"], values["test"]
+    state = "" if run["finished"] else f" (not finished: S_{run['iteration']} of S_{run['iterations']})"
+    lines = [
+        f"INTERNAL. {run['name']}{state}: {run['images']:,} images, against {test['images']:,} of {test['path']}",
+    ]
+    for name, found in values.get("fidelity", {}).items():
+        lines += ["", *_fidelity(name, found)]
+    if "utility" in values:
+        lines += ["", *_utility(values)]
+    if "semantics" in values:
+        found = values["semantics"]
+        lines += ["", f"SDS {found['sds']:.4f} (the real set with itself: {found['sds_real_with_itself']:.4f})"]
+    if "memorisation" in values:
+        lines += ["", *_memorisation(values["memorisation"])]
+    return "\n".join([*lines, "", f"Not covered by the certificate. Written to {path}"])
+
+
+def _fidelity(name: str, found: dict[str, Any]) -> list[str]:
+    heads = ("FID", "KID") if found["standard_inception"] else ("Fréchet", "kernel")
+    columns = ["precision", "recall", "density", "coverage"]
+    lines = [f"Fidelity under {name}: {heads[0]:>9}{heads[1] + ' ± s.e.':>22}" + "".join(f"{c:>11}" for c in columns)]
+    width = len(f"Fidelity under {name}:")
+    for key, row in {"synthetic": found, **found["controls"]}.items():
+        error = row["kernel"]["standard_error"]
+        kernel = f"{row['kernel']['mean']:.4g}" + ("" if error is None else f" ± {error:.2g}")
+        shares = "".join(f"{row[c]:>11.3f}" if c in row else f"{'–':>11}" for c in columns)
+        score = row.get("inception_score")
+        told = "" if score is None else f"   Inception Score {score['mean']:.3g} ± {score['std']:.2g}"
+        lines.append(f"{'  ' + key:<{width}} {row['frechet']:>9.4g}{kernel:>22}{shares}{told}")
+    return lines
+
+
+def _utility(values: dict[str, Any]) -> list[str]:
+    results, best = values["utility"], values["chosen_classifier"]
+    sets = list(best)
+    lines = [f"{'Accuracy on the test set':<26}" + "".join(f"{name:>20}" for name in results)]
+    for name in sets:
+        cells = []
+        for classifier in results:
+            accuracy = results[classifier][name]["accuracy"]
+            spread = "" if accuracy["std"] is None else f" ± {100 * accuracy['std']:.1f}"
+            mark = "*" if best[name] == classifier else " "
+            cells.append(f"{100 * accuracy['mean']:.1f}{spread} %{mark}")
+        lines.append(f"{'  ' + name:<26}" + "".join(f"{cell:>20}" for cell in cells) + f"  {_WHAT[name]}")
+    return [*lines, "  * the classifier chosen on held-out parts of the training set, never on the test set"]
+
+
+def _memorisation(found: dict[str, Any]) -> list[str]:
+    middle = {key: found[key]["quantiles"][50] for key in ("generated_to_private", "heldout_to_private")}
+    attack = found["membership"]
+    return [
+        f"Memorisation under {found['embedding']}",
+        f"  nearest private record, median distance: generated {middle['generated_to_private']:.4g}, "
+        f"held-out {middle['heldout_to_private']:.4g}",
+        f"  membership by distance: AUC {attack['auc']:.3f} ({100 * attack['level']:g} % interval {attack['low']:.3f} "
+        f"to {attack['high']:.3f}; 0.5 tells nothing)",
+        f"  nearest pairs: {', '.join(found['nearest_pairs']['files'])}",
+    ]

@@ -1,0 +1,103 @@
+"""The classifiers by name, single or as ensembles by averaged logits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from pe.data.samples import Images
+from pe.errors import MissingDependency, RecipeError, nearest_name
+from pe.evaluation.labelled import Labelled
+from pe.evaluation.shallow import Logits, Predict, fit_logistic_regression, fit_mlp
+
+SHALLOW = {"logistic_regression": fit_logistic_regression, "mlp": fit_mlp}
+NETWORKS = ("resnet9", "wrn-16-2", "wrn-40-4")
+KNOWN = (*SHALLOW, *NETWORKS)
+
+_ENSEMBLE = re.compile(r"(?P<single>.+)-x(?P<members>\d+)")
+_WIDE = re.compile(r"wrn-(\d+)-(\d+)")
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What a user may set of the convolutional classifiers' training.
+
+    Attributes:
+        epochs: passes over the training part, ≥ 1.
+        flip: mirror half of the images; wrong for digits and text.
+        device: of torch; None: the GPU if there is one.
+    """
+
+    epochs: int = 20
+    flip: bool = False
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A classifier by its name.
+
+    Attributes:
+        single: of KNOWN, or another wide ResNet, `wrn-D-K`.
+        members: how many are trained, each from a seed of its own, and averaged in their logits.
+        settings: of the networks.
+    """
+
+    single: str
+    members: int = 1
+    settings: NetworkSettings = NetworkSettings()
+
+    @classmethod
+    def named(cls, name: str, settings: NetworkSettings) -> Classifier:
+        """`NAME`, or `NAME-x5` for an ensemble of five.
+
+        Raises:
+            RecipeError: no such classifier.
+        """
+        found = _ENSEMBLE.fullmatch(name)
+        single, members = (found["single"], int(found["members"])) if found else (name, 1)
+        wide = _WIDE.fullmatch(single)
+        possible = wide and int(wide[1]) >= 10 and (int(wide[1]) - 4) % 6 == 0 and int(wide[2]) >= 1
+        if members < 1 or not (single in KNOWN or possible):
+            raise RecipeError(
+                f"Unknown classifier '{name}' (an ensemble of 5 is NAME-x5): {nearest_name(single, KNOWN)}"
+            )
+        return cls(single, members, settings)
+
+    @property
+    def name(self) -> str:
+        """As `named` takes it."""
+        return self.single if self.members == 1 else f"{self.single}-x{self.members}"
+
+    def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+        """Train it; the stopping point is chosen on `validation`.
+
+        Args:
+            train: what it learns from.
+            validation: held out of the same training set.
+            classes: their number.
+            seed: of all randomness.
+
+        Raises:
+            MissingDependency: scikit-learn or torch is not installed.
+        """
+        seeds = np.random.SeedSequence(seed).generate_state(self.members)
+        members = [self._fit(train, validation, classes, int(each) % 2**31) for each in seeds]
+
+        def predict(images: Images) -> Logits:
+            logits: Logits = np.mean([member(images) for member in members], axis=0)
+            return logits
+
+        return predict
+
+    def _fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+        if self.single in SHALLOW:
+            return SHALLOW[self.single](train, validation, classes, seed)
+        try:
+            from pe.evaluation.training import Training, fit_network
+        except ImportError as error:
+            raise MissingDependency.of("torch", "evaluation", f"The classifier '{self.single}'") from error
+        settings = Training(self.settings.epochs, self.settings.flip, device=self.settings.device)
+        return fit_network(self.single, train, validation, classes, seed, settings)

@@ -1,0 +1,246 @@
+"""An evaluation: a run's synthetic data, beside its controls, measured against real images. Internal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from pe.errors import Interrupted, RecipeError
+from pe.evaluation.fidelity import fidelity
+from pe.evaluation.labelled import Labelled, in_shape
+from pe.evaluation.memorisation import memorisation
+from pe.evaluation.pairs import pairs_picture
+from pe.evaluation.real import RealSet
+from pe.evaluation.request import METRICS, Request
+from pe.evaluation.semantics import sds, word_vectors
+from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
+from pe.evaluation.utility import chosen, utility
+from pe.protocols import Embedding
+from pe.recipe.registry import construct
+from pe.recipe.schema import PluginSpec, Recipe
+from pe.run.directory import CONFIDENTIAL, RECIPE, Run
+from pe.run.durable import write_durably
+from pe.run.progress import Progress, Task
+
+METRICS_FILE = f"{CONFIDENTIAL}/metrics.json"
+PAIRS_FILE = f"{CONFIDENTIAL}/nearest_pairs.png"
+INTERNAL = (
+    "Internal: computed from real records without noise, so no certificate covers it; do not share it outside the "
+    "circle that may see the records."
+)
+VERSION = 1
+
+Values = dict[str, Any]
+Named = tuple[str, Embedding]
+
+
+def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) -> Values:
+    """Measure a run and write METRICS_FILE, whole or not at all.
+
+    Guarantee: none. Everything computed here is confidential and stays in the run's confidential side.
+
+    Args:
+        run: finished or not, purged or not.
+        request: what to measure.
+        progress: told what happens.
+        stop: set it to stop at the next batch or training.
+
+    Returns:
+        The content of METRICS_FILE; see docs/evaluation.md.
+
+    Raises:
+        RecipeError: the test set does not fit the run, or a metric that was asked for by name cannot be had.
+        RunError: the run has no population yet.
+        Interrupted: `stop` was set; nothing is written, and what the control was answered is kept.
+    """
+    notes = Notes(progress)
+    embeddings = _embeddings(Recipe.load(run.folder / RECIPE), request, notes)
+    sets = gather(run, request, notes, stop)
+    progress = _Stoppable(progress, stop)
+    values = _head(sets, request, [name for name, _ in embeddings])
+    if request.wants("semantics"):
+        values["semantics"] = _semantics(sets, request)
+    run.confidential.mkdir(mode=0o700, exist_ok=True)
+    if request.wants("fidelity"):
+        values["fidelity"] = {name: _fidelity(sets, name, each, progress) for name, each in embeddings}
+    if request.wants("utility"):
+        values |= _utility(sets, request, progress)
+    if request.wants("memorisation"):
+        values |= _memorisation(sets, request, embeddings[0], progress)
+    values["notes"] = sets.notes.sentences
+    content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
+    write_durably(run.folder / METRICS_FILE, content.encode())
+    return values
+
+
+def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
+    """What was measured, with what."""
+    test = sets.test.content
+    counts = np.bincount(test.labels, minlength=len(sets.classes)).tolist()
+    values: Values = {
+        "version": VERSION,
+        "internal": INTERNAL,
+        "run": {
+            "name": sets.run.folder.resolve().name,
+            "finished": sets.finished,
+            "iteration": sets.iteration,
+            "iterations": sets.recipe.evolution.iterations,
+            "images": len(sets.evaluated),
+            "classes": list(sets.classes),
+        },
+        "test": _described(sets.test) | {"per_class": dict(zip(sets.classes, counts, strict=True))},
+        "settings": {
+            "metrics": [name for name in METRICS if request.wants(name)],
+            "seeds": request.seeds,
+            "seed": sets.recipe.seed,
+            "embeddings": embeddings,
+            "classifiers": list(request.classifiers),
+            "flip": request.networks.flip,
+        },
+    }
+    return values if sets.reference is sets.test else values | {"reference": _described(sets.reference)}
+
+
+def _described(real: RealSet) -> Values:
+    return {"source": real.kind, "path": real.path, "images": len(real.content)}
+
+
+def _embeddings(recipe: Recipe, request: Request, notes: Notes) -> list[Named]:
+    """Name → embedding: those asked for, or the run's own."""
+    specs = request.embeddings or (recipe.embedding,)
+    if request.embedding is not None and not request.embeddings:
+        named: list[Named] = [(type(request.embedding).__name__, request.embedding)]
+    else:
+        if specs[0].kind.startswith("object:"):
+            notes.add(f"The run's embedding was an object, {specs[0].kind[7:]}, so 'pixels' takes its place.")
+            specs = (PluginSpec(kind="pixels"),)
+        named = [(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
+    for name, embedding in named:
+        if hosts := getattr(embedding, "hosts", None):
+            notes.add(f"The embedding '{name}' hands private and test images to {', '.join(hosts)}.")
+    return named
+
+
+def _name(spec: PluginSpec) -> str:
+    settings = ", ".join(f"{key}={value}" for key, value in spec.settings.items())
+    return f"{spec.kind} ({settings})" if settings else spec.kind
+
+
+def _fidelity(sets: Sets, name: str, embedding: Embedding, progress: Progress) -> Values:
+    images = {key: each.images for key, each in sets.all.items()}
+    found = fidelity(name, embedding, images, sets.reference.content.images, sets.recipe.seed, progress)
+    for note in found.notes:
+        sets.notes.add(note)
+    return found.values
+
+
+def _utility(sets: Sets, request: Request, progress: Progress) -> Values:
+    training = {}
+    for name, whole in sets.all.items():
+        if np.count_nonzero(np.bincount(whole.labels) > 1) < 2:
+            sets.notes.add(f"No classifier is trained on '{name}': it has not two images each of two classes.")
+            continue
+        training[name] = _like(whole, sets.test.content, name, sets)
+    if SYNTHETIC_DATA not in training:
+        if request.metrics is not None:
+            raise RecipeError(f"utility needs two classes or more, each of two images: {sets.run.folder} has not.")
+        return {}
+    seeds = [sets.recipe.seed + i for i in range(request.seeds)]
+    found = utility(request.trained, training, sets.test.content, len(sets.classes), seeds, progress)
+    results = {
+        classifier: {name: each.to_dict(sets.classes) for name, each in by_set.items()}
+        for classifier, by_set in found.items()
+    }
+    return {"utility": results, "chosen_classifier": chosen(found)}
+
+
+def _like(whole: Labelled, test: Labelled, name: str, sets: Sets) -> Labelled:
+    """The set with images of the test images' shape."""
+    if whole.images.shape != test.images.shape:
+        wanted, given = ("×".join(map(str, each.images.shape)) for each in (test, whole))
+        sets.notes.add(f"For classifiers, images of '{name}' are brought from {given} to the test set's {wanted}.")
+    return Labelled(in_shape(whole.images, test.images.shape), whole.labels)
+
+
+def _semantics(sets: Sets, request: Request) -> Values:
+    assert request.vectors is not None
+    evaluated = sets.evaluated
+    names: list[str] = [sets.classes[label] for label in evaluated.labels]
+    if request.condition is not None:
+        if request.condition not in evaluated.conditions:
+            known = ", ".join(f"'{name}'" for name in evaluated.conditions) or "none"
+            raise RecipeError(f"The population has no condition '{request.condition}'; it has {known}.")
+        names = [str(value) for value in evaluated.conditions[request.condition]]
+    synthetic = _shares(names)
+    real = _shares([sets.classes[label] for label in sets.test.content.labels])
+    vectors = word_vectors(request.vectors, sorted({*synthetic, *real}))
+    return {
+        "sds": sds(synthetic, real, vectors),
+        "sds_real_with_itself": sds(real, real, vectors),
+        "condition": request.condition,
+        "synthetic": synthetic,
+        "real": real,
+    }
+
+
+def _shares(names: list[str]) -> dict[str, float]:
+    found, counts = np.unique(names, return_counts=True)
+    return {str(name): float(count) / len(names) for name, count in zip(found, counts, strict=True)}
+
+
+def _memorisation(sets: Sets, request: Request, named: Named, progress: Progress) -> Values:
+    """The distances, and the picture of the nearest pairs written beside them."""
+    if sets.private is None:
+        if request.metrics is not None:
+            raise RecipeError(f"memorisation needs the private records. {sets.notes.sentences[-1]}")
+        return {}
+    generated, private = sets.made[SYNTHETIC_DATA].images, sets.private.images
+    name, embedding = named
+    with progress.task(f"comparing with {REAL} records", None):
+        found = memorisation(generated, private, sets.test.content.images, embedding)
+        rows, records = found.pairs.T
+        picture = pairs_picture(generated.take(rows), private.take(records), found.pair_distances)
+    write_durably(sets.run.folder / PAIRS_FILE, picture)
+    values = found.to_dict()
+    values["nearest_pairs"]["files"] = [PAIRS_FILE]
+    return {"memorisation": {"embedding": name} | values}
+
+
+@dataclass(frozen=True)
+class _Stoppable(Progress):
+    """Progress that ends with Interrupted where it would have told that it goes on."""
+
+    told: Progress
+    stop: Event
+
+    @contextmanager
+    def task(self, description: str, total: int | None) -> Iterator[Task]:
+        """A phase that is not begun once `stop` is set, and left at its next step."""
+        with self.told.task(description, total) as task:
+            step = _Step(task, self.stop)
+            step.advance(0)
+            yield step
+
+    def warn(self, message: str) -> None:
+        """As told."""
+        self.told.warn(message)
+
+
+@dataclass(frozen=True)
+class _Step(Task):
+    """Raises Interrupted once `stop` is set."""
+
+    told: Task
+    stop: Event
+
+    def advance(self, count: int, spent: str = "") -> None:
+        """Tell, or end."""
+        if self.stop.is_set():
+            raise Interrupted("Stopped as asked: no metrics are written, and `pe evaluate` again begins anew.")
+        self.told.advance(count, spent)

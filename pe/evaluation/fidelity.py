@@ -1,0 +1,122 @@
+"""Fidelity: how near a set of images is to a reference set, under an embedding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pe.data.samples import Images
+from pe.evaluation.features import Features, features, probabilities
+from pe.evaluation.frechet import frechet_distance
+from pe.evaluation.inception_score import inception_score
+from pe.evaluation.kernel import LARGEST, kernel_distance
+from pe.evaluation.manifold import NEIGHBORS, manifold
+from pe.protocols import Embedding
+from pe.run.progress import Progress
+
+REPORTED = 50_000
+"""Images of each set in published FIDs."""
+
+_COMPARED = 5000  # of each set, at the most, each with each
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """What was measured under one embedding.
+
+    Attributes:
+        values: as docs/evaluation.md has them, for the first set and, under `controls`, for the others.
+        notes: one sentence for each number that has too few samples behind it.
+    """
+
+    values: dict[str, Any]
+    notes: list[str]
+
+
+def standard_inception(embedding: Embedding) -> bool:
+    """Whether the embedding is Inception with the standard weights: only then are the distances FID and KID."""
+    return getattr(embedding, "standard_inception", False) is True
+
+
+def fidelity(
+    name: str, embedding: Embedding, sets: Mapping[str, Images], reference: Images, seed: int, progress: Progress
+) -> Fidelity:
+    """Compare sets of images with a reference set.
+
+    Guarantee: none. With a private reference the numbers are confidential.
+
+    Args:
+        name: the embedding's, for the notes.
+        embedding: maps images to vectors.
+        sets: name → images; the first is what is evaluated, the others are its controls.
+        reference: real images.
+        seed: of random choices among the images.
+        progress: told of what is embedded.
+
+    Raises:
+        RecipeError: fewer than two images in a set.
+    """
+    with progress.task(f"embedding with {name}", None) as task:  # how many real images there are is not told
+        real = features(reference, embedding, seed, task)
+        made = {key: features(images, embedding, seed, task) for key, images in sets.items()}
+    first, *others = made
+    values = {
+        "dimensions": len(real.moments.mean),
+        "standard_inception": standard_inception(embedding),
+        "reference_samples": len(reference),
+    }
+    with progress.task(f"comparing under {name}", len(made)) as task:
+        compared = {}
+        for key in made:
+            compared[key] = _compare(made[key], real) | _score(sets[key], embedding, seed)
+            task.advance(1)
+    values |= compared[first] | {"controls": {key: compared[key] for key in others}}
+    return Fidelity(values, _notes(name, made[first], real, standard_inception(embedding)))
+
+
+def _compare(made: Features, real: Features) -> dict[str, Any]:
+    kernel = asdict(kernel_distance(made.kept, real.kept))
+    values: dict[str, Any] = {
+        "samples": made.moments.count,
+        "frechet": frechet_distance(made.moments, real.moments),
+        "kernel": {key: None if math.isnan(value) else value for key, value in kernel.items()},
+    }
+    fewest = min(len(made.kept), len(real.kept), _COMPARED)
+    if fewest > NEIGHBORS:
+        found = manifold(real.kept[:fewest], made.kept[:fewest])  # equal numbers: density and recall depend on them
+        values |= asdict(found) | {"neighbors": NEIGHBORS, "neighborhood_samples": fewest}
+    return values
+
+
+def _score(images: Images, embedding: Embedding, seed: int) -> dict[str, Any]:
+    found = probabilities(images, embedding, seed)
+    return {} if found is None else {"inception_score": asdict(inception_score(found))}
+
+
+def _notes(name: str, made: Features, real: Features, standard: bool) -> list[str]:
+    notes = []
+    dimensions = len(real.moments.mean)
+    for what, count in (("images evaluated", made.moments.count), ("reference images", real.moments.count)):
+        if count <= dimensions:
+            notes.append(
+                f"The Fréchet distance under '{name}' is biased upward: {count:,} {what} cannot fill a covariance of "
+                f"{dimensions:,} dimensions; take {dimensions + 1:,} or more."
+            )
+        elif standard and count < REPORTED:
+            notes.append(
+                f"The FID is from {count:,} {what}, so it is larger than with the {REPORTED:,} of published figures."
+            )
+    fewest = min(len(made.kept), len(real.kept))
+    if fewest <= NEIGHBORS:
+        notes.append(
+            f"Precision, recall, density and coverage under '{name}' are left out: {fewest} images are too few for "
+            f"{NEIGHBORS} neighbours; take {NEIGHBORS + 1} or more, better {LARGEST:,}."
+        )
+    elif fewest < LARGEST:
+        notes.append(
+            f"The kernel distance, precision, recall, density and coverage under '{name}' come from {fewest:,} images "
+            f"of each set; they settle from about {LARGEST:,} on."
+        )
+    return notes

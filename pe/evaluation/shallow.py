@@ -1,0 +1,90 @@
+"""scikit-learn's classifiers: logistic regression and a multi-layer perceptron, on pixels."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.samples import Images
+from pe.errors import MissingDependency
+from pe.evaluation.labelled import Labelled
+
+Logits = npt.NDArray[np.float64]
+Predict = Callable[[Images], Logits]
+"""Images → logits, float64 (n, classes): log-probabilities, up to a constant per image."""
+
+_PASSES, _PATIENCE = 50, 10
+_STEPS, _SMALLEST, _LARGEST = 32, 16, 200  # of a pass, where there are images enough; images of a batch
+_LEAST = 1e-12  # of a probability whose logarithm is taken
+
+
+def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+    """scikit-learn's defaults, with at most 100 steps: nothing is chosen, so nothing is validated.
+
+    Raises:
+        MissingDependency: scikit-learn is not installed.
+    """
+    with _sklearn():
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(max_iter=100).fit(pixels_in_unit_interval(train.images), train.labels)
+    return lambda images: _log_probabilities(model, images, classes)
+
+
+def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+    """scikit-learn's defaults (100 hidden units, Adam, batches of 200), stopped where validation is best.
+
+    Small training sets have smaller batches, so that a pass has steps.
+
+    Raises:
+        MissingDependency: scikit-learn is not installed.
+    """
+    with _sklearn():
+        from sklearn.neural_network import MLPClassifier
+
+        batch = min(max(len(train) // _STEPS, _SMALLEST), _LARGEST, len(train))
+        model = MLPClassifier(random_state=seed, batch_size=batch)
+        x, y = pixels_in_unit_interval(train.images), pixels_in_unit_interval(validation.images)
+        best, chosen, waited = -1.0, model, 0
+        for _ in range(_PASSES):
+            model.partial_fit(x, train.labels, classes=np.arange(classes))
+            score = float(np.mean(model.predict(y) == validation.labels))
+            waited += 1
+            if score > best:
+                best, chosen, waited = score, copy.deepcopy(model), 0
+            if waited == _PATIENCE:
+                break
+    return lambda images: _log_probabilities(chosen, images, classes)
+
+
+def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
+    """Pixels in [0, 1], float32 (n, h·w·c)."""
+    return images.pixels.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+
+
+@contextmanager
+def _sklearn() -> Iterator[None]:
+    """On one thread, since products this small are slower on more; max_iter is a stopping rule, not a fault."""
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+        from threadpoolctl import threadpool_limits
+    except ImportError as error:
+        raise MissingDependency.of("scikit-learn", "evaluation", "Measuring accuracy") from error
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def _log_probabilities(model: Any, images: Images, classes: int) -> Logits:
+    """Of all classes; one that training has never seen has the least."""
+    found = np.full((len(images), classes), _LEAST)
+    with _sklearn():
+        found[:, model.classes_] = model.predict_proba(pixels_in_unit_interval(images))
+    logits: Logits = np.log(np.maximum(found, _LEAST))
+    return logits

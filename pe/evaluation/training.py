@@ -1,0 +1,175 @@
+"""Training of the convolutional classifiers: SGD, cosine schedule, pad and crop, EMA. Imported on use only."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pe.data.images import UInt8Array
+from pe.data.samples import Images
+from pe.errors import RecipeError
+from pe.evaluation.labelled import Labelled
+from pe.evaluation.networks import MovingAverage, network
+from pe.evaluation.shallow import Predict
+
+Scale = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+"""Mean and standard deviation, float32 (c,)."""
+
+_EVALUATED = 512
+_STEPS, _SMALLEST = 32, 16  # of an epoch, where there are images enough; images of a batch
+_PADDING = 8  # a crop moves by at most the image's side over this
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained. The values are public constants, never tuned on private data.
+
+    Attributes:
+        epochs: passes over the training part; the best by validation is kept.
+        flip: mirror half of the images; wrong for digits and text.
+        batch: images per step, at the most; small training sets have smaller batches, so that an epoch has steps.
+        rate: highest learning rate, of a full batch, and in proportion of a smaller one; it rises over the first
+            tenth and then falls as a cosine.
+        momentum: Nesterov's.
+        decay: of the weights.
+        average: decay of the EMA, per step.
+        device: of torch; None: the GPU if there is one.
+    """
+
+    epochs: int = 20
+    flip: bool = False
+    batch: int = 128
+    rate: float = 0.1
+    momentum: float = 0.9
+    decay: float = 5e-4
+    average: float = 0.999
+    device: str | None = None
+
+
+def fit_network(
+    name: str, train: Labelled, validation: Labelled, classes: int, seed: int, settings: Training
+) -> Predict:
+    """Train `name` (see `pe.evaluation.networks.network`) and keep the epoch that labels the validation part best.
+
+    All randomness comes from `seed`, and torch's own generators are left as they were.
+
+    Raises:
+        RecipeError: the device cannot be used.
+    """
+    device = _usable(settings.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    scale = _scale(train.images)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model, average = (network(name, train.images.shape[2], classes) for _ in range(2))
+    model, average = (each.to(device).to(memory_format=torch.channels_last) for each in (model, average))
+    smoothed = MovingAverage(model, average, settings.average)
+    batches = _Batches(train, settings, np.random.default_rng(seed))
+    optimizer = torch.optim.SGD(
+        model.parameters(), batches.rate, settings.momentum, weight_decay=settings.decay, nesterov=True
+    )
+
+    def predict_with(net: torch.nn.Module, images: Images) -> npt.NDArray[np.float64]:
+        return _logits(net, images, scale, device)
+
+    best, chosen = -1.0, smoothed.network
+    for epoch in range(settings.epochs):
+        model.train()
+        for step, (pixels, labels) in enumerate(batches):
+            inputs, targets = _inputs(pixels, scale, device), torch.from_numpy(labels).to(device)
+            for group in optimizer.param_groups:
+                group["lr"] = batches.rate * _schedule((epoch + step / len(batches)) / settings.epochs)
+            optimizer.zero_grad()
+            functional.cross_entropy(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            smoothed.update()
+        score = float(np.mean(predict_with(smoothed.network, validation.images).argmax(axis=1) == validation.labels))
+        if score > best:
+            best, chosen = score, copy.deepcopy(smoothed.network)
+    return lambda images: predict_with(chosen, images)
+
+
+def _usable(device: str) -> str:
+    """`device`, if torch can put something there."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise RecipeError(f"The device '{device}' cannot be used ({reason}): take another, or cpu.") from error
+    return device
+
+
+class _Batches:
+    """Shuffled, augmented batches; a last one of a single image is left out, since batch norm has no use for it."""
+
+    def __init__(self, train: Labelled, settings: Training, rng: np.random.Generator) -> None:
+        self._labels, self._settings, self._rng = train.labels.astype(np.int64), settings, rng
+        self._size = train.images.shape[:2]
+        self._pad = tuple(max(1, round(side / _PADDING)) for side in self._size)
+        (high, wide) = self._pad
+        self._padded = np.pad(train.images.pixels, ((0, 0), (high, high), (wide, wide), (0, 0)))
+
+        self._batch = min(max(len(train) // _STEPS, _SMALLEST), settings.batch)
+        self.rate = settings.rate * self._batch / settings.batch
+
+    def __len__(self) -> int:
+        return max(1, ceil(len(self._labels) / self._batch))
+
+    def __iter__(self) -> Iterator[tuple[UInt8Array, npt.NDArray[np.int64]]]:
+        order = self._rng.permutation(len(self._labels))
+        for start in range(0, len(order), self._batch):
+            rows = order[start : start + self._batch]
+            if len(rows) > 1:
+                yield self._augmented(rows), self._labels[rows]
+
+    def _augmented(self, rows: npt.NDArray[np.int64]) -> UInt8Array:
+        """Each image cropped, out of its black margin, at a place of its own and, if so set, mirrored or not."""
+        height, width = self._size
+        down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)
+        mirrored = self._rng.random(len(rows)) < 0.5 if self._settings.flip else np.zeros(len(rows), bool)
+        crops = []
+        for row, i, j, mirror in zip(rows, down, right, mirrored, strict=True):
+            crop = self._padded[row, i : i + height, j : j + width]
+            crops.append(crop[:, ::-1] if mirror else crop)
+        return np.stack(crops)
+
+
+def _schedule(progress: float) -> float:
+    """Share of the highest learning rate after `progress` in [0, 1] of the training."""
+    warm = 0.1
+    return progress / warm if progress < warm else 0.5 * (1 + float(np.cos(np.pi * (progress - warm) / (1 - warm))))
+
+
+def _scale(images: Images) -> Scale:
+    """Mean and standard deviation of each channel of the training part, in [0, 1]."""
+    means = images.pixels.mean(axis=(0, 1, 2), dtype=np.float64) / 255
+    deviations = images.pixels.std(axis=(0, 1, 2), dtype=np.float64) / 255
+    return means.astype(np.float32), (deviations + 1e-3).astype(np.float32)
+
+
+def _inputs(pixels: UInt8Array, scale: Scale, device: str) -> Tensor:
+    """float32 (n, c, h, w), normalised."""
+    mean, deviation = scale
+    values = (pixels.astype(np.float32) / np.float32(255) - mean) / deviation
+    return torch.from_numpy(values).permute(0, 3, 1, 2).to(device, memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def _logits(
+    net: torch.nn.Module,
+    images: Images,
+    scale: Scale,
+    device: str,
+) -> npt.NDArray[np.float64]:
+    parts = []
+    for start in range(0, len(images), _EVALUATED):
+        inputs = _inputs(images.pixels[start : start + _EVALUATED], scale, device)
+        parts.append(net(inputs).double().cpu().numpy())
+    return np.concatenate(parts)

@@ -1,0 +1,209 @@
+"""Classifiers train on one set and are judged on another, which chooses nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pe.data.samples import Images
+from pe.errors import RecipeError
+from pe.evaluation.classifiers import Classifier, NetworkSettings
+from pe.evaluation.labelled import Labelled, hold_out
+from pe.evaluation.networks import MovingAverage, network
+from pe.evaluation.training import Training, _Batches
+from pe.evaluation.utility import chosen, utility
+from pe.run.progress import Progress
+
+EASY = ("logistic_regression", "mlp", "resnet9", "wrn-10-1", "wrn-10-1-x2")
+
+
+def stripes(count: int, seed: int, classes: int = 3, side: int = 8) -> Labelled:
+    """Class c is bright in its own third of the rows."""
+    rng = np.random.default_rng(seed)
+    labels = (np.arange(count) % classes).astype(np.int32)
+    pixels = rng.integers(0, 90, (count, side, side, 1))
+    for c in range(classes):
+        pixels[labels == c, c * side // classes : (c + 1) * side // classes] += 120
+    return Labelled(Images(pixels.astype(np.uint8)), labels)
+
+
+def named(name: str, epochs: int = 6) -> Classifier:
+    return Classifier.named(name, NetworkSettings(epochs, device="cpu"))
+
+
+@pytest.mark.parametrize("name", EASY)
+def test_a_classifier_learns_what_can_be_learned(name: str) -> None:
+    found = utility([named(name, 3)], {"synthetic": stripes(150, 0)}, stripes(90, 1), 3, [0], Progress())
+    result = found[name]["synthetic"]
+    assert result.accuracy.mean() > 0.9
+    assert result.validation.mean() > 0.9
+    assert result.images == 150
+
+
+@pytest.mark.parametrize("name", ["logistic_regression", "mlp", "wrn-10-1"])
+def test_labels_that_tell_nothing_give_chance(name: str) -> None:
+    training = stripes(300, 0)
+    shuffled = Labelled(training.images, np.random.default_rng(5).permutation(training.labels))
+    found = utility([named(name, 2)], {"synthetic": shuffled}, stripes(300, 1), 3, [0], Progress())
+    assert found[name]["synthetic"].accuracy.mean() < 0.6
+
+
+def test_the_test_set_chooses_nothing() -> None:
+    """With test labels turned round, everything that was chosen and all that the classifiers say stays."""
+    classifiers = [named(name, 2) for name in ("logistic_regression", "mlp", "wrn-10-1")]
+    training, test = {"synthetic": stripes(150, 0)}, stripes(60, 1)
+    turned = Labelled(test.images, (test.labels + 1).astype(np.int32) % 3)
+    one, other = (utility(classifiers, training, each, 3, [0, 1], Progress()) for each in (test, turned))
+    assert chosen(one) == chosen(other)
+    for name, by_set in one.items():
+        np.testing.assert_array_equal(by_set["synthetic"].validation, other[name]["synthetic"].validation)
+        rows = np.roll(by_set["synthetic"].confusion, 1, axis=0)  # the same predictions under other true labels
+        np.testing.assert_array_equal(rows, other[name]["synthetic"].confusion)
+
+
+def test_the_chosen_classifier_is_the_best_by_validation_even_if_the_test_set_says_otherwise() -> None:
+    class Fixed:
+        def __init__(self, name: str, right: bool) -> None:
+            self.name, self.members, self._right = name, 1, right
+
+        def fit(self, train, validation, classes, seed):  # type: ignore[no-untyped-def]
+            known = {
+                image.tobytes(): label for image, label in zip(validation.images.pixels, validation.labels, strict=True)
+            }
+
+            def predict(images: Images) -> np.ndarray:
+                labels = [known.get(image.tobytes(), -1) for image in images.pixels]
+                held_out = labels[0] != -1
+                says = labels if held_out == self._right else [(label + 1) % classes for label in labels]
+                return np.eye(classes)[np.maximum(says, 0)]
+
+            return predict
+
+    found = utility(
+        [Fixed("by test", False), Fixed("by validation", True)],
+        {"real": stripes(60, 0)},
+        stripes(9, 1),
+        3,
+        [0],
+        Progress(),
+    )
+    assert chosen(found) == {"real": "by validation"}
+
+
+def test_several_seeds_give_a_mean_and_a_spread() -> None:
+    found = utility([named("mlp")], {"synthetic": stripes(60, 0)}, stripes(30, 1), 3, [0, 1, 2], Progress())
+    values = found["mlp"]["synthetic"].to_dict(("a", "b", "c"))
+    accuracy = values["accuracy"]
+    assert len(accuracy["values"]) == 3
+    assert accuracy["mean"] == pytest.approx(np.mean(accuracy["values"]))
+    assert accuracy["std"] == pytest.approx(np.std(accuracy["values"], ddof=1))
+    assert np.sum(values["confusion"]) == 90
+    assert np.trace(values["confusion"]) / 90 == pytest.approx(accuracy["mean"])
+
+
+def test_one_seed_has_no_spread_and_a_class_without_test_images_no_accuracy() -> None:
+    test = stripes(30, 1)
+    test = test.take(np.flatnonzero(test.labels != 2))
+    found = utility([named("mlp")], {"synthetic": stripes(60, 0)}, test, 3, [0], Progress())
+    values = found["mlp"]["synthetic"].to_dict(("a", "b", "c"))
+    assert values["accuracy"]["std"] is None
+    assert values["per_class"]["c"] is None
+    assert values["per_class"]["a"] is not None
+
+
+@pytest.mark.parametrize("name", ["logistic_regression", "mlp", "wrn-10-1"])
+def test_a_class_that_training_lacks_is_never_predicted(name: str) -> None:
+    training = stripes(90, 0)
+    training = training.take(np.flatnonzero(training.labels != 1))
+    found = utility([named(name, 2)], {"synthetic": training}, stripes(30, 1), 3, [0], Progress())
+    assert found[name]["synthetic"].confusion[:, 1].sum() <= (2 if name.startswith("wrn") else 0)
+
+
+def test_an_ensemble_averages_the_logits_of_members_that_differ() -> None:
+    rest, held = hold_out(stripes(60, 0), 0.1, 0)
+    seeds = np.random.SeedSequence(4).generate_state(3)
+    images = stripes(9, 1).images
+    members = [named("mlp")._fit(rest, held, 3, int(seed) % 2**31)(images) for seed in seeds]
+    assert not np.allclose(members[0], members[1])
+    np.testing.assert_allclose(named("mlp-x3").fit(rest, held, 3, 4)(images), np.mean(members, axis=0))
+
+
+@pytest.mark.parametrize("name", ["mlp", "wrn-10-1"])
+def test_a_training_is_repeatable_and_leaves_torchs_own_randomness_alone(name: str) -> None:
+    rest, held = hold_out(stripes(60, 0), 0.1, 0)
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    first = named(name, 2).fit(rest, held, 3, 7)(rest.images)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    torch.manual_seed(2)
+    np.testing.assert_array_equal(named(name, 2).fit(rest, held, 3, 7)(rest.images), first)
+    assert not np.array_equal(named(name, 2).fit(rest, held, 3, 8)(rest.images), first)
+
+
+@pytest.mark.parametrize(("name", "published"), [("wrn-16-2", 0.69e6), ("wrn-40-4", 8.9e6), ("resnet9", 6.57e6)])
+def test_networks_have_their_published_sizes(name: str, published: float) -> None:
+    made = network(name, 3, 10)
+    assert sum(weights.numel() for weights in made.parameters()) == pytest.approx(published, rel=0.01)
+    for side in (28, 32, 64):
+        assert made.eval()(torch.zeros(2, 3, side, side)).shape == (2, 10)
+
+
+def test_the_moving_average_follows_with_its_decay() -> None:
+    followed, copied = torch.nn.BatchNorm1d(1), torch.nn.BatchNorm1d(1)
+    average = MovingAverage(followed, copied, 0.5)
+    expected = 1.0
+    for step, value in enumerate((3.0, -2.0, 7.0, 1.0), start=1):
+        with torch.no_grad():
+            followed.weight.fill_(value)
+            followed.running_mean.fill_(value)
+        average.update()
+        decay = min(0.5, step / (10 + step))
+        expected = decay * expected + (1 - decay) * value
+        assert copied.weight.item() == pytest.approx(expected)
+    assert not copied.training
+    assert copied.running_mean.item() == pytest.approx(expected, abs=1)
+    assert not math.isclose(copied.running_mean.item(), 1.0)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_augmented_images_are_crops_and_mirrored_only_if_told(flip: bool) -> None:
+    pixels = np.random.default_rng(0).integers(1, 255, (40, 8, 8, 1)).astype(np.uint8)
+    training = Labelled(Images(pixels), np.arange(40, dtype=np.int32))
+    settings = Training(flip=flip, batch=16)
+    mirrored = shifted = 0
+    for images, labels in _Batches(training, settings, np.random.default_rng(1)):
+        for image, label in zip(images, labels, strict=True):
+            original = np.pad(pixels[label], ((1, 1), (1, 1), (0, 0)))
+            crops = [original[i : i + 8, j : j + 8] for i in range(3) for j in range(3)]
+            straight = any(np.array_equal(image, crop) for crop in crops)
+            mirrored += not straight
+            shifted += not np.array_equal(image, pixels[label]) and straight
+            assert straight or any(np.array_equal(image, crop[:, ::-1]) for crop in crops)
+    assert shifted > 5
+    assert (mirrored > 5) == flip
+
+
+def test_a_part_is_held_out_of_every_class() -> None:
+    rest, held = hold_out(stripes(100, 0), 0.1, 3)
+    assert np.bincount(held.labels).tolist() == [3, 3, 3]
+    assert len(rest) + len(held) == 100
+    together = {image.tobytes() for part in (rest, held) for image in part.images.pixels}
+    assert together == {image.tobytes() for image in stripes(100, 0).images.pixels}
+    single = hold_out(stripes(4, 0), 0.1, 3)  # classes of two, one and one
+    assert [np.bincount(part.labels, minlength=3).tolist() for part in single] == [[1, 1, 1], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "wrn-15-2", "wrn-16-0", "mlp-x0"])
+def test_an_unknown_classifier_is_refused(name: str) -> None:
+    with pytest.raises(RecipeError, match=f"Unknown classifier '{name}'"):
+        named(name)
+
+
+@pytest.mark.parametrize("device", ["toaster", "cuda:99"])
+def test_a_device_that_is_not_there_is_one_sentence(device: str) -> None:
+    rest, held = hold_out(stripes(30, 0), 0.1, 0)
+    with pytest.raises(RecipeError, match=f"The device '{device}' cannot be used"):
+        Classifier.named("wrn-10-1", NetworkSettings(1, device=device)).fit(rest, held, 3, 0)

@@ -1,0 +1,104 @@
+"""The owner's page shows what `pe evaluate` wrote, whatever part of it there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pe.engine.report import write_report
+from pe.evaluation.evaluate import evaluate_run
+from pe.evaluation.request import Request
+from pe.report.compare import compare
+from pe.report.memorisation import memorisation_section
+from pe.report.quality import headline_numbers, quality_sections
+from pe.run.directory import Run
+from pe.run.progress import Progress
+from tests.generators import Mean, Shades
+
+NOWHERE = SimpleNamespace(folder=Path("nowhere"), confidential=Path("nowhere/confidential"))
+
+
+@pytest.fixture
+def evaluated(run: Path, tmp_path: Path) -> tuple[Path, dict]:
+    """A run, evaluated on images of its own kind, and its metrics."""
+    rng, labels = np.random.default_rng(8), np.arange(40) % 2
+    shades = rng.integers(0, 40, 40) + 200 * labels
+    pixels = np.broadcast_to(shades[:, None, None, None], (40, 4, 4, 1)).astype(np.uint8)
+    np.savez(tmp_path / "test.npz", images=pixels, labels=np.array(["a", "b"])[labels])
+    request = Request(str(tmp_path / "test.npz"), seeds=2, api=Shades(), embedding=Mean())
+    return run, evaluate_run(Run.open(run), request, Progress(), Event())
+
+
+def words(page: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+
+
+def test_every_part_of_a_real_evaluation_is_on_the_page(evaluated: tuple[Path, dict]) -> None:
+    run, metrics = evaluated
+    page = write_report(run, confidential=True).read_text(encoding="utf-8")
+    text = words(page)
+    for name in ("synthetic", "un-evolved", "random selection", "real"):
+        assert len(re.findall(rf"<td>{name}</td>", page)) >= 2  # a row of utility, one of fidelity
+    for row in [found["synthetic"] for found in metrics["utility"].values()]:
+        assert f"{row['accuracy']['mean']:.1%} ± {row['accuracy']['std']:.1%}" in text
+    assert f"Confusion of {metrics['chosen_classifier']['synthetic']}, trained on the synthetic data" in text
+    assert f"{metrics['fidelity']['Mean']['frechet']:,.4g}" in text
+    assert f"AUC of {metrics['memorisation']['membership']['auc']:.3f}" in text
+    assert page.count('<figure class="chart">') == 2
+    assert 'alt="Synthetic images, each beside its nearest private record"' in page
+    assert all(escape(note) in page for note in metrics["notes"])
+
+
+def test_a_comparison_has_the_numbers_of_the_synthetic_data(evaluated: tuple[Path, dict]) -> None:
+    run, metrics = evaluated
+    found = compare([Run.open(run), Run.open(run)])
+    rows = dict(found.rows)
+    assert found.internal
+    auc = f"{metrics['memorisation']['membership']['auc']:.3f}"
+    assert rows["internal, not for sharing: membership AUC"] == (auc, auc)
+    assert "internal, not for sharing: Fréchet, Mean" in rows
+
+
+@pytest.mark.parametrize("standard", [True, False])
+def test_distances_are_called_fid_and_kid_under_standard_inception_alone(standard: bool) -> None:
+    found = {"frechet": 3.0, "kernel": {"mean": 0.1, "standard_error": None}, "standard_inception": standard}
+    metrics = {"fidelity": {"inception": found | {"inception_score": {"mean": 2.5, "std": 0.1, "splits": 10}}}}
+    text = words("".join(quality_sections(NOWHERE, metrics)))
+    assert ("FID" in text, "KID" in text) == (standard, standard)
+    assert "Inception Score" in text
+    assert headline_numbers(metrics) == [("FID, inception" if standard else "Fréchet, inception", "3")]
+
+
+def test_many_classes_have_a_list_of_confusions_in_place_of_a_matrix() -> None:
+    labels = [f"class {i}" for i in range(100)]
+    confusion = 30 * np.eye(100, dtype=int)
+    confusion[7, 9] = 10
+    one = {"accuracy": {"mean": 0.99, "std": None}, "per_class": dict.fromkeys(labels, 0.9)}
+    metrics = {
+        "utility": {"mlp": {"synthetic": one | {"confusion": confusion.tolist()}}},
+        "chosen_classifier": {"synthetic": "mlp"},
+    }
+    page = "".join(quality_sections(NOWHERE, metrics))
+    assert "<td>class 7</td><td>class 9</td><td>25.0%</td>" in page
+    assert len(page) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "meaning"), [(0.48, 0.53, "finds nothing"), (0.6, 0.7, "tells something"), (0.3, 0.4, "one source")]
+)
+def test_the_membership_test_is_put_into_words(low: float, high: float, meaning: str) -> None:
+    member = {"auc": (low + high) / 2, "low": low, "high": high, "level": 0.95}
+    text = memorisation_section(NOWHERE, {"memorisation": {"embedding": "pixels", "membership": member}})
+    assert meaning in text
+
+
+def test_an_evaluation_without_anything_but_notes_is_a_page(run: Path) -> None:
+    (run / "confidential" / "metrics.json").write_text(json.dumps({"version": 1, "notes": ["Nothing fits."]}))
+    assert "Nothing fits." in write_report(run, confidential=True).read_text(encoding="utf-8")
