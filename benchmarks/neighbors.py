@@ -2,7 +2,7 @@
 
 The matmul computes n×m×d multiply-adds in blocks and throws them away, so it bounds from below what any
 exhaustive search on this machine can take. Runs alternate and the best of each counts; cosine runs once. Writes
-benchmarks/results/neighbors.md.
+benchmarks/results/neighbors.md; where torch sees a CUDA card, benchmarks/results/neighbors_gpu.md instead.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from collections.abc import Callable
 from importlib.metadata import version
 
 import numpy as np
+import torch
 from record import keep, where
 
 from pe.nearest import nearest
+from pe.nearest.choose import choose
+from pe.nearest.decide import Decider
 from pe.nearest.margin import Vectors
+from pe.nearest.torch_backend import Precision, TorchSearch
 
 SIZES = [  # n, m, d, runs
     (4_000, 400, 784, 9),
@@ -24,6 +28,14 @@ SIZES = [  # n, m, d, runs
     (50_000, 50_000, 512, 2),
 ]
 NEAR = (4_000, 4_000, 512, 3)
+CARD = [(10_000, 10_000, 2_048), (50_000, 50_000, 512), (50_000, 50_000, 2_048)]
+LEVELS: list[tuple[Precision, ...]] = [("fp32",), ("tf32", "fp32"), ("bf16", "fp32")]
+HEAD = (
+    "| n × m × d | matmul s | GFLOP/s | faiss s | / matmul | cosine s | / matmul | torch s | / matmul |\n"
+    + "|---"
+    + "|--:" * 8
+    + "|"
+)
 
 
 def matmul(queries: Vectors, candidates: Vectors, rows: int = 1024) -> None:
@@ -40,37 +52,32 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def measure(queries: Vectors, candidates: Vectors, runs: int) -> str:
-    """One row of the table: `runs` of the matmul and of the search, in turn, then one under cosine."""
+    """One row of the table: `runs` of the matmul and of the searches, in turn, then one under cosine."""
     works: tuple[Callable[[], object], ...] = (
         lambda: matmul(queries, candidates),
-        lambda: nearest(queries, candidates),
+        lambda: nearest(queries, candidates, backend="faiss"),
+        lambda: nearest(queries, candidates, backend="torch"),
     )
-    bare, l2 = np.min([[seconds(work) for work in works] for _ in range(runs)], axis=0)
-    cosine = seconds(lambda: nearest(queries, candidates, metric="cosine"))
+    bare, faiss, by_torch = np.min([[seconds(work) for work in works] for _ in range(runs)], axis=0)
+    cosine = seconds(lambda: nearest(queries, candidates, metric="cosine", backend="faiss"))
     (n, d), m = queries.shape, len(candidates)
     return (
-        f"| {n:,} × {m:,} × {d:,} | {bare:.3f} | {2e-9 * n * m * d / bare:.0f} "
-        f"| {l2:.3f} | {l2 / bare:.2f} | {cosine:.3f} | {cosine / bare:.2f} |"
+        f"| {n:,} × {m:,} × {d:,} | {bare:.3f} | {2e-9 * n * m * d / bare:.0f} | {faiss:.3f} | {faiss / bare:.2f} "
+        f"| {cosine:.3f} | {cosine / bare:.2f} | {by_torch:.3f} | {by_torch / bare:.2f} |"
     )
 
 
-def main() -> None:
+def on_the_processor() -> None:
     rng = np.random.default_rng(0)
-    head = (
-        "| n × m × d | matmul s | GFLOP/s | l2 s | l2 / matmul | cosine s | cosine / matmul |\n"
-        + "|---"
-        + "|--:" * 6
-        + "|"
-    )
     lines = [
         "# Exact nearest neighbours beside a bare matmul",
         "",
-        f"{where()}, faiss {version('faiss-cpu')}. "
-        "q = 1; best of alternating runs, one run for cosine; made by `python benchmarks/neighbors.py`.",
+        f"{where()}, faiss {version('faiss-cpu')}, torch {torch.__version__} on the CPU. "
+        "q = 1; best of alternating runs, one run for cosine (by faiss); made by `python benchmarks/neighbors.py`.",
         "",
         "Gaussian queries and candidates:",
         "",
-        head,
+        HEAD,
     ]
     for n, m, d, runs in SIZES:
         queries, candidates = (rng.standard_normal((k, d), dtype=np.float32) for k in (n, m))
@@ -83,8 +90,63 @@ def main() -> None:
         "Candidates that differ by 1e-5, where float32 decides nothing and every query is searched in float64:",
         "",
     ]
-    lines += [*last, head, measure(queries, close, runs)]
+    lines += [*last, HEAD, measure(queries, close, runs)]
     keep("neighbors.md", "\n".join(lines))
+
+
+def on_the_card() -> None:
+    """The search by torch on a card, for each precision of its products, and by faiss where that one searches."""
+    rng = np.random.default_rng(0)
+    lines = [
+        "# Exact nearest neighbours on a GPU",
+        "",
+        f"{where()}; {torch.cuda.get_device_name()}, torch {torch.__version__}. q = 1, Gaussian queries and "
+        "candidates, the transfers included; the better of two runs. `auto` is "
+        f"{choose('auto').words}; made by `python benchmarks/neighbors.py`.",
+        "",
+        "| n × m × d | bare fp32 product s | "
+        + " | ".join(f"torch {'+'.join(one)} s" for one in LEVELS)
+        + f" | {choose('faiss').words} s | equal |",
+        "|---" + "|--:" * (len(LEVELS) + 3) + "|",
+    ]
+    for n, m, d in CARD:
+        queries, candidates = (rng.standard_normal((k, d), dtype=np.float32) for k in (n, m))
+        lines.append(_card_row(queries, candidates))
+    keep("neighbors_gpu.md", "\n".join(lines))
+
+
+def _card_row(queries: Vectors, candidates: Vectors) -> str:
+    found = []
+
+    def by(levels: tuple[Precision, ...]) -> Callable[[], object]:
+        def searches(vectors: Vectors) -> list[TorchSearch]:
+            placed = torch.from_numpy(vectors).cuda()
+            return [TorchSearch(placed, precision) for precision in levels]
+
+        return lambda: found.append(Decider(candidates, 1, "l2", searches)(queries))
+
+    works = [lambda: _bare(queries, candidates), *(by(levels) for levels in LEVELS)]
+    works.append(lambda: found.append(nearest(queries, candidates, backend="faiss")))
+    times = [min(seconds(work) for _ in range(2)) for work in works]
+    equal = all(np.array_equal(found[0], other) for other in found)
+    (n, d), m = queries.shape, len(candidates)
+    return (
+        f"| {n:,} × {m:,} × {d:,} | " + " | ".join(f"{one:.3f}" for one in times) + f" | {'yes' if equal else 'NO'} |"
+    )
+
+
+def _bare(queries: Vectors, candidates: Vectors, rows: int = 4096) -> None:
+    x, c = (torch.from_numpy(one).cuda() for one in (queries, candidates))
+    for start in range(0, len(x), rows):
+        _ = x[start : start + rows] @ c.T
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    if torch.cuda.is_available():
+        on_the_card()
+    else:
+        on_the_processor()
 
 
 if __name__ == "__main__":

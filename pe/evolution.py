@@ -14,6 +14,7 @@ from pe.data.population import Population
 from pe.data.seeds import generator
 from pe.histogram import Metric, Votes, dp_nn_histogram
 from pe.lookahead import lookahead_embeddings
+from pe.nearest import Backend
 from pe.selection import Items, Selection, parent_weights, select_parents
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Plan:
         metric: distance in embedding space.
         seed: the recipe's seed.
         class_counts: the release of the label counts, where label sizes are estimated from it.
+        neighbor_search: who finds nearest candidates; it changes no vote.
     """
 
     classes: tuple[str, ...]
@@ -70,6 +72,7 @@ class Plan:
     metric: Metric
     seed: int
     class_counts: Release | None = None
+    neighbor_search: Backend = "auto"
 
     @property
     def releases(self) -> list[Release]:
@@ -95,8 +98,9 @@ def evolve(
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, embedding)
         histogram = dp_nn_histogram(
-            private, candidates, population.labels, step.release, ledger, plan.neighbors, plan.metric
-        )  # Alg. 2
+            private, candidates, population.labels, step.release, ledger, plan.neighbors, plan.metric,
+            plan.neighbor_search,
+        )  # Alg. 2  # fmt: skip
         parents = choose(histogram, population.labels, step, plan, warn)  # P and S'
         population = api.variations(step.t, population, parents, step.degree, step.reuse)  # S_t
         api.forget_lookahead(step.t)

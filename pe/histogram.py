@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from math import fsum, isfinite, sqrt
 from typing import Literal
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.errors import PrivacyError
-from pe.nearest import nearest
+from pe.nearest import Backend, describe, nearest
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
@@ -20,6 +21,8 @@ from pe.protocols import Vectors
 Votes = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 Metric = Literal["l2", "cosine"]
+
+log = logging.getLogger(__name__)
 
 
 def vote_sensitivity(relation: Relation) -> float:
@@ -82,6 +85,7 @@ def dp_nn_histogram(
     ledger: Ledger,
     neighbors: int = 1,
     metric: Metric = "l2",
+    neighbor_search: Backend = "auto",
 ) -> Votes:
     """Noisy votes of the private records for the candidates of their own label (Alg. 2, lines 1–4).
 
@@ -97,6 +101,7 @@ def dp_nn_histogram(
         ledger: the door to noise.
         neighbors: q, candidates each record votes for, 1/√q each.
         metric: distance in embedding space.
+        neighbor_search: who finds nearest candidates; it changes no vote.
 
     Returns:
         float64 (m,): votes plus noise of standard deviation sensitivity × noise_multiplier; may be
@@ -111,7 +116,7 @@ def dp_nn_histogram(
     votes = (
         np.zeros(size, dtype=np.int64)
         if ledger.drawn(release)
-        else count_votes(private(), candidates(), labels, neighbors, metric, grid)
+        else count_votes(private(), candidates(), labels, neighbors, metric, grid, neighbor_search)
     )
     noisy = ledger.release(release, lambda noise: votes + noise.discrete_gaussian(size, release.scale))
     return noisy / grid
@@ -124,15 +129,17 @@ def count_votes(
     neighbors: int,
     metric: Metric,
     grid: int,
+    neighbor_search: Backend = "auto",
 ) -> Counts:
     """CONFIDENTIAL: the clean votes in grid steps, int64 (m,).
 
     Guarantee: adding or removing one unit changes the result by a vector of L2 norm at most `grid`.
     """
+    log.info("Nearest neighbours are found by %s.", describe(neighbor_search))
     chosen = np.full((len(private.labels), neighbors), -1, dtype=np.int64)
     for label in np.unique(labels):
         voters, bins = np.flatnonzero(private.labels == label), np.flatnonzero(labels == label)
-        found = nearest(private.vectors[voters], candidates[bins], neighbors, metric=metric)
+        found = nearest(private.vectors[voters], candidates[bins], neighbors, metric=metric, backend=neighbor_search)
         chosen[voters] = np.where(found >= 0, bins[found], -1)
     units = np.broadcast_to(private.units[:, None], chosen.shape)
     cast = chosen >= 0

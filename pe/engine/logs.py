@@ -14,7 +14,9 @@ def logging_to(path: Path) -> Iterator[None]:
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("pe")
-    propagated, logger.propagate = logger.propagate, False
+    propagated, level = logger.propagate, logger.level
+    logger.propagate = False
+    logger.setLevel(level or logging.INFO)  # the command line sets one; from Python there is none
     logger.addHandler(handler)
     try:
         yield
@@ -23,5 +25,6 @@ def logging_to(path: Path) -> Iterator[None]:
         raise
     finally:
         logger.propagate = propagated
+        logger.setLevel(level)
         logger.removeHandler(handler)
         handler.close()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.nearest.exact import NO_DIRECTION, Metric, exact_nearest, merge, settle, undirected
 from pe.nearest.frame import Frame
-from pe.nearest.margin import Integers, Mask, Reals, Vectors, gamma, unseen
+from pe.nearest.margin import Arithmetic, Integers, Mask, Reals, Vectors, unseen
 
 _SPARE = 15  # candidates retrieved beyond q: near-ties up to this many cost no second search
 _ROWS = 4096  # queries searched together
@@ -18,20 +18,38 @@ _BLOCK = 2**24  # most elements of a block of queries
 _FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
 
 
+class Found(NamedTuple):
+    """What a search returns for n queries.
+
+    Attributes:
+        distances: computed squared distances of k distinct candidates per query, n×k, in any order.
+        positions: those candidates.
+        last: a computed squared distance per query, n; that of no candidate not returned is smaller.
+    """
+
+    distances: npt.NDArray[np.float32]
+    positions: Integers
+    last: npt.NDArray[np.float32]
+
+
 class Search(Protocol):
     """What a backend makes of m candidates: an approximate search whose error pe/nearest/margin.py bounds.
 
-    It computes a squared distance to every candidate with operations of its `roundoff`, in any order of
-    summation, and returns k such that no other candidate has a smaller computed distance.
+    Sums are in any order, with fused operations or without.
     """
 
     @property
-    def roundoff(self) -> float:
-        """Unit roundoff of every operation that makes a distance."""
+    def returned(self) -> Arithmetic:
+        """How the distances that it returns are computed."""
         ...
 
-    def __call__(self, queries: Vectors, k: int) -> tuple[npt.NDArray[np.float32], Integers]:
-        """Computed squared distances and indices of k ≤ m distinct candidates per query, n×k, in any order."""
+    @property
+    def sieve(self) -> Arithmetic:
+        """How the distances are computed by which it leaves candidates out."""
+        ...
+
+    def __call__(self, queries: Vectors, k: int) -> Found:
+        """The k ≤ m candidates that seem nearest to each query."""
         ...
 
 
@@ -42,7 +60,9 @@ class Decider:
     are not searched: the former are shown to be farther than the answer, the latter's distance is known.
     """
 
-    def __init__(self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Search]) -> None:
+    def __init__(
+        self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Sequence[Search]]
+    ) -> None:
         self.candidates, self.q, self.metric = candidates, q, metric
         self.frame = Frame.around(candidates, metric)
         placed, radii = self.frame.place(candidates)
@@ -51,7 +71,7 @@ class Decider:
         self.zero = np.flatnonzero(zero)  # at most one: candidates are distinct
         self.searched = np.flatnonzero(searched)
         self.radii = radii[searched]
-        self.search = backend(placed if searched.all() else placed[searched])
+        self.searches = backend(placed if searched.all() else placed[searched])  # each sees what the last left open
 
     def __call__(self, queries: Vectors) -> Integers:
         """The q nearest candidates of each query, n×q; −1 for queries that are not finite."""
@@ -75,18 +95,23 @@ class Decider:
         answer[zero] = np.arange(self.q)  # at right angles to all candidates: all tie
         rows = np.flatnonzero((radii < _FAR) & ~zero)
         left = ~zero
-        if len(rows) and len(self.searched):
-            if len(rows) < len(queries):
-                placed, radii = placed[rows], radii[rows]
-            chosen, certain = self._decide(queries, placed, radii, rows)
+        if len(rows) < len(queries):
+            placed, radii = placed[rows], radii[rows]
+        for search in self.searches if len(self.searched) else ():
+            if not len(rows):
+                break
+            chosen, certain = self._decide(search, queries, placed, radii, rows)
             answer[rows[certain]] = chosen[certain]
             left[rows[certain]] = False
+            rows, placed, radii = rows[~certain], placed[~certain], radii[~certain]
         open_rows = np.flatnonzero(left)
         return open_rows[np.isfinite(queries[open_rows]).all(axis=1)]
 
-    def _decide(self, queries: Vectors, placed: Vectors, radii: Reals, rows: Integers) -> tuple[Integers, Mask]:
+    def _decide(
+        self, search: Search, queries: Vectors, placed: Vectors, radii: Reals, rows: Integers
+    ) -> tuple[Integers, Mask]:
         """The q nearest among those retrieved for queries[rows], and whether they are so among all."""
-        columns, computed, error, beyond = self._retrieve(placed, radii)
+        columns, computed, error, beyond = self._retrieve(search, placed, radii)
         n, q, unit = len(rows), self.q, self.frame.scale**2
         chosen = np.full((n, q), -1, np.int64)
         if columns.shape[1] < q:
@@ -105,19 +130,19 @@ class Decider:
         farthest[~clear] = settled[~clear, -1] * unit
         return chosen, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
-    def _retrieve(self, placed: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
+    def _retrieve(self, search: Search, placed: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
         """Candidates that may be nearest, n×k: indices, computed distances, their errors; and how near any other is.
 
         The last, one per query, is a lower bound on the distance to all candidates searched but not retrieved.
         """
         n, d, k = *placed.shape, min(self.q + _SPARE, len(self.searched))
-        roundoff, unit = self.search.roundoff, self.frame.scale**2
-        distances, positions = self.search(placed, k)
+        unit = self.frame.scale**2
+        distances, positions, last = search(placed, k)
         columns, computed = self.searched[positions], distances.astype(np.float64)
-        error = gamma(d, roundoff) * (radii[:, None] + self.radii[positions]) ** 2
+        error = search.returned.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
         beyond = np.full(n, np.inf)
         if k < len(self.searched):
-            beyond = unseen(computed.max(axis=1), radii, float(self.radii.max()), d, roundoff)
+            beyond = unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
         if self.zero.size:
             columns = np.hstack([columns, np.full((n, 1), self.zero[0])])
             computed = np.hstack([computed, np.full((n, 1), NO_DIRECTION * unit)])

@@ -22,15 +22,23 @@ Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as 
    float64 nothing made from float32 values underflows.
 5. Radii are computed too: `radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ = γ_{d+32} ≤ ¼.
 
-A candidate that a search did not return has no computed distance to go by, only the largest one returned, L:
-its own is at least that. `unseen` turns this into a lower bound on the distance to every candidate not returned,
-however large its radius. Let ρ = (1 + 2γ)(a + √L) + 2p. A candidate with r ≤ ρ is, by the bound above, at
-least L − γ(a + ρ)² away. One with r > ρ has, by 5, |s(c − μ)| > a + √L, so its distance exceeds L.
+6. Tensor cores. A product may take its factors rounded or cut to fewer bits, x̂ and ĉ with |x̂_k − x'_k| ≤ v|x'_k|
+   and ĉ likewise, multiply them exactly and sum in float32. Then |2x̂·ĉ − 2x'·c'| ≤ 2(2v + v²)ab ≤ (v + v²)(a + b)², and
+   1 holds for x̂ and ĉ, whose products are at most (1 + v)² as large. Sums there may be cut instead of rounded, several
+   terms at a time, aligned to the largest of them: over blocks of B ≥ 4 terms that costs a term no more than d
+   additions of unit roundoff (1 + 1/B)·2⁻²³ < 2⁻²². Together: (1 + v)² γ_{d+32} + v + v², with that u in γ.
+
+A candidate that a search did not return has no computed distance to go by, only one, L, that it does not fall
+below. `unseen` turns this into a lower bound on the distance to every candidate not returned, however large its
+radius. Let g ≥ γ be the bound's factor of (a + b)², and ρ = (1 + 2g)(a + √L) + 2p. A candidate with r ≤ ρ is, by the
+bound above, at least L − g(a + ρ)² away. One with r > ρ has, by 5, |s(c − μ)| > a + √L, so its distance exceeds L.
 Likewise one with r ≥ R, not searched because R² is out of float32's reach, has |s(c − μ)| > R/2: its distance
 exceeds T where a + √T < R/2.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -42,12 +50,31 @@ Mask = npt.NDArray[np.bool_]
 
 FLOAT32 = 2.0**-24
 FLOAT64 = 2.0**-53
+TENSOR_CORES = 2.0**-22  # what stands for the unit roundoff of their sums (6 of the proof)
 
 
 def gamma(dimensions: int, roundoff: float) -> float:
     """γ_{d+32} of the proof above, a hair enlarged; infinite (nothing is certain) where the proof does not reach."""
     k = (dimensions + 32) * roundoff
     return 1.001 * k / (1 - k) if k < 0.2 and dimensions < 2**22 else float("inf")
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How the float32 distances of a search are computed.
+
+    Attributes:
+        roundoff: unit roundoff u of every operation.
+        rounding: unit roundoff v to which the factors of a product are rounded or cut first; 0: not at all.
+    """
+
+    roundoff: float
+    rounding: float = 0.0
+
+    def slack(self, dimensions: int) -> float:
+        """The factor of (a + b)² within which a computed squared distance lies about s² times the settled one."""
+        v = self.rounding
+        return (1 + v) ** 2 * gamma(dimensions, self.roundoff) + 1.001 * (v + v * v)
 
 
 def pad(dimensions: int, roundoff: float) -> float:
@@ -65,16 +92,15 @@ def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Reals:
     return np.where(np.isfinite(bound), bound, np.inf)
 
 
-def unseen(last: Reals, query_radius: Reals, largest: float, dimensions: int, roundoff: float) -> Reals:
+def unseen(last: Reals, query_radius: Reals, largest: float, dimensions: int, slack: float) -> Reals:
     """A lower bound on the squared distance of each query to all candidates its search did not return.
 
     Args:
-        last: the largest computed squared distance each query's search returned.
+        last: a computed squared distance that those of the others do not fall below.
         query_radius: the queries' radii.
         largest: the largest radius of a candidate that was searched.
         dimensions: d.
-        roundoff: u of the search.
+        slack: that of the arithmetic in which the others' distances were computed.
     """
-    g = gamma(dimensions, roundoff)
-    reach = (1 + 2 * g) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(dimensions, roundoff)
-    return last - g * (query_radius + np.minimum(largest, reach)) ** 2
+    reach = (1 + 2 * slack) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(dimensions, FLOAT32)
+    return last - slack * (query_radius + np.minimum(largest, reach)) ** 2

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from pe.errors import RecipeError, nearest_name
+from pe.nearest.choose import Backend, choose
 from pe.nearest.decide import Decider
 from pe.nearest.distinct import distinct
 from pe.nearest.exact import Metric
-from pe.nearest.faiss_backend import FaissSearch
 from pe.nearest.margin import Integers, Vectors
-
-Backend = Literal["auto", "faiss"]
 
 
 def nearest(
@@ -38,7 +36,7 @@ def nearest(
         candidates: float32, m×d. Public.
         q: neighbours per query, 1 ≤ q ≤ m.
         metric: "l2", or "cosine": Euclidean distance between the vectors normalised in float64.
-        backend: who searches; "auto" is faiss.
+        backend: who searches (pe/nearest/choose.py): "auto", "faiss" or "torch".
 
     Raises:
         RecipeError: an argument of the wrong dtype or shape, q out of range, an unknown metric or backend.
@@ -49,7 +47,7 @@ def nearest(
     answer = np.full((len(queries), q), -1, np.int64)
     if kept.size:
         vectors = np.ascontiguousarray(candidates if len(kept) == len(candidates) else candidates[kept])
-        decider = Decider(vectors, min(q, len(kept)), metric, FaissSearch)
+        decider = Decider(vectors, min(q, len(kept)), metric, choose(backend).searches)
         positions = decider(queries)
         answer[:, : decider.q] = np.where(positions >= 0, kept[positions], -1)
     return answer

@@ -46,7 +46,7 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequenc
     )
     counted = next((release for release in releases if release.name == CLASS_COUNTS), None)
     voting = evolution.selection, evolution.neighbors, evolution.metric
-    return Plan(classes, sizes[0], steps, *voting, recipe.seed, counted)
+    return Plan(classes, sizes[0], steps, *voting, recipe.seed, counted, evolution.neighbor_search)
 
 
 def planned_releases(recipe: Recipe, unit: str) -> list[Release]:

@@ -8,7 +8,10 @@ from typing import Any
 from pe.recipe.registry import Group, load, plugins
 from pe.recipe.schema import PluginSpec, Recipe
 
-_MACHINE_ONLY = ("name", "limits", "private.path", "private.declared_size", "api.price", "refusals.max_share")
+_MACHINE_ONLY = (
+    "name", "limits", "private.path", "private.declared_size", "api.price", "refusals.max_share",
+    "evolution.neighbor_search",
+)  # fmt: skip
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:

@@ -76,6 +76,9 @@ class Evolution(Section):
     threshold_sigmas: Finite | list[Finite] | None = Field(None, description="H, in standard deviations of the noise")
     neighbors: Count = Field(1, description="q, candidates each record votes for, 1/√q each")
     metric: Literal["l2", "cosine"] = Field("l2", description="distance in embedding space")
+    neighbor_search: Literal["auto", "faiss", "torch"] = Field(
+        "auto", description="the library that finds nearest candidates; all give the same votes"
+    )
     selection: Literal["sample", "rank"] = Field("sample", description="how parents are chosen from noisy votes")
     label_sizes: Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         "equal", description="public proportions of the labels; never counted from the private data"

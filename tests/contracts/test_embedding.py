@@ -8,6 +8,7 @@ import pytest
 from embeddings.pixels import Pixels
 from pe.data.samples import Images
 from pe.protocols import Embedding, check_vectors
+from tests.embeddings.networks import networks
 from tests.generators import Mean
 
 EMBEDDINGS: dict[str, Embedding] = {
@@ -18,9 +19,19 @@ EMBEDDINGS: dict[str, Embedding] = {
 }
 
 
-@pytest.fixture(params=EMBEDDINGS)
+NETWORKS = ("dinov2", "inception", "open_clip")
+
+
+@pytest.fixture(scope="module")
+def random_networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedding]:
+    return networks(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture(params=[*EMBEDDINGS, *NETWORKS])
 def embedding(request: pytest.FixtureRequest) -> Embedding:
-    return EMBEDDINGS[request.param]
+    name = request.param
+    found: Embedding = request.getfixturevalue("random_networks")[name] if name in NETWORKS else EMBEDDINGS[name]
+    return found
 
 
 def images(count: int, seed: int = 0) -> Images:
@@ -39,6 +50,14 @@ def test_a_row_does_not_depend_on_the_others_in_its_block(embedding: Embedding) 
     one, other = images(size), images(size, seed=1)
     mixed = Images(np.concatenate([one.pixels[:3], other.pixels[3:]]))
     np.testing.assert_array_equal(embedding.embed(one)[:3], embedding.embed(mixed)[:3])
+
+
+def test_a_row_does_not_depend_on_its_place_in_a_full_block(embedding: Embedding) -> None:
+    """Removing a record moves those after it up by one place."""
+    block = images(embedding.batch_size)
+    vectors = embedding.embed(block)
+    moved = np.roll(np.arange(len(block)), -1)
+    np.testing.assert_array_equal(embedding.embed(block.take(moved)), vectors[moved])
 
 
 def test_images_are_left_as_they_were(embedding: Embedding) -> None:

@@ -56,7 +56,6 @@ def test_removing_records_flips_others_in_plain_faiss():
 
 def test_removing_records_flips_others_without_the_margin(monkeypatch):
     """It is the margin that protects them, not the rest of the search."""
-    monkeypatch.setattr(decide, "gamma", lambda d, roundoff: 0.0)
     monkeypatch.setattr(margin, "gamma", lambda d, roundoff: 0.0)
     assert any(_flipped(nearest, *_near_copies(seed, 300, 784), REMOVALS) for seed in range(3))
 

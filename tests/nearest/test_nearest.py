@@ -16,6 +16,7 @@ from pe.nearest import decide, exact, margin, nearest
 from tests.nearest.reference import naive
 
 METRICS = ["l2", "cosine"]
+BACKENDS = ["faiss", "torch"]
 
 
 def _gaussian(rng, n, m, d):
@@ -101,11 +102,12 @@ KINDS = [
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
 @pytest.mark.parametrize(("d", "q"), [(1, 1), (9, 3), (64, 1)])
-def test_equals_naive_search(kind, metric, d, q):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_equals_naive_search(kind, metric, d, q, backend):
     queries, candidates = (a.astype(np.float32) for a in kind(np.random.default_rng(d), 12, 40, max(d, 2)))
     queries, candidates = queries[:, :d], candidates[:, :d]
     with np.errstate(all="raise", under="ignore"):
-        answer = nearest(queries, candidates, q, metric=metric)
+        answer = nearest(queries, candidates, q, metric=metric, backend=backend)
     assert answer.dtype == np.int64
     np.testing.assert_array_equal(answer, naive(queries, candidates, q, metric))
 
@@ -140,11 +142,13 @@ def problems(draw):
     return values[:n], values[n:], draw(st.integers(1, m)), draw(st.sampled_from(METRICS))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=150, deadline=None)
-@given(problems())
-def test_equals_naive_search_on_any_floats(problem):
+@given(problem=problems())
+def test_equals_naive_search_on_any_floats(backend, problem):
     queries, candidates, q, metric = problem
-    np.testing.assert_array_equal(nearest(queries, candidates, q, metric=metric), naive(queries, candidates, q, metric))
+    found = nearest(queries, candidates, q, metric=metric, backend=backend)
+    np.testing.assert_array_equal(found, naive(queries, candidates, q, metric))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -156,7 +160,10 @@ def test_the_exact_pass_alone_equals_naive_search(kind, metric, monkeypatch):
     monkeypatch.setattr(
         decide.Decider,
         "_decide",
-        lambda self, queries, placed, radii, rows: (np.zeros((len(rows), self.q), np.int64), np.zeros(len(rows), bool)),
+        lambda self, search, queries, placed, radii, rows: (
+            np.zeros((len(rows), self.q), np.int64),
+            np.zeros(len(rows), bool),
+        ),
     )
     queries, candidates = (a.astype(np.float32) for a in kind(np.random.default_rng(3), 20, 50, 8))
     np.testing.assert_array_equal(nearest(queries, candidates, 3, metric=metric), naive(queries, candidates, 3, metric))
@@ -165,7 +172,7 @@ def test_the_exact_pass_alone_equals_naive_search(kind, metric, monkeypatch):
 class Unkind:
     """A backend as inexact as the bound allows: each distance is off by nearly all of a kernel's share, either way."""
 
-    roundoff = margin.FLOAT32
+    returned = sieve = margin.Arithmetic(margin.FLOAT32)
 
     def __init__(self, candidates):
         self.candidates = candidates.astype(np.float64)
@@ -174,11 +181,12 @@ class Unkind:
     def __call__(self, queries, k):
         x, c = queries.astype(np.float64), self.candidates
         reach = np.sqrt(np.square(x).sum(axis=1))[:, None] + np.sqrt(np.square(c).sum(axis=1))
-        share = 0.99 * (x.shape[1] + 3) * self.roundoff * reach**2
+        share = 0.99 * (x.shape[1] + 3) * self.sieve.roundoff * reach**2
         distances = np.square(x[:, None] - c).sum(axis=2) + share * self.rng.choice([-1, 1], share.shape)
         computed = np.maximum(distances, 0).astype(np.float32)
         indices = np.argpartition(computed, k - 1, axis=1)[:, :k]
-        return np.take_along_axis(computed, indices, axis=1), indices
+        found = np.take_along_axis(computed, indices, axis=1)
+        return decide.Found(found, indices, found.max(axis=1))
 
 
 def _unkindly(kind, metric, q=2):
@@ -186,7 +194,7 @@ def _unkindly(kind, metric, q=2):
     queries, candidates = (a.astype(np.float32) for a in kind(np.random.default_rng(5), 25, 50, 12))
     queries, candidates = queries[np.isfinite(queries).all(axis=1)], candidates[np.isfinite(candidates).all(axis=1)]
     candidates = candidates[np.sort(np.unique(candidates, axis=0, return_index=True)[1])]
-    answer = decide.Decider(candidates, q, metric, Unkind)(queries)
+    answer = decide.Decider(candidates, q, metric, lambda placed: [Unkind(placed)])(queries)
     return np.array_equal(answer, naive(queries, candidates, q, metric))
 
 
@@ -200,7 +208,6 @@ def test_the_answer_does_not_depend_on_how_the_backend_errs(metric, spare, monke
 @pytest.mark.parametrize("share", [0, 0.3])
 def test_with_a_smaller_margin_it_does(share, monkeypatch):
     """The test above can fail: it refuses a bound of a third of what is proven, or none."""
-    monkeypatch.setattr(decide, "gamma", lambda d, roundoff: share * d * roundoff)
     monkeypatch.setattr(margin, "gamma", lambda d, roundoff: share * d * roundoff)
     assert not all(_unkindly(kind, "l2") for kind in KINDS)
 
@@ -225,7 +232,7 @@ def test_many_neighbours():
 def test_where_nothing_is_certain_every_query_is_searched_exactly(monkeypatch):
     """As with more dimensions than the bound is proven for."""
     assert margin.gamma(2**22, margin.FLOAT32) == margin.gamma(2**22, margin.FLOAT64) == np.inf
-    for module in (margin, decide, exact):
+    for module in (margin, exact):
         monkeypatch.setattr(module, "gamma", lambda d, roundoff: np.inf)
     queries, candidates = (a.astype(np.float32) for a in _not_finite(np.random.default_rng(0), 20, 50, 6))
     for metric in METRICS:
@@ -313,11 +320,16 @@ class TestMistakes:
     def test_a_missing_backend_names_the_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "faiss", None)
         with pytest.raises(MissingDependency, match=r"faiss, which is not installed: pip install 'pe-toolkit\[cpu\]'"):
+            nearest(self.good, self.good, backend="faiss")
+        monkeypatch.setitem(sys.modules, "torch", None)
+        with pytest.raises(MissingDependency, match=r"torch, which is not installed: pip install 'pe-toolkit\[embeddi"):
+            nearest(self.good, self.good, backend="torch")
+        with pytest.raises(MissingDependency, match=r"pe-toolkit\[cpu\]"):
             nearest(self.good, self.good)
 
 
-def test_importing_loads_no_faiss():
-    code = "import sys, pe.nearest; sys.exit('faiss' in sys.modules)"
+def test_importing_loads_neither_faiss_nor_torch():
+    code = "import sys, pe.nearest; sys.exit(bool({'faiss', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0
 
 

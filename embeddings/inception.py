@@ -1,0 +1,117 @@
+"""The network of FID: Inception-v3 with the weights of 2015-12-05, ported from TensorFlow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from embeddings.resizing import antialiased, tensorflow_bilinear
+from embeddings.torch_model import Network, Precision, TorchModel
+from embeddings.weights import Published, fill, find_published, given_file, read_weights
+from pe.data.samples import Samples
+from pe.errors import RecipeError
+from pe.protocols import Vectors
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Resize = Literal["tensorflow", "antialiased"]
+
+SIDE = 299
+WEIGHTS = Published(
+    "pt_inception-2015-12-05-6726825d.pth",
+    "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_inception-2015-12-05-6726825d.pth",
+    "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2",
+    aliases=("weights-inception-2015-12-05-6726825d.pth",),
+)
+
+
+class Inception:
+    """Images → the 2,048 features that FID compares.
+
+    Args:
+        weights: the file, .pth or .safetensors, or its URL; None: the published one. What is fetched is kept
+            in torch.hub's folder of checkpoints. A file with the published name must have its hash.
+        sha256: what the hash of `weights` must be; None: as published, for a file of that name.
+        resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID has it.
+        device: auto, cpu, mps, cuda or one card, such as cuda:1.
+        precision: fp32, bf16 or fp16.
+        batch_size: images per batch, ≥ 1.
+        offline: fetch nothing.
+
+    Raises:
+        RecipeError: an argument is out of range.
+    """
+
+    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "offline")
+
+    def __init__(
+        self,
+        *,
+        weights: str | None = None,
+        sha256: str | None = None,
+        resize: Resize = "tensorflow",
+        device: str = "auto",
+        precision: Precision = "fp32",
+        batch_size: int = 64,
+        offline: bool = False,
+    ) -> None:
+        if resize not in get_args(Resize):
+            raise RecipeError(f"resize is '{resize}': it must be one of {', '.join(get_args(Resize))}.")
+        if sha256 is not None and weights is None:
+            raise RecipeError("sha256 is the hash of a file: name the file too, under weights.")
+        self._weights, self._sha256, self._resize, self._offline = weights, sha256, resize, offline
+        self._exact = resize == "tensorflow" and precision == "fp32"
+        self._published = weights is None
+        self._model = TorchModel("inception", self._load, device, precision, batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Images per batch."""
+        return self._model.batch_size
+
+    @property
+    def standard_inception(self) -> bool:
+        """Whether distances between these features are FID: published weights (as found when they are read)."""
+        return self._published and self._exact
+
+    def embed(self, samples: Samples) -> Vectors:
+        """float32, n×2048: one row per image, a function of that image alone.
+
+        Raises:
+            ContractError: the samples are not images.
+            RecipeError: the weights or the device are not there.
+        """
+        return self._model(samples)
+
+    def probabilities(self, samples: Samples) -> npt.NDArray[np.float32]:
+        """float32, n×1008: class probabilities as the Inception Score takes them, the classes' biases left out.
+
+        Raises:
+            ContractError: the samples are not images.
+            RecipeError: the weights or the device are not there.
+        """
+        return self._model(samples, _probabilities)
+
+    def _load(self) -> Network:
+        from embeddings.inception_network import InceptionNetwork
+
+        if self._weights is None:
+            file = find_published(WEIGHTS, self._offline)
+        else:
+            known = dict.fromkeys((WEIGHTS.name, *WEIGHTS.aliases), WEIGHTS.sha256)
+            file = given_file(self._weights, self._sha256, known, self._offline)
+            self._published = (self._sha256 or known.get(file.name, "")).lower() == WEIGHTS.sha256
+        module = InceptionNetwork()
+        fill(module, read_weights(file), file)
+        return Network(module, self._prepare, lambda module, images: module(images))
+
+    def _prepare(self, images: Tensor) -> Tensor:
+        resized = (tensorflow_bilinear if self._resize == "tensorflow" else antialiased)(images, SIDE, SIDE)
+        return (resized - 128) / 128
+
+
+def _probabilities(module: nn.Module, features: Tensor) -> Tensor:
+    return (features @ module.get_parameter("fc.weight").T).softmax(dim=1)

@@ -1,0 +1,137 @@
+"""Each network gives what an independent implementation of it gives for the same weights."""
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+from transformers import Dinov2Model
+
+from embeddings.dinov2 import DINOv2
+from embeddings.inception import WEIGHTS, Inception
+from embeddings.inception_network import InceptionNetwork
+from embeddings.open_clip import OpenCLIP
+from pe.data.samples import Images
+from pe.errors import RecipeError
+from tests.embeddings.networks import dinov2_folder, images, inception_file, lively, open_clip_files
+
+
+def test_inception_has_the_features_and_classes_of_torch_fidelity(tmp_path):
+    torch.save(lively(InceptionNetwork()), tmp_path / "inception.pth")
+    theirs = FeatureExtractorInceptionV3(
+        "theirs", ["2048", "logits_unbiased"], feature_extractor_weights_path=str(tmp_path / "inception.pth")
+    )
+    samples = images(3, height=40, width=33)
+    features, logits = theirs(torch.from_numpy(np.ascontiguousarray(np.moveaxis(samples.pixels, 3, 1))))
+    ours = Inception(weights=str(tmp_path / "inception.pth"), device="cpu", batch_size=3)
+    vectors = ours.embed(samples)
+    assert vectors.std() > 0.05  # the signal did not die on its way
+    np.testing.assert_allclose(vectors, features.numpy(), atol=1e-4)
+    np.testing.assert_allclose(ours.probabilities(samples), logits.softmax(dim=1).numpy(), atol=1e-6)
+
+
+def test_inception_antialiased_differs_and_is_not_called_fid(tmp_path):
+    file = str(inception_file(tmp_path))
+    samples = images(1, height=400, width=400)
+    ours = {name: Inception(weights=file, resize=name, device="cpu") for name in ("tensorflow", "antialiased")}
+    assert np.abs(ours["tensorflow"].embed(samples) - ours["antialiased"].embed(samples)).max() > 1e-3
+    assert not ours["tensorflow"].standard_inception  # these weights are not the published ones
+    assert Inception().standard_inception
+    assert not Inception(resize="antialiased").standard_inception
+    assert not Inception(precision="bf16").standard_inception
+    assert WEIGHTS.sha256.startswith("6726825d")  # which the published name ends with
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "error"),
+    [(32, 32, 1e-5), (50, 40, 0.05)],  # where they are resized, Pillow rounds grey levels and we do not
+)
+@pytest.mark.parametrize("quick_gelu", [False, True])
+def test_open_clip_has_the_features_of_the_library_after_its_own_preparation(
+    tmp_path, quick_gelu, height, width, error
+):
+    config, weights = open_clip_files(tmp_path, quick_gelu)
+    open_clip.add_model_config(config)
+    model, _, prepare = open_clip.create_model_and_transforms(config.stem, pretrained=str(weights))
+    samples = Images(images(3, height=height, width=width).pixels // 2 + 64)
+    with torch.inference_mode():
+        given = torch.stack([prepare(Image.fromarray(image)) for image in samples.pixels])
+        theirs = model.eval().encode_image(given).numpy()
+    ours = OpenCLIP(model=str(config), weights=str(weights), device="cpu").embed(samples)
+    assert np.linalg.norm(ours - theirs, axis=1).max() < error * np.linalg.norm(theirs, axis=1).min()
+
+
+def test_open_clip_prepares_images_as_the_tag_of_the_weights_asks(tmp_path):
+    config, weights = open_clip_files(tmp_path)
+    content = config.read_text(encoding="utf-8")
+    asked = '{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "interpolation": "bicubic", "resize_mode": "squash"}'
+    squash = tmp_path / "squash.json"
+    squash.write_text(f'{{"model_cfg": {content}, "preprocess_cfg": {asked}}}', encoding="utf-8")
+    wide = images(2, height=20, width=60)
+    cut, whole = (OpenCLIP(model=str(name), weights=str(weights), device="cpu") for name in (config, squash))
+    middle = type(wide)(wide.pixels[:, :, 20:40])
+    np.testing.assert_allclose(cut.embed(wide), cut.embed(middle), atol=0.5)
+    assert np.abs(whole.embed(wide) - whole.embed(middle)).max() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"model": "ViT-B-33"}, "OpenCLIP knows no 'ViT-B-33'; did you mean"),
+        ({"model": "hf-hub:laion/x"}, "OpenCLIP knows no"),
+        ({"pretrained": "laion2b"}, "'ViT-B-32' has no weights 'laion2b'"),
+        ({"model": "none.json", "weights": "w.pt"}, "'none.json' is no OpenCLIP configuration"),
+    ],
+)
+def test_open_clip_names_what_it_does_not_know(settings, says):
+    with pytest.raises(RecipeError, match=says):
+        OpenCLIP(**settings, device="cpu", offline=True).embed(images(1))
+
+
+def test_open_clip_wants_weights_with_a_configuration_of_ones_own():
+    with pytest.raises(RecipeError, match="name its file of weights too"):
+        OpenCLIP(model="tower.json")
+
+
+def test_dinov2_gives_the_class_token_of_prepared_images(tmp_path, capfd):
+    folder = dinov2_folder(tmp_path)
+    capfd.readouterr()
+    samples = images(3, height=32, width=32)
+    ours = DINOv2(model=str(folder), resize=32, crop=28, device="cpu").embed(samples)
+    assert capfd.readouterr() == ("", "")
+    cut = torch.from_numpy(np.moveaxis(samples.pixels[:, 2:30, 2:30], 3, 1).copy()).float() / 255
+    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    given = (cut - mean[:, None, None]) / deviation[:, None, None]
+    with torch.inference_mode():
+        tokens = Dinov2Model.from_pretrained(folder).eval()(pixel_values=given).last_hidden_state
+    np.testing.assert_allclose(ours, tokens[:, 0].numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("change", ["missing", "left over", "misshapen", "no weights"])
+def test_dinov2_refuses_weights_that_the_library_would_fill_up_at_random(tmp_path, change, capfd):
+    folder = dinov2_folder(tmp_path)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    if change == "missing":
+        del tensors["layernorm.weight"]
+    elif change == "left over":
+        tensors["embeddings.register_tokens"] = torch.zeros(1, 4, 32)
+    elif change == "misshapen":
+        tensors["layernorm.weight"] = torch.zeros(7)
+    save_file(tensors, file, metadata={"format": "pt"})
+    if change == "no weights":
+        file.write_bytes(b"no weights")
+    capfd.readouterr()
+    with pytest.raises(RecipeError, match="holds is no DINOv2") as caught:
+        DINOv2(model=str(folder), resize=32, crop=28, device="cpu").embed(images(1))
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_dinov2_wants_crops_of_whole_patches(tmp_path):
+    with pytest.raises(RecipeError, match="a multiple of the network's patch, 14 pixels"):
+        DINOv2(model=str(dinov2_folder(tmp_path)), resize=32, crop=30, device="cpu").embed(images(1))
+    with pytest.raises(RecipeError, match="1 ≤ crop ≤ resize"):
+        DINOv2(resize=20, crop=28)

@@ -1,0 +1,196 @@
+"""torch finds candidates in whatever precision; float64 decides. And who is chosen to search."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from pe.errors import RecipeError
+from pe.nearest import choose, decide, faiss_backend, margin, nearest, torch_backend
+from pe.nearest.torch_backend import TorchSearch
+from tests.nearest.reference import naive
+from tests.nearest.test_independence import _near_copies as near_copies
+from tests.nearest.test_nearest import KINDS, METRICS
+
+PRECISIONS = ["fp32", "tf32", "bf16"]
+LEVELS = [["tf32", "fp32"], ["bf16", "fp32"], ["tf32"], ["bf16"]]
+
+
+def problem(kind, seed=5, n=25, m=60, d=12):
+    """Queries and distinct candidates, all finite."""
+    queries, candidates = (a.astype(np.float32) for a in kind(np.random.default_rng(seed), n, m, d))
+    queries, candidates = queries[np.isfinite(queries).all(axis=1)], candidates[np.isfinite(candidates).all(axis=1)]
+    return queries, candidates[np.sort(np.unique(candidates, axis=0, return_index=True)[1])]
+
+
+def searches(*precisions):
+    return lambda placed: [TorchSearch(torch.from_numpy(placed), precision) for precision in precisions]
+
+
+@pytest.mark.parametrize("levels", LEVELS, ids="+".join)
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
+def test_low_precision_only_finds_and_never_decides(kind, metric, levels, monkeypatch):
+    monkeypatch.setattr(torch_backend, "_BLOCK", 25 * 20)  # several blocks of candidates
+    queries, candidates = problem(kind)
+    decider = decide.Decider(candidates, 2, metric, searches(*levels))
+    np.testing.assert_array_equal(decider(queries), naive(queries, candidates, 2, metric))
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("tf32", 1e-3), ("bf16", 1e-2)])
+def test_with_the_margin_of_float32_low_precision_would_decide_wrongly(precision, apart, monkeypatch):
+    """It is the wider margin of the sieve that decides the test above, not luck."""
+    rng = np.random.default_rng(0)
+    candidates = (rng.standard_normal(64) + apart * rng.standard_normal((60, 64))).astype(np.float32)
+    queries = rng.standard_normal((40, 64)).astype(np.float32)
+    expected = naive(queries, candidates, 2)
+
+    def answer():
+        # the frame would make float32 suffice: candidates are taken as they are, from where the queries are
+        monkeypatch.setattr(decide.Frame, "around", lambda *_: decide.Frame("l2", np.zeros(64, np.float32), 1.0))
+        return decide.Decider(candidates, 2, "l2", searches(precision))(queries)
+
+    monkeypatch.setattr(TorchSearch, "__call__", _products_alone)
+    monkeypatch.setattr(TorchSearch, "returned", property(lambda self: self.sieve))
+    np.testing.assert_array_equal(answer(), expected)
+    monkeypatch.setitem(torch_backend._SIEVES, precision, margin.Arithmetic(margin.FLOAT32))
+    assert (answer() != expected).any()
+
+
+def _products_alone(self, queries, k):
+    """The products' own distances, of k candidates, with nothing computed anew."""
+    found, positions = self._nearest(torch.from_numpy(queries), k)
+    return decide.Found(found.numpy(), positions.numpy(), found.amax(dim=1).numpy())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("d", [1, 7, 64, 2048])
+def test_the_margin_bounds_the_error_of_the_products(precision, d):
+    """On entries that lose as much as an entry can, all in one direction."""
+    rng = np.random.default_rng(d)
+    worst = {"fp32": 1.0, "tf32": 1 + 2.0**-10 - 2.0**-23, "bf16": 1 + 2.0**-8}[precision]  # what is cut or rounded off
+    for even in (True, False):
+        x = np.full((1, d), worst) * (1.0 if even else rng.uniform(0.5, 2, d))
+        c = np.concatenate([x, -x, rng.standard_normal((20, d)) * worst]).astype(np.float32)
+        x = x.astype(np.float32)
+        search = TorchSearch(torch.from_numpy(c), precision)
+        found, places = (t.numpy() for t in search._nearest(torch.from_numpy(x), len(c)))
+        exact = np.square(x.astype(np.float64) - c.astype(np.float64)).sum(axis=1)[places[0]]
+        reach = (np.linalg.norm(x.astype(np.float64)) + np.linalg.norm(c.astype(np.float64), axis=1))[places[0]] ** 2
+        error = np.abs(found[0] - exact) / reach
+        assert error.max() <= search.sieve.slack(d)
+        if precision != "fp32" and even:
+            assert error.max() > search.sieve.rounding / 4  # the bound is not idle
+
+
+@pytest.mark.parametrize("precisions", [("fp32",), ("bf16", "fp32")], ids="+".join)
+def test_removing_records_leaves_all_other_votes_alone(precisions, monkeypatch):
+    queries, candidates = near_copies(0, 300, 784)
+    queries = queries[:60]
+    monkeypatch.setattr(decide, "_ROWS", 32)
+    decider = decide.Decider(candidates, 1, "l2", searches(*precisions))
+    votes = decider(queries)
+    np.testing.assert_array_equal(votes, nearest(queries, candidates, backend="faiss"))
+    for gone in (0, 31, 32, 59):
+        np.testing.assert_array_equal(decider(np.delete(queries, gone, axis=0)), np.delete(votes, gone, axis=0))
+
+
+def test_a_finer_search_sees_only_what_a_coarser_one_left_open(monkeypatch):
+    rng = np.random.default_rng(0)
+    candidates = rng.standard_normal((400, 512)).astype(np.float32)
+    queries = np.concatenate([candidates[:30] + np.float32(0.01), rng.standard_normal((30, 512)).astype(np.float32)])
+    monkeypatch.setattr(decide, "_SPARE", 1)
+    asked = []
+    whole = TorchSearch.__call__
+    monkeypatch.setattr(
+        TorchSearch, "__call__", lambda self, x, k: (asked.append((self._precision, len(x))), whole(self, x, k))[1]
+    )
+    answer = decide.Decider(candidates, 1, "l2", searches("bf16", "fp32"))(queries)
+    assert asked[0] == ("bf16", 60)
+    assert asked[1][0] == "fp32"
+    assert 0 < asked[1][1] < 31
+    np.testing.assert_array_equal(answer, nearest(queries, candidates, backend="faiss"))
+
+
+def test_settings_of_torch_are_as_they_were_afterwards():
+    place = torch.backends.mkldnn.matmul
+    before = place.fp32_precision
+    vectors = np.eye(4, dtype=np.float32)
+    try:
+        for setting in ("bf16", "ieee"):
+            place.fp32_precision = setting
+            assert nearest(vectors, vectors, backend="torch").ravel().tolist() == [0, 1, 2, 3]
+            assert place.fp32_precision == setting
+    finally:
+        place.fp32_precision = before
+
+
+class TestChoice:
+    vectors = np.eye(4, dtype=np.float32)
+
+    def test_it_is_said_in_words(self):
+        assert choose.choose("faiss").words == f"faiss on {'the CPU' if not faiss_backend.cards() else 'GPUs'}"
+        assert choose.choose("torch").words == f"torch on {torch_backend.device()}"
+
+    def test_auto_takes_what_is_installed(self, monkeypatch):
+        monkeypatch.setattr(choose, "_has_driver", lambda: False)
+        assert choose.choose("auto").words.startswith("faiss on")
+        monkeypatch.setitem(sys.modules, "faiss", None)
+        assert choose.choose("auto").words.startswith("torch on")
+        assert nearest(self.vectors, self.vectors).ravel().tolist() == [0, 1, 2, 3]
+
+    def test_auto_takes_torch_where_only_torch_sees_a_card(self, monkeypatch):
+        monkeypatch.setattr(choose, "_has_driver", lambda: True)
+        monkeypatch.setattr(faiss_backend, "cards", lambda: 0)
+        monkeypatch.setattr(torch_backend, "device", lambda: "cuda")
+        assert choose.choose("auto").words == "torch on cuda"
+        monkeypatch.setattr(faiss_backend, "cards", lambda: 1)
+        assert choose.choose("auto").words == "faiss on 1 GPU"
+        monkeypatch.setattr(faiss_backend, "cards", lambda: 2)
+        assert choose.choose("auto").words == "faiss on 2 GPUs"
+
+    @pytest.mark.parametrize("backend", ["auto", "faiss", "torch"])
+    def test_no_other_backend_answers_for_one_that_fails(self, backend, monkeypatch):
+        def fails(*_: object) -> None:
+            raise RuntimeError("the card fell off the bus")
+
+        monkeypatch.setattr(choose, "_has_driver", lambda: False)
+        broken = TorchSearch if backend == "torch" else faiss_backend.FaissSearch
+        monkeypatch.setattr(broken, "__call__", fails)
+        with pytest.raises(RuntimeError, match="fell off the bus"):
+            nearest(self.vectors, self.vectors, backend=backend)
+        other = "faiss" if backend == "torch" else "torch"
+        assert nearest(self.vectors, self.vectors, backend=other).ravel().tolist() == [0, 1, 2, 3]
+
+    def test_cards_share_the_queries_and_more_cards_than_queries_do_no_harm(self, monkeypatch):
+        """faiss's index on the CPU stands in the place of that on a card, which has the same interface."""
+        faiss = faiss_backend.import_faiss()
+
+        def on_card(candidates, card):
+            index = faiss.IndexFlatL2(candidates.shape[1])
+            index.add(candidates)
+            return index
+
+        monkeypatch.setattr(faiss_backend, "cards", lambda: 3)
+        monkeypatch.setattr(faiss_backend, "_on_card", on_card)
+        for kind in KINDS:
+            queries, candidates = problem(kind)
+            for n in (0, 1, 2, len(queries)):
+                found = nearest(queries[:n], candidates, 2, backend="faiss")
+                np.testing.assert_array_equal(found, naive(queries[:n], candidates, 2) if n else np.empty((0, 2)))
+        with pytest.raises(
+            RecipeError, match=r"at most 2,048 neighbours at a time, not 2,055: .*neighbor_search: torch"
+        ):
+            nearest(self.vectors[:1], np.eye(2100, 4, dtype=np.float32) + np.arange(2100)[:, None].astype("f"), 2040)
+
+    def test_a_card_without_memory_ends_in_one_sentence(self, monkeypatch):
+        def full(*_: object) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB, 98765 rows")
+
+        monkeypatch.setattr(torch_backend, "_product", full)
+        with pytest.raises(RecipeError, match=r"not enough memory .* evolution\.neighbor_search: faiss") as caught:
+            nearest(self.vectors, self.vectors, backend="torch")
+        assert "98765" not in str(caught.value)
