@@ -62,6 +62,7 @@ class Plan:
         seed: the recipe's seed.
         class_counts: the release of the label counts, where label sizes are estimated from it.
         neighbor_search: who finds nearest candidates; it changes no vote.
+        fit: the releases that the generator is fitted by, before S_0.
     """
 
     classes: tuple[str, ...]
@@ -73,12 +74,13 @@ class Plan:
     seed: int
     class_counts: Release | None = None
     neighbor_search: Backend = "auto"
+    fit: tuple[Release, ...] = ()
 
     @property
     def releases(self) -> list[Release]:
         """Every release that the run intends."""
-        histograms = [step.release for step in self.steps]
-        return histograms if self.class_counts is None else [self.class_counts, *histograms]
+        counts = [] if self.class_counts is None else [self.class_counts]
+        return [*counts, *self.fit, *(step.release for step in self.steps)]
 
 
 def evolve(

@@ -19,6 +19,7 @@ from pe.recipe.registry import construct
 from pe.recipe.schema import Recipe
 from pe.run.directory import Run
 from pe.run.progress import Progress
+from pe.trainer import load_model
 
 RECIPES = {name: Path(__file__).with_name(f"{name}.yaml") for name in ("glyphs", "diffusion")}
 """By the generator: drawn text, or a small diffusion model."""
@@ -59,6 +60,7 @@ def _accuracy(run: Run, recipe: Recipe, progress: Progress) -> dict[str, dict[st
     assert isinstance(synthetic.samples, Images)
     test, test_labels = _digits("test")
     api = construct("pe.adapters", recipe.api.kind, recipe.api.settings)
+    load_model(api, run.folder)
     training_sets = {
         "synthetic": (synthetic.samples, synthetic.labels),
         "unevolved": (unevolved(api, synthetic.labels, DIGITS, recipe.seed), synthetic.labels),

@@ -23,6 +23,7 @@ from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
 from pe.privacy.words import warnings
 from pe.protocols import Embedding, GenerationAPI
+from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
 from pe.recipe.registry import Group, construct
@@ -45,6 +46,7 @@ from pe.run.progress import Progress
 from pe.run.releases import JournalReleases
 from pe.run.writer import RunWriter
 from pe.system.software import software_versions
+from pe.trainer import MODEL, Fitting, Trainer, load_model
 
 OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
@@ -160,6 +162,7 @@ class Work:
             for warning in warnings(self.recipe.privacy.delta, self.recipe.private.declared_size):
                 progress.warn(warning)
             plan = self._sized_plan(ledger)
+            self.fit(run, ledger)
             population = evolution.evolve(
                 plan,
                 lambda: self.private.embeddings(run),
@@ -173,6 +176,20 @@ class Work:
             run.journal.add_event("finished")
             write_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run
+
+    def fit(self, run: RunWriter, ledger: Ledger) -> None:
+        """Fit the generator on the private records, if it is one that is fitted, and not done already."""
+        if not isinstance(self.api, Trainer):
+            return
+        if not (run.folder / MODEL).exists():
+            terms = fit_terms(self.recipe, self.plan.classes, self.recipe.private.privacy_unit)
+            with run.new_folder(MODEL) as folder:
+                surroundings = self.surroundings
+                self.api.fit(
+                    Fitting(terms, self.private.records, ledger, folder, surroundings.progress, surroundings.stop)
+                )
+        run.check_files(f"{MODEL}/")
+        load_model(self.api, run.folder)
 
     def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
         """Write the certificate of all shareable files, last of all."""

@@ -14,6 +14,7 @@ from pe.recipe.schema import Recipe
 from pe.run.directory import CONFIDENTIAL, RECIPE, Run
 from pe.run.export import reissue
 from pe.run.writer import RunWriter
+from pe.trainer import load_model
 
 _PENDING = f"{CONFIDENTIAL}/extension.json"
 
@@ -44,6 +45,7 @@ def extend_run(folder: Path, count: int, degree: float, surroundings: Surroundin
     with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
         index = _index(writer, count, degree)
         work = Work.of(Recipe.load(folder / RECIPE), surroundings)
+        load_model(work.api, folder)
         parents = np.arange(count, dtype=np.int64) % len(last)
         place = f"extensions/{index:03d}"
         asked = work.dispatcher(writer)

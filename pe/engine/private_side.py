@@ -21,6 +21,7 @@ from pe.run.directory import CONFIDENTIAL
 from pe.run.durable import sha256, writing
 from pe.run.progress import Progress
 from pe.run.writer import RunWriter
+from pe.trainer import PrivateRecords
 
 IDENTITY = f"{CONFIDENTIAL}/identity.json"
 
@@ -138,6 +139,10 @@ class PrivateSide:
                     self._embedded = embed_private(dataset, self.embedding, path.parent)
                 run.journal.add_files({name: sha256(path)})
         return self._embedded
+
+    def records(self) -> PrivateRecords:
+        """All readable records, in memory: for a generator that is fitted on them."""
+        return PrivateRecords.of(self.dataset())
 
     def _check(self, key: str) -> str:
         with self.progress.task("checking private records", None):

@@ -19,6 +19,7 @@ from pe.recipe.calls import generator_of
 from pe.recipe.schema import Recipe
 from pe.run.directory import FULL_RECIPE, RECIPE, SYNTHETIC, Run
 from pe.run.progress import Progress
+from pe.trainer import load_model
 
 SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
 
@@ -121,6 +122,7 @@ def _controls(
     api, unknown = request.api, ""
     if api is None and (founders_suffice is None or request.random_selection is not False):
         api, unknown = generator_of(recipe.api)
+        load_model(api, run.folder)
     control = None if api is None else ControlRun(run, recipe, api, populations)
     made = {UNEVOLVED: founders_suffice or _unevolved(founders, evaluated, control, notes)}
     if request.random_selection is False:

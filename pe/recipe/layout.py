@@ -12,6 +12,7 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.recipe.budget import PlanSettings, plan, plan_with
+from pe.recipe.fitting import fit_releases
 from pe.recipe.schema import Evolution, Recipe
 
 Value = TypeVar("Value")
@@ -33,10 +34,11 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequenc
     evolution = recipe.evolution
     populations = _schedule(evolution.population, evolution.iterations + 1)
     sizes = [apportion(total, classes, evolution, t, counts) for t, total in enumerate(populations)]
-    releases = planned_releases(recipe, unit)
+    fit = fit_releases(recipe, classes, unit)
+    releases = planned_releases(recipe, unit, fit)
     degrees = _schedule(evolution.degree, evolution.iterations)
     lookaheads = _schedule(evolution.lookahead, evolution.iterations)
-    histograms = [release for release in releases if release.name != CLASS_COUNTS]
+    histograms = [release for release in releases if release.name != CLASS_COUNTS and release not in fit]
     reused = lookaheads if evolution.reuse_lookahead else [0] * evolution.iterations
     steps = tuple(
         Step(t, sizes[t], degree, k, _threshold(evolution, release, t), release, reuse)
@@ -46,11 +48,11 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequenc
     )
     counted = next((release for release in releases if release.name == CLASS_COUNTS), None)
     voting = evolution.selection, evolution.neighbors, evolution.metric
-    return Plan(classes, sizes[0], steps, *voting, recipe.seed, counted, evolution.neighbor_search)
+    return Plan(classes, sizes[0], steps, *voting, recipe.seed, counted, evolution.neighbor_search, fit)
 
 
-def planned_releases(recipe: Recipe, unit: str) -> list[Release]:
-    """Every release of the run, the noise calibrated to the target ε or as the recipe gives it."""
+def planned_releases(recipe: Recipe, unit: str, fit: tuple[Release, ...] = ()) -> list[Release]:
+    """Every release of the run, `fit` included; the noise calibrated to the target ε or as the recipe gives it."""
     privacy, evolution = recipe.privacy, recipe.evolution
     settings = PlanSettings(
         evolution.iterations,
@@ -59,6 +61,7 @@ def planned_releases(recipe: Recipe, unit: str) -> list[Release]:
         evolution.neighbors,
         weights=None if privacy.schedule is None else tuple(privacy.schedule),
         class_counts=evolution.estimate_label_sizes,
+        fixed=fit,
     )
     if privacy.epsilon is not None:
         return plan(Budget(privacy.epsilon, privacy.delta), settings)

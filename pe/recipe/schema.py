@@ -141,10 +141,19 @@ class PriceSection(Section):
     currency: str = "USD"
 
 
+class FitSection(Section):
+    """What it may cost to fit a generator on the private records."""
+
+    budget_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="share of privacy.epsilon; the rest evolves; without iterations, all of it"
+    )
+
+
 class ApiSpec(PluginSpec):
-    """A generator, and what its provider charges."""
+    """A generator, what its provider charges, and what fitting it may cost."""
 
     price: PriceSection = PriceSection()
+    fit: FitSection | None = None
 
 
 class Recipe(Section):

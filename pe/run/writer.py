@@ -170,6 +170,19 @@ class RunWriter:
         self.journal.add_files(digests)
         return Population.load(final)
 
+    @contextmanager
+    def new_folder(self, name: str) -> Iterator[Path]:
+        """A folder to be filled, which appears in the run under `name` whole and durable, or not at all."""
+        final = self.folder / name
+        temporary = final.with_name(final.name + TEMPORARY)
+        with writing(final):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            yield temporary
+            digests = {f"{name}/{path.relative_to(temporary)}": sha256(path) for path in temporary.rglob("*.*")}
+            publish_folder(temporary, final)
+        self.journal.add_files(digests)
+
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
         """Put a population into the run as the .npz file `name`: images, labels and label_names."""
         names = np.array(classes)

@@ -1,0 +1,46 @@
+"""Random Fourier features of images, and their noisy sum per label (Harder et al., AISTATS 2021).
+
+φ(x) = √(2/D)·(cos Wx, sin Wx) with W's rows from N(0, I/bandwidth²): ⟨φ(x), φ(y)⟩ is near the Gaussian kernel
+exp(−‖x − y‖²/2·bandwidth²), and ‖φ(x)‖ = 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.seeds import generator
+from pe.privacy.noise import Noise
+from pe.privacy.release import Release
+from pe.trainer import PrivateRecords
+
+Floats = npt.NDArray[np.float64]
+
+_BELOW_ONE = 1 - 1e-9
+"""Keeps a feature vector's norm at most 1 whatever rounding does."""
+
+
+def frequencies(count: int, dimensions: int, bandwidth: float, seed: int) -> Floats:
+    """W, float64 (count/2, dimensions): public, from the recipe's seed."""
+    rng = generator(seed, "dp_merf/frequencies")
+    return rng.standard_normal((count // 2, dimensions)) / bandwidth
+
+
+def noisy_sum(
+    records: PrivateRecords, classes: int, frequencies: Floats, release: Release, noise: Noise
+) -> npt.NDArray[np.int64]:
+    """The noisy sum of the features of each label's records, int64 (classes, D), in the release's grid steps.
+
+    Guarantee: the release's. A unit's records share a weight of 1, each vector is rounded toward zero on the grid,
+    and a record's features are a product of its own, so that they depend on that record alone to the last bit:
+    one unit more changes the clean sum by at most 1 in L2 norm, another in its place by at most 2.
+    """
+    assert release.grid is not None
+    _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
+    total = np.zeros((classes, 2 * len(frequencies)), dtype=np.int64)
+    scale = release.grid * _BELOW_ONE / np.sqrt(len(frequencies))
+    for image, label, owner in zip(records.images, records.labels, unit, strict=True):
+        angles = frequencies @ (image.reshape(-1) / 255.0)
+        features = np.concatenate([np.cos(angles), np.sin(angles)])
+        total[label] += np.trunc(features * (scale / of_unit[owner])).astype(np.int64)
+    return total + noise.discrete_gaussian(total.shape, release.scale)

@@ -1,0 +1,133 @@
+"""Trainer: a generator that is fitted on the private records, under a budget, before it answers.
+
+Any object with these methods serves, beside RANDOM_API and VARIATION_API (pe/protocols.py). It is part of the
+private side: it is handed the records, and must let nothing of them out but through the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.release import Relation, Release
+from pe.private.dataset import PrivateDataset
+from pe.run.progress import Progress
+
+MODEL = "model"
+"""The folder of the fitted model, in the run. Shareable: it is computed from releases alone."""
+
+FIT = "fit/"
+"""What the names of all releases of a fit begin with."""
+
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class FitTerms:
+    """What a fit is planned from; all of it public.
+
+    Attributes:
+        classes: the label names.
+        image_shape: height, width, channels of the private images.
+        declared_size: the public number of records.
+        relation: the neighbouring relation.
+        unit: the privacy unit's name.
+        budget: the most that the fit may cost.
+        seed: of everything but noise and sampling coins.
+    """
+
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int, int]
+    declared_size: int
+    relation: Relation
+    unit: str
+    budget: Budget
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What a fit works with.
+
+    Attributes:
+        terms: what it was planned from.
+        private: gives the private records. CONFIDENTIAL: to be called only while a release is drawn, so that a run
+            whose releases are all stored needs them no more.
+        ledger: the door to noise.
+        folder: where the fitted model goes.
+        progress: told of steps done, never of anything private.
+        stop: set to stop between two releases.
+    """
+
+    terms: FitTerms
+    private: Callable[[], PrivateRecords]
+    ledger: Ledger
+    folder: Path
+    progress: Progress = field(default_factory=Progress)
+    stop: Event = field(default_factory=Event)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateRecords:
+    """CONFIDENTIAL: readable private images in memory, their number included.
+
+    Attributes:
+        images: uint8 (n, h, w, c).
+        labels: int32 (n,).
+        units: int64 (n,), whose record each is.
+    """
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int32]
+    units: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, dataset: PrivateDataset) -> PrivateRecords:
+        """All records of a data set that can be decoded; what cannot contributes nothing."""
+        images, valid = [], []
+        for block, good in dataset.blocks(_BLOCK):
+            images.append(block.pixels[good])
+            valid.append(good)
+        kept = np.concatenate([np.zeros(0, dtype=np.bool_), *valid])[: len(dataset)]
+        none = np.zeros((0, *dataset.image_shape), dtype=np.uint8)
+        return cls(np.concatenate([none, *images]), dataset.labels[kept], dataset.units[kept])
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """A generator with a fit."""
+
+    def planned(self, terms: FitTerms) -> Sequence[Release]:
+        """Every release of the fit, calibrated to `terms.budget`; names begin with FIT.
+
+        Raises:
+            RecipeError: it cannot be fitted on these terms.
+        """
+        ...
+
+    def fit(self, fitting: Fitting) -> None:
+        """Draw the planned releases through the ledger, and put the model that follows from them into the folder.
+
+        Whatever is stored already is not drawn again, so a fit that was broken off goes on.
+
+        Raises:
+            Interrupted: it was told to stop.
+        """
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Answer from the model in `folder` from now on."""
+        ...
+
+
+def load_model(api: object, run: Path) -> None:
+    """Let a generator that was fitted in the run's folder `run` answer from that model; others need nothing."""
+    if isinstance(api, Trainer) and (run / MODEL).is_dir():
+        api.load(run / MODEL)
