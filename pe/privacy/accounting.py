@@ -45,6 +45,15 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
     return max(bound, gaussian_epsilon(gaussian_floor(parts), delta))
 
 
+def quick_epsilon(releases: Iterable[Release], delta: float) -> float:
+    """An ε that is never below `epsilon`'s, and is found without a privacy loss distribution."""
+    check_delta(delta)
+    parts = sort_parts(releases)
+    if parts.closed:
+        return mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
+    return max(min(_bounds(parts, delta)), gaussian_epsilon(gaussian_floor(parts), delta))
+
+
 def delta(releases: Iterable[Release], epsilon: float) -> float:
     """The δ for which all `releases` together are (epsilon, δ)-DP. Never too small; resolved to 1e-14.
 

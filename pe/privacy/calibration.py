@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pe.errors import PrivacyError
 from pe.privacy.accounting import epsilon as epsilon_of
+from pe.privacy.accounting import quick_epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.parts import sort_parts
 from pe.privacy.release import Release
@@ -16,6 +17,8 @@ LEAST, MOST = 1e-3, 1e9
 
 _CLOSED_TOLERANCE = 1e-12
 _SLOW_TOLERANCE = 1e-5
+_NEAR = 1e-2
+"""How near the bounds that are quick are brought to the budget, to begin the slow search there."""
 
 
 def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) -> float:
@@ -33,23 +36,30 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
         PrivacyError: no amount of noise meets the target, as when the fixed releases exceed it.
     """
 
-    def at(z: float) -> float:
+    def exactly(z: float) -> float:
         return epsilon_of(releases(z), budget.delta)
 
-    high = 1.0
+    if sort_parts(releases(1.0)).closed:
+        return _least(exactly, budget, 1.0, 4.0, _CLOSED_TOLERANCE)
+    near = _least(lambda z: quick_epsilon(releases(z), budget.delta), budget, 1.0, 4.0, _NEAR)
+    return _least(exactly, budget, near, 1.25, _SLOW_TOLERANCE)
+
+
+def _least(at: Callable[[float], float], budget: Budget, start: float, factor: float, tolerance: float) -> float:
+    """The smallest z, up to `tolerance`, with at(z) within the budget; searched from `start` by steps of `factor`."""
+    high = start
     while (reached := at(high)) > budget.epsilon:
-        high *= 4
+        high *= factor
         if high > MOST:
             raise PrivacyError(
                 f"No noise brings this within ε = {budget.epsilon:g} at δ = {budget.delta:g}: "
                 "what else is charged takes all of it. Raise epsilon or charge less."
             )
-    low = high / 4
+    low = high / factor
     while low >= LEAST and (missed := at(low)) <= budget.epsilon:
-        high, reached, low = low, missed, low / 4
+        high, reached, low = low, missed, low / factor
     if low < LEAST:
         return high
-    tolerance = _CLOSED_TOLERANCE if sort_parts(releases(high)).closed else _SLOW_TOLERANCE
     return _narrow(at, budget.epsilon, (low, missed), (high, reached), tolerance)
 
 

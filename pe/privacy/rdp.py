@@ -59,9 +59,15 @@ def _pure_rdp(part: Laplace, orders: FloatArray) -> FloatArray:
 @lru_cache(maxsize=64)
 def _sampled(rate: float, noise_multiplier: float) -> FloatArray:
     """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit."""
+    from absl import logging
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(list(_SAMPLED_ORDERS))
-    accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise_multiplier)))
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)  # it warns of every order at which its series diverges, and leaves that out
+    try:
+        accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise_multiplier)))
+    finally:
+        logging.set_verbosity(verbosity)
     return np.asarray(accountant.rdp)
