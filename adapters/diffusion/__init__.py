@@ -1,0 +1,1 @@
+"""Local diffusion models as generators: one engine, one file per family of models."""

@@ -1,0 +1,92 @@
+"""Where the arithmetic is done, and in what precision."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pe.errors import MissingDependency, RecipeError
+
+if TYPE_CHECKING:
+    import torch
+
+Precision = Literal["fp32", "bf16", "fp16"]
+Devices = str | list[str]
+
+_NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_REFUSALS = ("out of memory", "can't allocate memory", "not enough memory", "Cannot allocate memory", "ALLOC_FAILED")
+
+
+def check_arithmetic(device: Devices, precision: str) -> None:
+    """Nothing, for settings that name devices and a precision; torch is not loaded.
+
+    Raises:
+        RecipeError: they do not.
+    """
+    names = [device] if isinstance(device, str) else device
+    if not names or not all(_NAMES.fullmatch(name) for name in names) or ("auto" in names and len(names) > 1):
+        raise RecipeError(f"device is {device!r}: it must be auto, cpu, mps, cuda, cuda:1, or a list of such cards.")
+    if precision not in get_args(Precision):
+        raise RecipeError(f"precision is '{precision}': it must be one of {', '.join(get_args(Precision))}.")
+
+
+def choose_devices(device: Devices) -> list[torch.device]:
+    """The devices of these names among those that CUDA_VISIBLE_DEVICES leaves; auto: all cards, else mps, else cpu.
+
+    Raises:
+        RecipeError: this machine lacks one of them.
+        MissingDependency: torch is not installed.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise MissingDependency.of("torch", "diffusion", "A local diffusion model") from error
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        names = [f"cuda:{i}" for i in range(cards)] or ["mps" if torch.backends.mps.is_available() else "cpu"]
+    else:
+        names = [device] if isinstance(device, str) else device
+    return [_there(torch.device("cuda:0" if name == "cuda" else name), name, cards) for name in names]
+
+
+def _there(device: torch.device, name: str, cards: int) -> torch.device:
+    import torch
+
+    if device.type == "cuda" and (device.index or 0) >= cards:
+        raise RecipeError(
+            f"device is '{name}', and this machine has {cards} CUDA devices to use (CUDA_VISIBLE_DEVICES hides "
+            "others): give one that is there, or auto."
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise RecipeError("device is 'mps', and this machine has none: give cpu, or auto.")
+    return device
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """The tensors' type."""
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def memory_refused(error: Exception) -> bool:
+    """Whether the device had not enough memory; each kind of device says so in its own way."""
+    import torch
+
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _REFUSALS)
+
+
+def free_memory(device: torch.device) -> None:
+    """Give back what the allocator keeps for later, so that a smaller batch finds room in one piece."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()

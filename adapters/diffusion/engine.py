@@ -1,0 +1,218 @@
+"""The one engine for all diffusion models: items in, images or refusals out.
+
+It puts together what can share a forward pass, finds how many memory takes, and keeps each device busy with a
+thread of its own (schedulers are not thread-safe).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+from weakref import finalize
+
+from adapters.diffusion.batching import BatchSize
+from adapters.diffusion.device import Devices, choose_devices, free_memory, memory_refused
+from adapters.diffusion.items import Item, Job, Model, Outcome
+from pe.errors import APIError, ContractError
+from pe.protocols import Failed
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
+
+Loader = Callable[["torch.device"], Model]
+_Kind = tuple[Job, tuple[int, ...] | None]  # the job, and the shape of the image to be varied
+_loading = threading.Lock()  # diffusers patches torch while it loads, for all threads
+
+
+class Engine:
+    """Diffusion models of one kind on one or several devices.
+
+    Nothing is loaded before the first item. `run` may be called from several threads.
+
+    Args:
+        load: the model on a device.
+        device: see `choose_devices`; each gets its own copy of the model and its own thread.
+        batch_size: images per forward pass; None: found by trying, on each device.
+        most: largest batch that is tried; beyond some size a batch is no faster.
+        most_on_cpu: the same on a CPU, which does not refuse memory until it is too late.
+    """
+
+    def __init__(
+        self,
+        load: Loader,
+        *,
+        device: Devices = "auto",
+        batch_size: int | None = None,
+        most: int = 256,
+        most_on_cpu: int = 64,
+    ) -> None:
+        self._load, self._device, self._batch_size = load, device, batch_size
+        self._most, self._most_on_cpu = most, most_on_cpu
+        self._workers: list[_Worker] = []
+        self._opening = threading.Lock()
+
+    def run(self, items: Sequence[Item]) -> list[Outcome]:
+        """An image, a refusal or a failure for each item, in order; items of one call may differ in everything.
+
+        Degree 0 is the item's image itself. What the model cannot do with an item (a degree that leaves no step, a
+        class that it has not) is a failure of that item alone, not to be tried again.
+
+        Raises:
+            RecipeError: the device or the weights are not there, or the model cannot be set up as asked.
+            APIError: a device has not enough memory for the model or for one image.
+        """
+        outcomes: list[Outcome | None] = [None] * len(items)
+        groups: dict[_Kind, deque[int]] = {}
+        for place, item in enumerate(items):
+            if item.job.degree is not None and item.image is None:
+                raise ContractError("An item with a degree holds no image: give the parent's, or no degree.")
+            if item.job.degree == 0:
+                outcomes[place] = item.image
+            else:
+                groups.setdefault(_kind(item), deque()).append(place)
+        for kind, places in groups.items():
+            self._spread(_Group(kind, items, places, outcomes))
+        assert all(outcome is not None for outcome in outcomes)
+        return outcomes  # type: ignore[return-value]
+
+    def _spread(self, group: _Group) -> None:
+        """Let the workers empty a group, each taking a batch at a time."""
+        workers = self._open()[: len(group.places)]
+        group.share = -(-len(group.places) // len(workers))
+        futures = [worker.thread.submit(worker.drain, group) for worker in workers]
+        wait(futures)
+        for future in futures:
+            future.result()
+
+    def _open(self) -> list[_Worker]:
+        with self._opening:
+            if not self._workers:
+                for device in choose_devices(self._device):
+                    most = self._most_on_cpu if device.type == "cpu" else self._most
+                    self._workers.append(_Worker(device, self._load, self._batch_size, most))
+                finalize(self, _close, [worker.thread for worker in self._workers])
+            return self._workers
+
+
+class _Group:
+    """Items of one kind that are still to be made, shared by the workers."""
+
+    def __init__(self, kind: _Kind, items: Sequence[Item], places: deque[int], outcomes: list[Outcome | None]) -> None:
+        self.kind, self.places, self.share = kind, places, len(places)
+        self._items, self._outcomes = items, outcomes
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> list[int]:
+        """The next `size` places, or a worker's fair share when that is less."""
+        with self._lock:
+            return [self.places.popleft() for _ in range(min(size, self.share, len(self.places)))]
+
+    def give_back(self, places: Sequence[int]) -> None:
+        with self._lock:
+            self.places.extendleft(reversed(places))
+
+    def stop(self) -> None:
+        with self._lock:
+            self.places.clear()
+
+    def items(self, places: Sequence[int]) -> list[Item]:
+        return [self._items[place] for place in places]
+
+    def enter(self, places: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        for place, outcome in zip(places, outcomes, strict=True):
+            self._outcomes[place] = outcome
+
+
+class _Worker:
+    """One device, its model and its thread."""
+
+    def __init__(self, device: torch.device, load: Loader, batch_size: int | None, most: int) -> None:
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"pe-{device}")
+        self._device, self._load, self._batch_size, self._most = device, load, batch_size, most
+        self._model: Model | None = None
+        self._sizes: dict[tuple[object, ...], BatchSize] = {}
+
+    def drain(self, group: _Group) -> None:
+        """Make batches until the group is empty; an error empties it for all."""
+        try:
+            batch = self._sizes.setdefault(_footprint(group.kind), BatchSize.of(self._batch_size, self._most))
+            while places := group.take(batch.size):
+                outcomes = self._made(group.kind[0], group.items(places))
+                if outcomes is not None:
+                    group.enter(places, outcomes)
+                    batch.went_well(len(places))
+                    continue
+                group.give_back(places)
+                free_memory(self._device)
+                if not batch.refused(len(places)):
+                    raise APIError(_too_small(self._device, group.kind))
+                log.info(
+                    "%s has no memory for %d images at once: %d from now on.", self._device, len(places), batch.size
+                )
+        except BaseException:
+            group.stop()
+            raise
+
+    def _made(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome] | None:
+        """The outcomes of one batch; None when memory did not suffice."""
+        import torch
+
+        model = self._loaded()
+        try:
+            with torch.no_grad():
+                return (model.sample if job.degree is None else model.vary)(job, items)
+        except APIError as error:
+            if len(items) == 1:
+                return [Failed(str(error), retryable=False)]
+        except Exception as error:
+            if not memory_refused(error):
+                raise
+            return None  # not retried in here, where the error still holds on to the tensors
+        alone = [self._made(job, [item]) for item in items]  # one that cannot be made spoils no other
+        return None if None in alone else [outcome for outcomes in alone if outcomes for outcome in outcomes]
+
+    def _loaded(self) -> Model:
+        if self._model is None:
+            try:
+                with _loading:
+                    self._model = self._load(self._device)
+            except Exception as error:
+                if not memory_refused(error):
+                    raise
+                raise APIError(
+                    f"{self._device} has not enough memory for the model: take precision: fp16, or offloading where "
+                    "the adapter has it, or another device."
+                ) from error
+        return self._model
+
+
+def _kind(item: Item) -> _Kind:
+    """Items of one kind can share a forward pass."""
+    return item.job, None if item.image is None else item.image.shape
+
+
+def _footprint(kind: _Kind) -> tuple[object, ...]:
+    """What decides how much memory an image takes."""
+    job, shape = kind
+    return job.degree is None, job.guidance > 1, job.size, shape
+
+
+def _too_small(device: torch.device, kind: _Kind) -> str:
+    job, shape = kind
+    sides = job.size or (shape and shape[:2])
+    size = "" if sides is None else f" of {sides[0]}×{sides[1]} pixels"
+    return (
+        f"{device} has not enough memory for a single image{size}: take a smaller size, precision: fp16, "
+        "or offloading where the adapter has it, or another device."
+    )
+
+
+def _close(threads: Sequence[ThreadPoolExecutor]) -> None:
+    for thread in threads:
+        thread.shutdown(wait=False)

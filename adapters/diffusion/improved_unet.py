@@ -1,0 +1,216 @@
+"""The network of "Improved Denoising Diffusion Probabilistic Models" (Nichol & Dhariwal 2021), for its checkpoints.
+
+It predicts the noise ε in an image, and in three more channels its variance, which DDIM does not need. Two things
+differ from diffusers' UNet2DModel: the number of heads is the same at every width, and the rows of `qkv` lie head
+by head, within each head first q, then k, then v. Modules are named as the checkpoints name their tensors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pe.errors import RecipeError
+
+HEADS = 4  # of all published checkpoints that are meant here; nothing in a state dict tells it
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a network's tensors look like.
+
+    Attributes:
+        channels: at full resolution, a multiple of 32.
+        multipliers: of the channels, per resolution from full to coarsest.
+        blocks: residual blocks per resolution on the way down; one more on the way up.
+        attention: resolutions with attention, 0 being the full one; the coarsest has it in the middle anyway.
+        classes: of the API; None: unconditional.
+        outputs: 3, or 6 with the variance.
+    """
+
+    channels: int
+    multipliers: tuple[int, ...]
+    blocks: int
+    attention: tuple[int, ...]
+    classes: int | None
+    outputs: int = 6
+
+
+def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
+    """The shape of the network that a state dict is of.
+
+    Raises:
+        RecipeError: of none that this module builds.
+    """
+    try:
+        channels = tensors["time_embed.0.weight"].shape[1]
+        outputs = tensors["out.2.weight"].shape[0]
+        places = {int(found[1]) for name in tensors if (found := re.match(r"input_blocks\.(\d+)\.", name))}
+        halvings = sorted(place for place in places if f"input_blocks.{place}.0.op.weight" in tensors)
+        blocks = halvings[0] - 1 if halvings else max(places)
+        firsts = [1, *(place + 1 for place in halvings)]
+        widths = [tensors[f"input_blocks.{first}.0.in_layers.2.weight"].shape[0] for first in firsts]
+        attention = tuple(
+            level for level, first in enumerate(firsts) if f"input_blocks.{first}.1.qkv.weight" in tensors
+        )
+    except (KeyError, IndexError, ValueError) as error:
+        raise RecipeError(
+            "The weights are not of an improved-diffusion network: give imagenet64_cond_270M_250K.pt, "
+            "imagenet64_uncond_100M_1500K.pt or another of that code's."
+        ) from error
+    labels = tensors.get("label_emb.weight")
+    classes = None if labels is None else int(labels.shape[0])
+    return Shape(channels, tuple(width // channels for width in widths), blocks, attention, classes, outputs)
+
+
+class ImprovedUNet(nn.Module):
+    """ε, and the variance's interpolation where the weights have it, from a noised image and its time."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        width = shape.channels
+        time = 4 * width
+        self.time_embed = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
+        if shape.classes is not None:
+            self.label_emb = nn.Embedding(shape.classes, time)
+        self.input_blocks = nn.ModuleList([_Stage(nn.Conv2d(3, width, 3, padding=1))])
+        kept = [width]  # channels of what each stage on the way down leaves for the way up
+        for level, multiplier in enumerate(shape.multipliers):
+            if level:
+                self.input_blocks.append(_Stage(_Halve(width)))
+                kept.append(width)
+            for _ in range(shape.blocks):
+                stage, width = _stage(shape, level, width, multiplier * shape.channels, time)
+                self.input_blocks.append(_Stage(*stage))
+                kept.append(width)
+        self.middle_block = _Stage(_Residual(width, width, time), _Attention(width), _Residual(width, width, time))
+        self.output_blocks = nn.ModuleList()
+        for level, multiplier in reversed(list(enumerate(shape.multipliers))):
+            for place in range(shape.blocks + 1):
+                stage, width = _stage(shape, level, width + kept.pop(), multiplier * shape.channels, time)
+                if level and place == shape.blocks:
+                    stage.append(_Double(width))
+                self.output_blocks.append(_Stage(*stage))
+        self.out = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, shape.outputs, 3, padding=1))
+
+    def forward(self, x: Tensor, times: Tensor, classes: Tensor | None = None) -> Tensor:
+        """n×outputs×h×w.
+
+        Args:
+            x: n×3×h×w, noised images in about [−1, 1].
+            times: float (n,), in the scale that the network was trained with.
+            classes: int64 (n,), for a conditional network.
+        """
+        known = self.time_embed(waves(times, self.shape.channels).to(x.dtype))
+        if self.shape.classes is not None:
+            known = known + self.label_emb(classes)
+        kept = []
+        for stage in self.input_blocks:
+            x = stage(x, known)
+            kept.append(x)
+        x = self.middle_block(x, known)
+        for stage in self.output_blocks:
+            x = stage(torch.cat([x, kept.pop()], dim=1), known)
+        out: Tensor = self.out(x)
+        return out
+
+
+def waves(times: Tensor, width: int) -> Tensor:
+    """float32, n×width: cosines, then sines, of the times at frequencies from 1 down to about 1/10,000."""
+    half = width // 2
+    frequencies = torch.exp(-math.log(10_000) / half * torch.arange(half, dtype=torch.float32, device=times.device))
+    angles = times.float()[:, None] * frequencies
+    return torch.cat([angles.cos(), angles.sin()], dim=1)
+
+
+class _Stage(nn.ModuleList):
+    """Modules one after the other; those that want the time (and the class) are given it."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__(modules)
+
+    def forward(self, x: Tensor, known: Tensor) -> Tensor:
+        for module in self:
+            x = module(x, known) if isinstance(module, _Residual) else module(x)
+        return x
+
+
+def _stage(shape: Shape, level: int, inputs: int, outputs: int, time: int) -> tuple[list[nn.Module], int]:
+    """A residual block and, at the levels that have it, attention; and the channels that come out."""
+    block: list[nn.Module] = [_Residual(inputs, outputs, time)]
+    return block + ([_Attention(outputs)] if level in shape.attention else []), outputs
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(32, channels)
+
+
+class _Residual(nn.Module):
+    """Two convolutions and a way past them; time and class scale and shift what lies between."""
+
+    def __init__(self, inputs: int, outputs: int, time: int) -> None:
+        super().__init__()
+        self.in_layers = nn.Sequential(_norm(inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1))
+        self.emb_layers = nn.Sequential(nn.SiLU(), nn.Linear(time, 2 * outputs))
+        self.out_layers = nn.Sequential(  # the third is where dropout was during training
+            _norm(outputs), nn.SiLU(), nn.Identity(), nn.Conv2d(outputs, outputs, 3, padding=1)
+        )
+        self.skip_connection = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
+
+    def forward(self, x: Tensor, known: Tensor) -> Tensor:
+        scale, shift = self.emb_layers(known)[:, :, None, None].chunk(2, dim=1)
+        hidden = self.out_layers[0](self.in_layers(x)) * (1 + scale) + shift
+        for layer in self.out_layers[1:]:
+            hidden = layer(hidden)
+        out: Tensor = self.skip_connection(x) + hidden
+        return out
+
+
+class _Attention(nn.Module):
+    """Every place of an image attends to every other, in four heads."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = _norm(channels)
+        self.qkv = nn.Conv1d(channels, 3 * channels, 1)
+        self.proj_out = nn.Conv1d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, channels, height, width = x.shape
+        flat = x.reshape(n, channels, height * width)
+        heads = self.qkv(self.norm(flat)).reshape(n, HEADS, 3, channels // HEADS, height * width)
+        q, k, v = (part.transpose(2, 3) for part in heads.unbind(dim=2))
+        found = functional.scaled_dot_product_attention(q, k, v).transpose(2, 3)
+        past: Tensor = flat + self.proj_out(found.reshape(n, channels, height * width))
+        return past.reshape(x.shape)
+
+
+class _Halve(nn.Module):
+    """Half the resolution, by a convolution."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.op = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        half: Tensor = self.op(x)
+        return half
+
+
+class _Double(nn.Module):
+    """Twice the resolution: pixels doubled, then a convolution."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        double: Tensor = self.conv(functional.interpolate(x, scale_factor=2.0, mode="nearest"))
+        return double

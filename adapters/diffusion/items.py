@@ -1,0 +1,94 @@
+"""What the engine is asked for, item by item, and what a family of models must be able to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.errors import APIError
+from pe.protocols import Failed, Refused
+
+Pixels = npt.NDArray[np.uint8]
+Outcome = Pixels | Refused | Failed
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the items of one forward pass have in common.
+
+    Attributes:
+        steps: of sampling an image from pure noise, ≥ 1.
+        degree: variation in [0, 1] of each item's image; None: a new image.
+        guidance: classifier-free guidance scale; a family without it ignores it.
+        size: height and width, pixels; None: the model's own.
+    """
+
+    steps: int
+    degree: float | None = None
+    guidance: float = 1.0
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One image that is wanted.
+
+    Attributes:
+        job: what it may share a forward pass with.
+        seed: uint64; all its randomness comes from it.
+        image: the image to be varied, uint8 h×w×c; None for a new one.
+        prompt: for models that take one.
+        negative_prompt: what the image should not be like.
+        api_class: the model's own class, for models that have them.
+    """
+
+    job: Job
+    seed: int
+    image: Pixels | None = None
+    prompt: str = ""
+    negative_prompt: str = ""
+    api_class: int | None = None
+
+
+class Model(Protocol):
+    """A diffusion model on one device; called from one thread, with batches of one job."""
+
+    def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
+        """New images from pure noise, one outcome per item."""
+        ...
+
+    def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
+        """The items' images, noised `job.degree` of the way, in (0, 1], and denoised again; one outcome per item."""
+        ...
+
+
+def steps_run(steps: int, degree: float) -> int:
+    """How many of `steps` denoising steps a variation of this degree, in (0, 1], runs: ⌊steps·degree⌋.
+
+    Raises:
+        APIError: none.
+    """
+    run = math.floor(steps * degree + 1e-9)  # 100·0.58 is 57.99… in floating point
+    if run < 1:
+        raise APIError(
+            f"Degree {degree:g} of {steps} steps leaves no denoising step to run: "
+            f"take a degree of at least {1 / steps:.3g}, or more steps."
+        )
+    return run
+
+
+def describe_steps(steps: int, degree: float) -> str:
+    """What `pe plan` says of a degree."""
+    if degree == 0:
+        return "the parent itself"
+    if degree == 1:
+        return f"a new sample of the parent's condition, all {steps} steps"
+    run = math.floor(steps * degree + 1e-9)
+    return (
+        f"noised and denoised, the last {run} of {steps} steps" if run else f"refused: less than one of {steps} steps"
+    )

@@ -1,0 +1,218 @@
+"""Pixel-space diffusion models as generators: sampling is RANDOM_API, SDEdit is VARIATION_API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, ClassVar, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters.diffusion.answers import answer_of, parents_of
+from adapters.diffusion.device import Devices, Precision, check_arithmetic, dtype_of
+from adapters.diffusion.engine import Engine
+from adapters.diffusion.items import Item, Job, describe_steps
+from adapters.diffusion.pixel_files import PixelFiles, Sampler
+from adapters.diffusion.pixel_model import PixelModel
+from pe.data.conditions import Conditions
+from pe.errors import RecipeError, nearest_name
+from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+
+if TYPE_CHECKING:
+    import torch
+
+API_CLASS = "api_class"
+"""The condition's column: int64, the model's own class of each sample."""
+
+
+class PixelSpace:
+    """RANDOM_API and VARIATION_API by a diffusion model in pixel space (diffusers' UNet2DModel).
+
+    A degree v noises the parent to the timestep from which the last ⌊v·steps⌋ of the sampler's steps start, and
+    runs them (SDEdit). Degree 0 is the parent itself, degree 1 a new sample of the parent's class.
+
+    Conditions, for a model with classes: `api_class`, drawn by each sample's seed and carried on.
+
+    Args:
+        model: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file with its
+            settings in a .json file of the same name; or a repository of the Hugging Face hub.
+        steps: of sampling from pure noise.
+        sampler: ddim or ddpm, on the model's own noise schedule.
+        eta: of ddim: 0 is deterministic given the first noise, 1 as random as ddpm.
+        classes: label → the model's class, by name or number, or several to draw from; without it any class may
+            be drawn for any label.
+        device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
+        precision: of the network: fp32, bf16 or fp16.
+        batch_size: images per forward pass; None: as many as memory takes, found by trying.
+        chunk: most images of one request; what a run loses at most when it is killed.
+        compile: the network by torch.compile.
+        revision: of a repository.
+        offline: fetch nothing.
+
+    Raises:
+        RecipeError: a setting is out of range.
+    """
+
+    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "compile", "offline")
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        steps: int = 50,
+        sampler: Sampler = "ddim",
+        eta: float = 0.0,
+        classes: dict[str | int, int | str | list[int | str]] | None = None,
+        device: Devices = "auto",
+        precision: Precision = "fp32",
+        batch_size: int | None = None,
+        chunk: int = 1024,
+        compile: bool = False,  # noqa: A002 (the recipe's word)
+        revision: str | None = None,
+        offline: bool = False,
+    ) -> None:
+        for name, value in (("steps", steps), ("batch_size", batch_size), ("chunk", chunk)):
+            if value is not None and value < 1:
+                raise RecipeError(f"{name} is {value}: it must be at least 1.")
+        if sampler not in get_args(Sampler):
+            raise RecipeError(f"sampler is '{sampler}': it must be one of {', '.join(get_args(Sampler))}.")
+        if not 0 <= eta <= 1:
+            raise RecipeError(f"eta is {eta}: it must lie in [0, 1].")
+        check_arithmetic(device, precision)
+        self._model, self._revision, self._offline = model, revision, offline
+        self._steps, self._sampler, self._eta = steps, sampler, eta
+        self._classes = None if classes is None else {str(label): named for label, named in classes.items()}
+        self._precision, self._compile, self._chunk = precision, compile, chunk
+        self._engine = Engine(self._load, device=device, batch_size=batch_size)
+        self._found: PixelFiles | None = None
+        self._finding = Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any classes in a request; a second request waits while one is made, so that no device does."""
+        return Capabilities(self._chunk, 2, "nothing", "exact")
+
+    def describe_degree(self, degree: float) -> str:
+        """What a degree comes to here."""
+        return describe_steps(self._steps, degree)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New images, each of a class drawn by its seed.
+
+        Raises:
+            RecipeError: the weights or the device are not there, or `classes` names what the model has not.
+            APIError: the device has not enough memory for one image.
+        """
+        classes = self._drawn(request.labels, request.seeds)
+        job = Job(self._steps)
+        items = [
+            Item(job, int(seed), api_class=None if classes is None else int(classes[i]))
+            for i, seed in enumerate(request.seeds)
+        ]
+        return self._answer(items, classes)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """SDEdit of each parent, as of its own class.
+
+        Raises:
+            RecipeError: see `random_api`.
+            APIError: the parents are no images, or the device has not enough memory for one.
+        """
+        classes = self._carried(request)
+        job = Job(self._steps, request.degree)
+        items = [
+            Item(job, int(seed), image, api_class=None if classes is None else int(classes[i]))
+            for i, (seed, image) in enumerate(zip(request.seeds, parents_of(request.samples), strict=True))
+        ]
+        return self._answer(items, classes)
+
+    def _answer(self, items: Sequence[Item], classes: npt.NDArray[np.int64] | None) -> Answer:
+        conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
+        channels, height, width = _shape(self._files())
+        return answer_of(self._engine.run(items), (height, width, channels), conditions)
+
+    def _drawn(self, labels: Sequence[str], seeds: Seeds) -> npt.NDArray[np.int64] | None:
+        """The class of each item, int64 (n,): drawn by its seed from those of its label; None: there are none."""
+        files = self._files()
+        count = _class_count(files)
+        if count is None:
+            if self._classes is not None:
+                raise RecipeError(f"classes is given, but the model '{self._model}' has none: leave it out.")
+            return None
+        choices = {label: self._choice(label, files, count) for label in set(labels)}
+        places = seeds >> np.uint64(16)
+        return np.array(
+            [
+                choices[label][int(place % np.uint64(len(choices[label])))]
+                for label, place in zip(labels, places, strict=True)
+            ],
+            dtype=np.int64,
+        )
+
+    def _choice(self, label: str, files: PixelFiles, count: int) -> list[int]:
+        """The classes that a label draws from."""
+        if self._classes is None:
+            return list(range(count))
+        if label not in self._classes:
+            known = ", ".join(f"'{name}'" for name in self._classes)
+            raise RecipeError(f"classes: there is none for the label '{label}' (there are some for {known}).")
+        named = self._classes[label]
+        found = [_class_index(one, files.classes, count) for one in (named if isinstance(named, list) else [named])]
+        if not found:
+            raise RecipeError(f"classes.{label} is empty: name at least one class.")
+        return found
+
+    def _carried(self, request: VariationRequest) -> npt.NDArray[np.int64] | None:
+        """The parents' classes; drawn for parents that carry none, because they come from elsewhere."""
+        if API_CLASS in request.conditions and _class_count(self._files()) is not None:
+            return request.conditions[API_CLASS].astype(np.int64)
+        return self._drawn(request.labels, request.seeds)
+
+    def _files(self) -> PixelFiles:
+        with self._finding:
+            if self._found is None:
+                self._found = PixelFiles.find(self._model, self._revision, self._offline)
+            return self._found
+
+    def _load(self, device: torch.device) -> PixelModel:
+        from torch import nn
+
+        files, dtype = self._files(), dtype_of(self._precision)
+        network = files.network().eval().requires_grad_(False)
+        nn.Module.to(network, device, dtype)  # diffusers' own `to` warns of modules to keep in float32, and names none
+        if self._compile:
+            network.compile()
+        scheduler = files.sampler(self._sampler)
+        return PixelModel(network, scheduler, _shape(files), device, dtype, _class_count(files), self._eta)
+
+
+def _shape(files: PixelFiles) -> tuple[int, int, int]:
+    """Channels, height and width of the model's images."""
+    size, channels = files.unet.get("sample_size"), files.unet.get("in_channels", 3)
+    if isinstance(size, int):
+        return channels, size, size
+    if isinstance(size, list | tuple) and len(size) == 2:
+        return channels, int(size[0]), int(size[1])
+    raise RecipeError(f"{files.weights}: the model's settings state no sample_size, so its images' size is unknown.")
+
+
+def _class_count(files: PixelFiles) -> int | None:
+    count = files.unet.get("num_class_embeds")
+    return None if count is None else int(count)
+
+
+def _class_index(named: int | str, names: Sequence[str], count: int) -> int:
+    """The number of a class that is named by its number or its name.
+
+    Raises:
+        RecipeError: the model has no such class.
+    """
+    if isinstance(named, int):
+        if not 0 <= named < count:
+            raise RecipeError(f"classes: the model has {count} classes, from 0 on, and none is {named}.")
+        return named
+    if named not in names:
+        said = nearest_name(named, names) if names else "it names none: give their numbers."
+        raise RecipeError(f"classes: the model has no class named '{named}'; {said}")
+    return list(names).index(named)

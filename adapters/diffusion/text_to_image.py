@@ -1,0 +1,205 @@
+"""Local text-to-image models as generators: txt2img is RANDOM_API, img2img is VARIATION_API, degree = strength."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters.diffusion.answers import answer_of, parents_of
+from adapters.diffusion.device import Devices, Precision, check_arithmetic
+from adapters.diffusion.engine import Engine
+from adapters.diffusion.items import Item, Job, Outcome, describe_steps
+from adapters.diffusion.text_model import TextModel
+from adapters.diffusion.text_pipelines import Memory, Offload, Sampler, TextFiles, set_sampler
+from adapters.prompts import PROMPT, Prompts, Texts, prompts_of
+from pe.data.conditions import Conditions
+from pe.data.images import Resize, convert_pixels
+from pe.errors import RecipeError
+from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+
+if TYPE_CHECKING:
+    import torch
+
+_GRID = 8  # pixels that a latent stands for
+
+
+class TextToImage:
+    """RANDOM_API and VARIATION_API by a text-to-image model: Stable Diffusion 1.x, 2.x, XL, 3, Flux, Turbo, LCM.
+
+    The model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new
+    image of the parent's prompt.
+
+    Conditions: `prompt`, drawn for each new sample and carried on.
+
+    Args:
+        model: a folder in diffusers' format, or a repository of the Hugging Face hub (OWNER/NAME).
+        prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
+        negative_prompt: what images should not be like.
+        steps: of drawing a new image; a variation of degree v runs the last ⌊v·steps⌋ of them.
+        guidance: classifier-free guidance scale.
+        size: height and width at which the model draws, or one number for both; None: the model's own.
+        image_size: of the samples; what is drawn is resized to it. None: as drawn.
+        resize: how an image gets to `image_size`.
+        channels: 3, or 1 for grey samples.
+        sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
+        safety_checker: keep the model's, where it has one; what it finds counts as refused.
+        device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
+        precision: of all arithmetic: fp32, bf16 or fp16.
+        batch_size: images per forward pass; None: as many as memory takes, found by trying.
+        chunk: most images of one request; what a run loses at most when it is killed.
+        attention_slicing: attention head by head, which saves memory.
+        vae_slicing: decode images one at a time, which saves memory.
+        offload: keep on the card only what is at work: none, model or sequential.
+        compile: the network by torch.compile.
+        revision: of a repository.
+        variant: of the weight files, such as fp16.
+        offline: fetch nothing.
+
+    Raises:
+        RecipeError: a setting is out of range.
+    """
+
+    machine_settings: ClassVar[tuple[str, ...]] = (
+        "device",
+        "batch_size",
+        "attention_slicing",
+        "vae_slicing",
+        "offload",
+        "compile",
+        "offline",
+    )
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        prompts: Texts | dict[str, Texts],
+        negative_prompt: str = "",
+        steps: int = 50,
+        guidance: float = 7.5,
+        size: int | tuple[int, int] | None = None,
+        image_size: int | tuple[int, int] | None = None,
+        resize: Resize = "crop",
+        channels: Literal[1, 3] = 3,
+        sampler: Sampler = "own",
+        safety_checker: bool = True,
+        device: Devices = "auto",
+        precision: Precision = "fp32",
+        batch_size: int | None = None,
+        chunk: int = 64,
+        attention_slicing: bool = False,
+        vae_slicing: bool = False,
+        offload: Offload = "none",
+        compile: bool = False,  # noqa: A002 (the recipe's word)
+        revision: str | None = None,
+        variant: str | None = None,
+        offline: bool = False,
+    ) -> None:
+        for name, value in (("steps", steps), ("batch_size", batch_size), ("chunk", chunk)):
+            if value is not None and value < 1:
+                raise RecipeError(f"{name} is {value}: it must be at least 1.")
+        for name, given, known in (("sampler", sampler, Sampler), ("offload", offload, Offload)):
+            if given not in get_args(known):
+                raise RecipeError(f"{name} is '{given}': it must be one of {', '.join(get_args(known))}.")
+        check_arithmetic(device, precision)
+        self._size, self._image_size = _pair(size), _pair(image_size)
+        if self._size is not None and any(side < _GRID or side % _GRID for side in self._size):
+            raise RecipeError(f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, too.")
+        if self._image_size is not None and self._size is None:
+            raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
+        if negative_prompt and guidance <= 1:
+            raise RecipeError(
+                f"negative_prompt has no effect at guidance {guidance}: take one above 1, or leave it out."
+            )
+        self._prompts, self._negative = Prompts.of(prompts), negative_prompt
+        self._steps, self._guidance, self._sampler, self._precision = steps, guidance, sampler, precision
+        self._resize, self._channels = resize, channels
+        self._files = TextFiles(model, revision, variant, offline, safety_checker)
+        self._memory, self._compile = Memory(attention_slicing, vae_slicing, offload), compile
+        self._chunk = chunk
+        self._engine = Engine(self._load, device=device, batch_size=batch_size, most=64, most_on_cpu=4)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any prompts in a request; a second request waits while one is made, so that no device does."""
+        return Capabilities(self._chunk, 2, "nothing", "exact")
+
+    def describe_degree(self, degree: float) -> str:
+        """What a degree comes to here."""
+        return describe_steps(self._steps, degree)
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """The prompt of each new sample."""
+        return self._prompts.draw(labels, seeds)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New images of the items' prompts.
+
+        Raises:
+            RecipeError: the weights or the device are not there, or the model has no img2img.
+            APIError: the device has not enough memory for one image.
+        """
+        conditions = self._prompted(request.labels, request.conditions, request.seeds)
+        job = Job(self._steps, None, self._guidance, self._size)
+        items = [
+            Item(job, int(seed), prompt=prompt, negative_prompt=self._negative)
+            for seed, prompt in zip(request.seeds, _prompts(conditions), strict=True)
+        ]
+        return self._answer(items, conditions)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """img2img of each parent under its own prompt.
+
+        Raises:
+            RecipeError: see `random_api`.
+            APIError: the parents are no images, or the device has not enough memory for one.
+        """
+        conditions = self._prompted(request.labels, request.conditions, request.seeds)
+        parents = parents_of(request.samples)
+        if request.degree == 0:
+            return answer_of(parents, request.samples.array.shape[1:], conditions)
+        job = Job(self._steps, request.degree, self._guidance, self._size)
+        items = [
+            Item(job, int(seed), self._to_model(image), prompt, self._negative)
+            for seed, image, prompt in zip(request.seeds, parents, _prompts(conditions), strict=True)
+        ]
+        return self._answer(items, conditions)
+
+    def _answer(self, items: Sequence[Item], conditions: Conditions) -> Answer:
+        outcomes = [self._to_sample(outcome) for outcome in self._engine.run(items)]
+        height, width = self._image_size or self._size or (1, 1)
+        return answer_of(outcomes, (height, width, self._channels), conditions)
+
+    def _prompted(self, labels: tuple[str, ...], conditions: Conditions, seeds: Seeds) -> Conditions:
+        """The items' prompts; drawn for those that carry none."""
+        return conditions if PROMPT in conditions else self.draw_conditions(labels, seeds)
+
+    def _to_model(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """A sample as the model takes it: RGB, of the size at which it draws."""
+        return convert_pixels(image, size=self._size, resize=self._resize if self._size else None, channels=3)
+
+    def _to_sample(self, outcome: Outcome) -> Outcome:
+        if not isinstance(outcome, np.ndarray):
+            return outcome
+        size = self._image_size
+        return convert_pixels(outcome, size=size, resize=self._resize if size else None, channels=self._channels)
+
+    def _load(self, device: torch.device) -> TextModel:
+        pipelines = self._files.pipelines(self._precision)
+        set_sampler(pipelines, self._sampler)
+        self._memory.place(pipelines, device)
+        if self._compile:
+            network = getattr(pipelines[0], "unet", None) or pipelines[0].transformer
+            network.compile()
+        return TextModel(pipelines, self._memory, device)
+
+
+def _prompts(conditions: Conditions) -> list[str]:
+    return [str(prompt) for prompt in prompts_of(conditions, conditions.rows or 0)]
+
+
+def _pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    return (size, size) if isinstance(size, int) else size

@@ -1,0 +1,129 @@
+"""Where a diffusion model's weights are: a folder, a file, or a repository on the Hugging Face hub.
+
+Only .safetensors files are read: nothing that is in them is run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pe.errors import MissingDependency, RecipeError
+
+log = logging.getLogger(__name__)
+
+SAFETENSORS = ".safetensors"
+INDICES = ("model_index.json", "config.json", "unet/config.json")
+"""One of these says what a folder holds."""
+
+
+def local_model(model: str) -> Path | None:
+    """The folder or the .safetensors file that `model` names; None: it names a repository.
+
+    Raises:
+        RecipeError: it can only be a path, and nothing is there, or it is a file that may hold code.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir() or (path.is_file() and path.suffix == SAFETENSORS):
+        return path
+    if path.is_file():
+        raise RecipeError(f"model: '{model}' is no {SAFETENSORS} file, and files that may hold code are not read.")
+    if path.suffix == SAFETENSORS or path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
+        raise RecipeError(
+            f"model: there is nothing at '{model}'; put the model's folder there, in diffusers' format, or name "
+            "another place, or a repository of the Hugging Face hub as OWNER/NAME."
+        )
+    return None
+
+
+def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
+    """The folder of a model in diffusers' format: the one named, or a repository's in the hub's cache.
+
+    Args:
+        model: a folder, or a repository as OWNER/NAME.
+        revision: of the repository: a branch, a tag or a commit.
+        offline: ask nothing of the network.
+        fetch: brings the repository's folder up to date and returns its path.
+
+    Raises:
+        RecipeError: it is not there and cannot be fetched.
+    """
+    local = local_model(model)
+    if local is not None:
+        return local
+    cached = _cached(model, revision)
+    remedy = (
+        f"get it from https://huggingface.co/{model} on a machine with a network (`hf download {model} --local-dir "
+        "FOLDER`), put the folder here and name it under model"
+    )
+    if offline:
+        if cached is None:
+            raise RecipeError(f"The weights of {model} are not here and offline is true: {remedy}.")
+        return cached
+    return _fetched(model, fetch, cached, remedy)
+
+
+def _cached(model: str, revision: str | None) -> Path | None:
+    """Where the hub's cache holds the repository; nothing is asked of the network."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    for index in INDICES:
+        try:
+            found = try_to_load_from_cache(model, index, revision=revision)
+        except HFValidationError as error:
+            raise RecipeError(f"model: '{model}' is neither a folder nor a repository, OWNER/NAME.") from error
+        if isinstance(found, str):
+            return Path(found).parent
+    return None
+
+
+def _fetched(model: str, fetch: Callable[[], str], cached: Path | None, remedy: str) -> Path:
+    """The repository's folder, brought up to date; without a network what the cache holds."""
+    from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(fetch())
+    except RepositoryNotFoundError as error:
+        raise RecipeError(f"The hub has no model {model}, or wants you to log in first (`hf auth login`).") from error
+    except (LocalEntryNotFoundError, OSError, ValueError, RuntimeError) as error:
+        if cached is not None:
+            log.warning("%s cannot be brought up to date (%s): what is in the cache is taken.", model, _short(error))
+            return cached
+        raise RecipeError(f"The weights of {model} cannot be fetched ({_short(error)}): {remedy}.") from error
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:160].rstrip(".")
+
+
+def read_json(file: Path) -> Mapping[str, Any]:
+    """The object that a JSON file holds.
+
+    Raises:
+        RecipeError: there is no such file, or it holds something else.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecipeError(f"{file} is missing: it belongs to the model.") from error
+    except ValueError as error:
+        raise RecipeError(f"{file} is no JSON.") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{file} holds no JSON object.")
+    return content
+
+
+def require(library: str) -> None:
+    """Nothing, where the library is installed.
+
+    Raises:
+        MissingDependency: it is not.
+    """
+    from importlib.util import find_spec
+
+    if find_spec(library) is None:
+        raise MissingDependency.of(library, "diffusion", "A local diffusion model")
