@@ -1,0 +1,86 @@
+"""What a training costs, and how much noise a budget asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from adapters.trained.dp_sgd.settings import DPSGD
+from pe.errors import PrivacyError
+from pe.privacy.calibration import calibrate
+from pe.privacy.release import Poisson, Relation, Release
+
+if TYPE_CHECKING:
+    from pe.privacy.ledger import Budget
+
+
+def releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record") -> tuple[Release, ...]:
+    """One release per block, in order, named `name`/1, `name`/2 and so on.
+
+    Each declares the Poisson-sampled Gaussian that `Training.block` does `count` times. Under replace-one a record's
+    gradient goes and another comes, so the sensitivity is 2C, and the multiplier, which counts in sensitivities, σ/2.
+
+    Raises:
+        PrivacyError: a unit larger than a record, or noise that protects nothing.
+    """
+    if unit != "record":
+        raise PrivacyError(
+            f"DP-SGD clips the gradient of a record, so it cannot protect a '{unit}': take unit 'record'."
+        )
+    moved = 2 if Relation(relation) is Relation.REPLACE_ONE else 1
+    sampling = Poisson(settings.rate) if settings.rate < 1 else None
+    return tuple(
+        Release(
+            name=f"{name}/{block + 1}",
+            mechanism="gaussian",
+            sensitivity=settings.clip * moved,
+            noise_multiplier=settings.settled / moved,
+            relation=relation,
+            unit=unit,
+            sampling=sampling,
+            count=settings.steps_from(block * settings.block),
+        )
+        for block in range(settings.blocks)
+    )
+
+
+def calibrated(
+    settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release] = (), spare: int = 1
+) -> DPSGD:
+    """`settings` with the least noise for which the training and `others` meet `budget`.
+
+    Args:
+        settings: the rest of the training; its own noise_multiplier is not looked at.
+        budget: for everything that the ledger holds.
+        relation: of the ledger.
+        others: what else is, or will be, on the ledger.
+        spare: blocks that fit the budget beside the planned ones, for one that a crash makes run, and be charged,
+            again. What is not needed of it is not spent.
+
+    Raises:
+        PrivacyError: the others take all of the budget, or what they leave is too little for one useful step.
+    """
+    found = replace(settings, noise_multiplier=_least(settings, budget, relation, others, spare))
+    if found.settled > settings.expected_batch:
+        _check_single_step(settings, budget, relation, others)
+    return found
+
+
+def _least(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release], spare: int) -> float:
+    def all_of(noise_multiplier: float) -> list[Release]:
+        blocks = releases(replace(settings, noise_multiplier=noise_multiplier), "fit", relation)
+        return [*others, *blocks, *blocks[:1] * spare]
+
+    return calibrate(all_of, budget)
+
+
+def _check_single_step(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release]) -> None:
+    """Refuse when, in one step alone, the noise in any direction exceeds what all its records could add there."""
+    single = _least(replace(settings, steps=1), budget, relation, others, spare=0)
+    if single > settings.expected_batch:
+        raise PrivacyError(
+            f"What is left of epsilon = {budget.epsilon:g} asks for a noise multiplier of {single:,.1f} for one single "
+            f"step, which expects {settings.expected_batch} records: the noise drowns even what all of them agree on; "
+            "raise epsilon or the training's share of it."
+        )

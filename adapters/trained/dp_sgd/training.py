@@ -1,0 +1,195 @@
+"""DP-SGD (Abadi et al. 2016, Algorithm 1): Poisson sampling, clipping, noise.
+
+A state goes in, a noised state comes out. Losses, norms, clip rates and the real sizes of batches are seen by nobody
+and steer nothing: neither the rate nor the clip nor the end nor the choice of a state depends on them. Nothing is
+written to disk, so a block that is cut off leaves no trace but what the operating system swaps out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from adapters.diffusion.device import memory_refused
+from adapters.trained.dp_sgd.gradients import Loss, clipped_sum, record_gradients
+from adapters.trained.dp_sgd.optimiser import MOMENTS, advance
+from adapters.trained.dp_sgd.settings import DPSGD
+from adapters.trained.dp_sgd.state import FloatArray, State
+from adapters.trained.dp_sgd.suitable import trained_parameters
+from pe.errors import PrivateDataError, RecipeError
+
+if TYPE_CHECKING:
+    from pe.privacy.noise import Noise
+
+Images = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.integer]
+
+
+class Training:
+    """DP-SGD for one model and one loss.
+
+    Args:
+        model: public; its parameters with `requires_grad` are trained, neither clipping nor noise touches the others.
+            It is moved to the device and else left alone until `load`.
+        loss: of one record; see `Loss`.
+        settings: everything public.
+        device: cpu, or a CUDA device. On a CPU, state, noise and data determine every bit of the next state.
+
+    Raises:
+        PluginError: a model that DP-SGD cannot train (BatchNorm, active dropout, nothing to train).
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, settings: DPSGD, device: str | torch.device = "cpu") -> None:
+        self.settings = settings
+        self._device = torch.device(device)
+        self._model = model.to(self._device)
+        self._loss = loss
+        parameters = trained_parameters(self._model)
+        self._shapes = {name: value.shape for name, value in parameters.items()}
+        self._count = sum(value.numel() for value in parameters.values())
+
+    @property
+    def count(self) -> int:
+        """How many numbers are trained: p."""
+        return self._count
+
+    def start(self) -> FloatArray:
+        """The state before the first step, from the model's present parameters; see `State.to_array`."""
+        flat = torch.cat([value.flatten() for value in trained_parameters(self._model).values()])
+        return State.fresh(flat, MOMENTS[self.settings.optimiser]).to_array()
+
+    def step_of(self, state: FloatArray) -> int:
+        """How many steps led to `state`."""
+        return self._state(state).step
+
+    def block(self, state: FloatArray, images: Images, labels: Labels, noise: Noise) -> FloatArray:
+        """The state after the next block of steps: the one value that leaves.
+
+        Guarantee: `settings.steps_from(step)` Poisson-sampled Gaussian releases of the records, at rate q, with
+        sensitivity C under add/remove and zero-out, 2C under replace-one, and noise of standard deviation σ·C, as
+        `releases` declares them. All else is post-processing. There may be any number of records, none included.
+
+        The loss's own randomness comes from seeds that `noise` gives, fresh for every micro-batch. They must be as
+        secret as the coins: by its place in the batch a record has its draws, so that to someone who knew the seed,
+        one record less would move the gradients of all that follow it. While nobody knows it, each record has draws
+        of its own whatever its place, and the guarantee holds given any draws. (They are PyTorch's generators': not
+        cryptographic, and on a CPU of 32 bits of seed for a micro-batch. The coins and the noise are no such draws.)
+
+        Args:
+            state: of `start`, or the last block's; left as it is.
+            images: private, uint8 n×h×w×c.
+            labels: private, integers (n,).
+            noise: where noise, coins and seeds come from.
+
+        Raises:
+            RecipeError: the training is over, its noise is not settled, or memory does not suffice.
+            RunError: a state of another training.
+            PrivateDataError: images and labels of another form.
+        """
+        _check_records(images, labels)
+        now = self._state(state)
+        steps = self.settings.steps_from(now.step)
+        if not steps:
+            raise RecipeError(f"All {self.settings.steps} steps are done: raise steps to train on.")
+        for _ in range(steps):
+            now = self._step(now, images, labels, noise)
+        return now.to_array()
+
+    def load(self, state: FloatArray, average: bool = True) -> nn.Module:
+        """The model with the moving average of `state`, or with its last parameters."""
+        now = self._state(state)
+        trained = self._named(now.average if average else now.parameters)
+        with torch.no_grad():
+            for name, value in self._model.named_parameters():
+                if name in trained:
+                    value.copy_(trained[name])
+        return self._model
+
+    def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
+        """Algorithm 1, lines 3 to 11; the gradient's noise is added once, to an empty batch, too."""
+        chosen = self._chosen(len(images), noise)
+        total = self._sum_over(chosen, state, images, labels, noise)
+        gradient = self._mean(self._noised(total, noise))
+        return advance(state, gradient.float(), self.settings)
+
+    def _chosen(self, records: int, noise: Noise) -> npt.NDArray[np.intp]:
+        """Poisson sampling: a coin for every record, of whatever label."""
+        return np.flatnonzero(noise.coins(records, self.settings.rate))
+
+    def _sum_over(
+        self, chosen: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
+    ) -> Tensor:
+        """The sum of the chosen records' clipped gradients, float64 (p,); one micro-batch at a time."""
+        parameters = self._named(state.parameters)
+        total = torch.zeros(self._count, dtype=torch.float64, device=self._device)
+        size = self.settings.micro_batch
+        for start in range(0, len(chosen), size):
+            part = chosen[start : start + size]
+            try:
+                total += self._micro_batch(parameters, images[part], labels[part], noise)
+            except (RuntimeError, MemoryError) as error:
+                if memory_refused(error):
+                    raise self._too_large() from error
+                raise
+        return total
+
+    def _micro_batch(self, parameters: dict[str, Tensor], images: Images, labels: Labels, noise: Noise) -> Tensor:
+        """The sum over up to `micro_batch` records.
+
+        They are filled up to that many with blank ones, which do not count: the shape of the arithmetic, and so its
+        rounding and its memory, is always the same, and no record's gradient can feel how many others there are.
+        """
+        size, seen = self.settings.micro_batch, len(images)
+        pixels = np.zeros((size, *images.shape[1:]), dtype=np.uint8)
+        classes = np.zeros(size, dtype=np.int64)
+        pixels[:seen], classes[:seen] = images, labels
+        x = torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
+        y = torch.from_numpy(classes).to(self._device)
+        channels, height, width = x.shape[1:]
+        randomness = self._loss.draw(size, self.settings.draws, (channels, height, width), self._generator(noise))
+        gradients = record_gradients(self._model, self._loss, parameters, x, y, randomness)
+        return self._clipped(gradients, torch.arange(size, device=self._device) < seen)
+
+    def _clipped(self, gradients: list[Tensor], counted: Tensor) -> Tensor:
+        return clipped_sum(gradients, counted, self.settings.clip)
+
+    def _noised(self, total: Tensor, noise: Noise) -> Tensor:
+        """With N(0, (σC)²) in each coordinate."""
+        return total + torch.from_numpy(noise.gaussian(self._count, self.settings.deviation)).to(self._device)
+
+    def _mean(self, noisy: Tensor) -> Tensor:
+        """By the EXPECTED size of a batch: the real one is private."""
+        return noisy / self.settings.expected_batch
+
+    def _generator(self, noise: Noise) -> torch.Generator:
+        """Of the loss's randomness: with 64 fair coins for a seed."""
+        seed = np.packbits(noise.coins(64, 0.5)).view(np.uint64)[0]
+        return torch.Generator(self._device).manual_seed(int(seed))
+
+    def _state(self, array: FloatArray) -> State:
+        return State.from_array(array, self._count, MOMENTS[self.settings.optimiser], self._device)
+
+    def _named(self, flat: Tensor) -> dict[str, Tensor]:
+        """The parts of a flat vector, each in its parameter's shape."""
+        parts = torch.split_with_sizes(flat, [shape.numel() for shape in self._shapes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+
+    def _too_large(self) -> RecipeError:
+        size, device = self.settings.micro_batch, self._device
+        if size > 1:
+            return RecipeError(f"micro_batch is {size}, which is more than {device} has memory for: take {size // 2}.")
+        return RecipeError(
+            f"{device} has no memory for the gradient of one record: take fewer draws or a smaller model."
+        )
+
+
+def _check_records(images: Images, labels: Labels) -> None:
+    """Nothing, for images and labels in form; how many there are is not said."""
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise PrivateDataError("Private images to train on must be uint8, n×h×w×c.")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
+        raise PrivateDataError("Private labels to train on must be integers, one for each image.")
