@@ -1,8 +1,8 @@
 """How good `pe demo` is: five runs with fresh noise, median and spread.
 
-    python benchmarks/demo.py [--runs N] [--epsilon E …]
+    python benchmarks/demo.py [--api glyphs|diffusion] [--runs N] [--epsilon E …]
 
-Writes results/demo.md.
+Writes results/demo.md, or results/demo_diffusion.md.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ PE = Path(sys.executable).with_name("pe")
 CLASSIFIERS = {"logistic_regression": "logistic regression", "mlp": "MLP"}
 
 
-def run_demo(epsilon: float) -> dict[str, Any]:
+def run_demo(api: str, epsilon: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [PE, "demo", "--epsilon", str(epsilon), "--out", Path(folder) / "run", "--json", "--quiet"]
+        out = Path(folder) / "run"
+        command = [PE, "demo", "--api", api, "--epsilon", str(epsilon), "--out", out, "--json", "--quiet"]
         result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return result
 
@@ -43,28 +44,29 @@ def rows(epsilon: float, results: list[dict[str, Any]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--api", choices=["glyphs", "diffusion"], default="glyphs")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0])
     arguments = parser.parse_args()
     lines, seconds = [], []
     for epsilon in arguments.epsilon:
-        results = [run_demo(epsilon) for _ in range(arguments.runs)]
+        results = [run_demo(arguments.api, epsilon) for _ in range(arguments.runs)]
         lines += rows(epsilon, results)
         seconds += [run["seconds"] for run in results]
     text = "\n".join(
         [
-            "# The demo: accuracy on 1,000 held-out real digits",
+            f"# `pe demo --api {arguments.api}`: accuracy on 1,000 held-out real digits",
             "",
             f"Median (range) of {arguments.runs} runs with fresh noise, δ = 1e-5. {where()}. "
-            f"Seconds in all: {spread(seconds, 0)}. `python benchmarks/demo.py`",
+            f"Seconds in all: {spread(seconds, 0)}. `python benchmarks/demo.py --api {arguments.api}`",
             "",
-            "| ε | classifier | trained on PE data | on un-evolved glyphs | on the real private digits (not DP) |",
+            "| ε | classifier | trained on PE data | on un-evolved samples | on the real private digits (not DP) |",
             "| ---: | --- | --- | --- | --- |",
             *lines,
             "",
         ]
     )
-    keep("demo.md", text)
+    keep("demo.md" if arguments.api == "glyphs" else "demo_diffusion.md", text)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pe.privacy.calibration import calibrate
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
 from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
-from pe.trainer import FIT, Fitting, FitTerms
+from pe.trainer import FIT, FitTerms, Fitting
 
 if TYPE_CHECKING:
     from adapters.trained.dp_merf.generator import Generator
