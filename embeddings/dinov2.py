@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from embeddings.resizing import shortest_side
 from embeddings.torch_model import Network, Precision, TorchModel
-from embeddings.weights import cached_file
 from pe.data.samples import Samples
 from pe.errors import MissingDependency, RecipeError
 from pe.protocols import Vectors
+from pe.weights import cached_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

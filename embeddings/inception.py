@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from embeddings.resizing import antialiased, tensorflow_bilinear
 from embeddings.torch_model import Network, Precision, TorchModel
-from embeddings.weights import Published, fill, find_published, given_file, read_weights
 from pe.data.samples import Samples
 from pe.errors import RecipeError
 from pe.protocols import Vectors
+from pe.weights import Published, fill, find_published, given_file, read_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 Resize = Literal["tensorflow", "antialiased"]
 
 SIDE = 299
+SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 WEIGHTS = Published(
     "pt_inception-2015-12-05-6726825d.pth",
     "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_inception-2015-12-05-6726825d.pth",
-    "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2",
+    SHA256,
     aliases=("weights-inception-2015-12-05-6726825d.pth",),
 )
 
@@ -101,9 +102,9 @@ class Inception:
         if self._weights is None:
             file = find_published(WEIGHTS, self._offline)
         else:
-            known = dict.fromkeys((WEIGHTS.name, *WEIGHTS.aliases), WEIGHTS.sha256)
+            known = dict.fromkeys((WEIGHTS.name, *WEIGHTS.aliases), SHA256)
             file = given_file(self._weights, self._sha256, known, self._offline)
-            self._published = (self._sha256 or known.get(file.name, "")).lower() == WEIGHTS.sha256
+            self._published = (self._sha256 or known.get(file.name, "")).lower() == SHA256
         module = InceptionNetwork()
         fill(module, read_weights(file), file)
         return Network(module, self._prepare, lambda module, images: module(images))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from embeddings.resizing import Filter, antialiased, shortest_side
 from embeddings.torch_model import Network, Precision, TorchModel
-from embeddings.weights import cached_file, check_hash, fill, given_file, hub_file, read_weights
 from pe.data.samples import Samples
 from pe.errors import MissingDependency, RecipeError, nearest_name
 from pe.protocols import Vectors
+from pe.weights import cached_file, check_hash, fill, given_file, hub_file, read_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

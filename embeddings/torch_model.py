@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.samples import Images, Samples
-from pe.errors import ContractError, MissingDependency, RecipeError
+from pe.devices import find_device, require_torch
+from pe.errors import ContractError, RecipeError
 from pe.protocols import Vectors
 
 if TYPE_CHECKING:
@@ -128,46 +129,11 @@ class TorchModel:
             ) from error
 
     def _built(self) -> tuple[Network, torch.device]:
-        require_torch(self._name)
-        device = choose_device(self._wanted)
+        require_torch("embeddings", f"The embedding '{self._name}'")
+        device = find_device(self._wanted)
         network = self._load()
         network.module.eval().requires_grad_(False).to(device)
         return network, device
-
-
-def require_torch(name: str) -> None:
-    """Nothing, where torch is installed.
-
-    Raises:
-        MissingDependency: it is not.
-    """
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("torch", "embeddings", f"The embedding '{name}'") from error
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of this name among those that CUDA_VISIBLE_DEVICES leaves; auto is the first of cuda, mps, cpu.
-
-    Raises:
-        RecipeError: this machine does not have it.
-    """
-    import torch
-
-    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    mps = torch.backends.mps.is_available()
-    if name == "auto":
-        name = "cuda" if cards else "mps" if mps else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= cards:
-        raise RecipeError(
-            f"device is '{name}', and this machine has {cards} CUDA devices to use (CUDA_VISIBLE_DEVICES hides "
-            "others): give one that is there, or auto."
-        )
-    if device.type == "mps" and not mps:
-        raise RecipeError("device is 'mps', and this machine has none: give cpu, or auto.")
-    return device
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pe.errors import MissingDependency, RecipeError
+from pe.devices import count_cards, find_device, require_torch
+from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     import torch
@@ -37,29 +38,11 @@ def choose_devices(device: Devices) -> list[torch.device]:
         RecipeError: this machine lacks one of them.
         MissingDependency: torch is not installed.
     """
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("torch", "diffusion", "A local diffusion model") from error
-    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    require_torch("diffusion", "A local diffusion model")
     if device == "auto":
-        names = [f"cuda:{i}" for i in range(cards)] or ["mps" if torch.backends.mps.is_available() else "cpu"]
-    else:
-        names = [device] if isinstance(device, str) else device
-    return [_there(torch.device("cuda:0" if name == "cuda" else name), name, cards) for name in names]
-
-
-def _there(device: torch.device, name: str, cards: int) -> torch.device:
-    import torch
-
-    if device.type == "cuda" and (device.index or 0) >= cards:
-        raise RecipeError(
-            f"device is '{name}', and this machine has {cards} CUDA devices to use (CUDA_VISIBLE_DEVICES hides "
-            "others): give one that is there, or auto."
-        )
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise RecipeError("device is 'mps', and this machine has none: give cpu, or auto.")
-    return device
+        return [find_device(f"cuda:{i}") for i in range(count_cards())] or [find_device("auto")]
+    names = [device] if isinstance(device, str) else device
+    return [find_device("cuda:0" if name == "cuda" else name) for name in names]
 
 
 def dtype_of(precision: Precision) -> torch.dtype:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from adapters.diffusion.answers import answer_of, parents_of
 from adapters.diffusion.device import Devices, Precision, check_arithmetic, dtype_of
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.improved_files import PUBLISHED, find_checkpoint, read_checkpoint
+from adapters.diffusion.improved_files import PUBLISHED, find_checkpoint
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, Spacing, respaced
 from adapters.diffusion.items import Item, Job, describe_steps
 from adapters.diffusion.pixel_model import PixelModel
@@ -22,6 +22,7 @@ from adapters.diffusion.pixel_space import API_CLASS
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
 from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.weights import read_weights
 
 if TYPE_CHECKING:
     import torch
@@ -152,7 +153,7 @@ class ImprovedDiffusion:
             if not self._known:
                 from adapters.diffusion.improved_unet import shape_of
 
-                self._count = shape_of(read_checkpoint(find_checkpoint(self._model, self._offline))).classes
+                self._count = shape_of(read_weights(find_checkpoint(self._model, self._offline))).classes
                 self._known = True
             return self._count
 
@@ -160,7 +161,7 @@ class ImprovedDiffusion:
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
         file, dtype = find_checkpoint(self._model, self._offline), dtype_of(self._precision)
-        tensors = read_checkpoint(file)
+        tensors = read_weights(file)
         shape = shape_of(tensors)
         coarsest = 2 ** (len(shape.multipliers) - 1)
         if self._size % coarsest:

@@ -12,7 +12,8 @@ import numpy as np
 from adapters.trained.dp_merf.features import frequencies, noisy_sum
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
-from pe.errors import APIError, MissingDependency, RecipeError
+from pe.devices import require_torch
+from pe.errors import APIError, RecipeError
 from pe.privacy.calibration import calibrate
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
@@ -80,7 +81,7 @@ class DPMERF:
 
         Guarantee: the release's; all that follows is post-processing.
         """
-        _require_torch()
+        require_torch("trained", "Fitting a generator")
         from safetensors.torch import save_file
 
         from adapters.trained.dp_merf.generator import fit_generator
@@ -113,7 +114,7 @@ class DPMERF:
         Raises:
             RecipeError: there is none, or it is damaged.
         """
-        _require_torch()
+        require_torch("trained", "Fitting a generator")
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -165,11 +166,3 @@ def _codes(seeds: np.ndarray) -> np.ndarray:
     return np.stack(
         [np.random.Generator(np.random.Philox(key=int(seed))).standard_normal(CODE) for seed in seeds]
     ).astype(np.float32)
-
-
-def _require_torch() -> None:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingDependency.of("torch", "trained", "Fitting a generator") from error
-    del torch

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from adapters.diffusion.improved import ImprovedDiffusion
-from adapters.diffusion.improved_files import read_checkpoint
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, cosine, respaced
 from adapters.diffusion.improved_unet import HEADS, ImprovedUNet, Shape, shape_of, waves
 from pe.data.samples import Images
 from pe.errors import RecipeError
 from pe.protocols import Answer, RandomRequest, VariationRequest
+from pe.weights import read_weights
 from tests.adapters.diffusion import published
 
 PUBLISHED = {
@@ -320,7 +320,7 @@ def test_safetensors_and_half_precision(file: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(plain.samples.array, same.samples.array)
     half = drawn(api_of(file, precision="bf16"))
     assert 0 < np.abs(levels(half) - levels(plain)).mean() < 25
-    assert read_checkpoint(Path(file)).keys() == shapes(SMALL).keys()
+    assert read_weights(Path(file)).keys() == shapes(SMALL).keys()
 
 
 def test_a_published_checkpoint_is_found_where_torch_hub_keeps_its_own(

@@ -19,23 +19,25 @@ SAFETENSORS = ".safetensors"
 
 @dataclass(frozen=True)
 class Published:
-    """A weight file that is known by its hash.
+    """A weight file that somebody has published.
 
     Attributes:
         name: the file's name.
         url: where it is published.
-        sha256: of its bytes, hexadecimal.
+        sha256: of its bytes, hexadecimal; None: nobody has published it.
         aliases: other names of the same file.
+        setting: the recipe's key that may name another place.
     """
 
     name: str
     url: str
-    sha256: str
+    sha256: str | None
     aliases: tuple[str, ...] = ()
+    setting: str = "weights"
 
 
 def find_published(published: Published, offline: bool) -> Path:
-    """The file in torch.hub's folder of checkpoints, fetched into it unless `offline`; its hash is right.
+    """The file in torch.hub's folder of checkpoints, fetched into it unless `offline`; its hash is right, if known.
 
     Raises:
         RecipeError: it is not there and cannot be fetched, or is not what was published.
@@ -45,9 +47,10 @@ def find_published(published: Published, offline: bool) -> Path:
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     for name in (published.name, *published.aliases):
         if (folder / name).is_file():
-            check_hash(folder / name, published.sha256)
+            if published.sha256 is not None:
+                check_hash(folder / name, published.sha256)
             return folder / name
-    remedy = f"get it from {published.url} and put it in {folder}, or name it under weights"
+    remedy = f"get it from {published.url} and put it in {folder}, or name its place under {published.setting}"
     if offline:
         raise RecipeError(f"The weights {published.name} are not here and offline is true: {remedy}.")
     folder.mkdir(parents=True, exist_ok=True)

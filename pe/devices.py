@@ -1,0 +1,55 @@
+"""Which device torch computes on: by name, among those that this machine lets be used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pe.errors import MissingDependency, RecipeError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def require_torch(extra: str, purpose: str) -> None:
+    """Nothing, where torch is installed.
+
+    Args:
+        extra: of this toolkit that installs it.
+        purpose: what it is needed for, the subject of the message.
+
+    Raises:
+        MissingDependency: it is not.
+    """
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingDependency.of("torch", extra, purpose) from error
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name among those that CUDA_VISIBLE_DEVICES leaves; auto is the first of cuda, mps, cpu.
+
+    Raises:
+        RecipeError: this machine does not have it.
+    """
+    import torch
+
+    cards, mps = count_cards(), torch.backends.mps.is_available()
+    if name == "auto":
+        name = "cuda" if cards else "mps" if mps else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= cards:
+        raise RecipeError(
+            f"device is '{name}', and this machine has {cards} CUDA devices to use (CUDA_VISIBLE_DEVICES hides "
+            "others): give one that is there, or auto."
+        )
+    if device.type == "mps" and not mps:
+        raise RecipeError("device is 'mps', and this machine has none: give cpu, or auto.")
+    return device
+
+
+def count_cards() -> int:
+    """CUDA devices that may be used."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
