@@ -12,7 +12,7 @@ from pe.cli.options import json_option, log_level_option, quiet_option
 from pe.cli.progress import Bars
 from pe.cli.signals import stop_on_interrupt
 
-_SAMPLES = {"glyphs": "glyphs", "diffusion": "samples of the model"}
+_SAMPLES = {"glyphs": "glyphs", "diffusion": "samples"}
 
 
 @click.command()
