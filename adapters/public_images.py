@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pe.data.conditions import Conditions
-from pe.data.images import Resize, convert_pixels, decode_image
+from pe.data.images import Channels, Resize, Size, convert_pixels, decode_image
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
 from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
@@ -73,11 +73,11 @@ class PublicImages:
             raise RecipeError(f"channels is {channels}: it must be 1 or 3.")
         if not 0 <= blur < SIDE:
             raise RecipeError(f"blur is {blur}: it must lie from 0 to below {SIDE}.")
-        source = Path(path)
+        source, square = Path(path), None if size is None else (size, size)
         if source.is_dir():
-            self._pixels, names = _read_folder(source, size, resize, channels)
+            self._pixels, names = read_folder(source, square, resize, channels)
         elif source.suffix.lower() == ".npz":
-            self._pixels, names = _read_arrays(source, size, resize, channels)
+            self._pixels, names = read_arrays(source, square, resize, channels)
         else:
             raise RecipeError(f"path: '{path}' is neither a folder nor an .npz file of public images.")
         self._members = _members(names) if by_label else None
@@ -156,8 +156,21 @@ class PublicImages:
         return Answer(Images(self._pixels[chosen]), Conditions({"pool": chosen}))
 
 
-def _read_folder(folder: Path, size: int | None, resize: Resize, channels: Literal[1, 3]) -> tuple[Pixels, list[str]]:
-    """The images of a folder, and for each the name of the subfolder of `folder` that it lies in."""
+def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
+    """The images of a folder, and for each the name of the subfolder of `folder` that it lies in.
+
+    An image that lies in none has its own name there.
+
+    Args:
+        folder: searched through.
+        size: (height, width) in pixels; None: that which all images have.
+        resize: how images of another size get it.
+        channels: 1 (grey) or 3.
+
+    Raises:
+        RecipeError: it holds no images, or they differ in size and none is stated.
+        BadImage: a file cannot be decoded.
+    """
     files = sorted(
         path
         for path in folder.rglob("*")
@@ -165,16 +178,27 @@ def _read_folder(folder: Path, size: int | None, resize: Resize, channels: Liter
     )
     if not files:
         raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
-    rule, shape = _rule(size, resize)
-    images = [decode_image(path, size=shape, resize=rule, channels=channels) for path in files]
+    rule = None if size is None else resize
+    images = [decode_image(path, size=size, resize=rule, channels=channels) for path in files]
     for path, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             raise RecipeError(f"size: the public images differ in size ({path.name} and {files[0].name}); state one.")
     return np.stack(images), [path.relative_to(folder).parts[0] for path in files]
 
 
-def _read_arrays(file: Path, size: int | None, resize: Resize, channels: Literal[1, 3]) -> tuple[Pixels, list[str]]:
-    """The images of an .npz file, and the label of each (none when it has no labels)."""
+def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
+    """The images of an .npz file, and the label of each (none when it has no labels).
+
+    Args:
+        file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
+        size: as for `read_folder`.
+        resize: as for `read_folder`.
+        channels: as for `read_folder`.
+
+    Raises:
+        RecipeError: it is no such file.
+        BadImage: an image of another type.
+    """
     try:
         with np.load(file, allow_pickle=False) as archive:
             images: npt.NDArray[Any] = archive["images"]
@@ -185,13 +209,9 @@ def _read_arrays(file: Path, size: int | None, resize: Resize, channels: Literal
         raise RecipeError(f"path: 'images' of '{file}' has the shape {images.shape}, not m×h×w or m×h×w×c.")
     if labels and len(labels) != len(images):
         raise RecipeError(f"path: '{file}' has {len(images)} images and {len(labels)} labels.")
-    rule, shape = _rule(size, resize)
-    converted = [convert_pixels(image, size=shape, resize=rule, channels=channels, name=str(file)) for image in images]
+    rule = None if size is None else resize
+    converted = [convert_pixels(image, size=size, resize=rule, channels=channels, name=str(file)) for image in images]
     return np.stack(converted), labels
-
-
-def _rule(size: int | None, resize: Resize) -> tuple[Resize | None, tuple[int, int] | None]:
-    return (None, None) if size is None else (resize, (size, size))
 
 
 def _members(names: Sequence[str]) -> dict[str, Indices]:

@@ -1,0 +1,219 @@
+"""What the four fitted diffusion models share: the plan, the fit, and the answers of the fitted model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from adapters.diffusion.device import check_arithmetic, choose_devices
+from adapters.diffusion.items import describe_steps
+from adapters.trained.diffusion.budget import blocks_of, settled
+from adapters.trained.diffusion.files import open_model, write_model
+from adapters.trained.diffusion.levels import levels
+from adapters.trained.diffusion.settings import FineTuning, Network, Sampling
+from pe.devices import require_torch
+from pe.errors import APIError, Interrupted, RecipeError
+from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+
+if TYPE_CHECKING:
+    import torch
+    from diffusers import UNet2DModel
+
+    from adapters.diffusion.pixel_space import PixelSpace
+    from adapters.trained.dp_sgd.state import FloatArray
+    from adapters.trained.dp_sgd.training import Training
+    from pe.privacy.noise import Noise
+    from pe.privacy.release import Release
+    from pe.trainer import FitTerms, Fitting, PrivateRecords
+
+_STOPPED = "Stopped as asked, with every block of the fit that was released kept."
+
+
+class FittedDiffusion(ABC):
+    """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
+
+    Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and
+    denoises it again (SDEdit), as `pixel_diffusion` does; it is the moving average of the weights that answers.
+
+    A kind differs from the others in what its network is before the first private step (`_begun`), in what else it
+    releases (`_others`), and in which of its parameters are trained (`_frozen`).
+
+    Args:
+        network: its size.
+        training: on the private records.
+        sampling: of the fitted model.
+        device: auto, cpu, cuda, cuda:1, or a list of cards; it is trained on the first of them.
+        batch_size: images per forward pass of sampling; None: found by trying.
+    """
+
+    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch")
+
+    _frozen: ClassVar[bool] = False
+    """Whether some parameters are not trained, so that they are in no release."""
+
+    def __init__(
+        self,
+        network: Network | None,
+        training: FineTuning | None,
+        sampling: Sampling | None,
+        device: str | list[str],
+        batch_size: int | None,
+    ) -> None:
+        check_arithmetic(device, "fp32")
+        if batch_size is not None and batch_size < 1:
+            raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
+        self._network, self._training = network or Network(), training or FineTuning()
+        self._sampling = sampling or Sampling()
+        self._device, self._batch_size = device, batch_size
+        self._model: PixelSpace | None = None
+        self._labels: frozenset[str] = frozenset()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any labels in a request; a second request waits while one is made."""
+        return Capabilities(self._sampling.chunk, 2, "nothing", "exact")
+
+    def describe_degree(self, degree: float) -> str:
+        """What a degree comes to here."""
+        return describe_steps(self._sampling.steps, degree)
+
+    def planned(self, terms: FitTerms) -> Sequence[Release]:
+        """What else it releases, then each block of DP-SGD steps; all calibrated together to the budget.
+
+        Raises:
+            RecipeError: a setting is out of range, the images are too small, or the public set does not serve.
+            PrivacyError: the budget is too small for one useful step, or the unit is larger than a record.
+        """
+        height, width, _ = terms.image_shape
+        levels(self._network, height, width)
+        self._check(terms)
+        others = self._others(terms)
+        return [*others, *blocks_of(settled(self._training, terms, others), terms)]
+
+    def fit(self, fitting: Fitting) -> None:
+        """Begin on public images, then go on, block by block, on the private ones.
+
+        Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
+        only while a block is drawn. The public part is repeated when a fit goes on that was broken off, unless the
+        first block has been released, which holds all that came before it.
+
+        Raises:
+            Interrupted: it was told to stop.
+            RecipeError: memory does not suffice.
+        """
+        require_torch("trained", "Fitting a generator")
+        from adapters.trained.diffusion.loss import Velocity
+        from adapters.trained.dp_sgd.training import Training
+
+        terms, private = fitting.terms, cache(fitting.private)
+        settings = settled(self._training, terms, self._others(terms))
+        blocks = blocks_of(settings, terms)
+        if self._frozen or not fitting.ledger.drawn(blocks[0]):
+            model = self._begun(fitting, private)
+        else:
+            model = self._new(terms, len(terms.classes))
+        training = Training(model, Velocity(), settings, self._place())
+        state = training.start()
+        with fitting.progress.task("training on the private records", settings.steps) as task:
+            for release in blocks:
+                check_stop(fitting)
+                state = fitting.ledger.release(release, _next(training, state, private))
+                task.advance(release.count)
+        write_model(training.load(state), terms.classes, fitting.folder)
+
+    def load(self, folder: Path) -> None:
+        """Answer from the model in `folder`.
+
+        Raises:
+            RecipeError: there is none, or it is damaged.
+        """
+        require_torch("trained", "Fitting a generator")
+        self._model, labels = open_model(folder, self._sampling, self._device, self._batch_size)
+        self._labels = frozenset(labels)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New images of each label's class.
+
+        Raises:
+            RecipeError: the model was fitted for other labels.
+            APIError: it is not fitted yet, or the device has not enough memory for one image.
+        """
+        return self._answering(request.labels).random_api(request)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """SDEdit of each parent.
+
+        Raises:
+            RecipeError: the model was fitted for other labels.
+            APIError: it is not fitted yet, the parents are no images, or memory does not suffice for one.
+        """
+        return self._answering(request.labels).variation_api(request)
+
+    @abstractmethod
+    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
+        """The network before the first private step, its classes the private labels.
+
+        The private records are to be asked for only while another release is drawn.
+        """
+
+    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
+        """What is released beside the training."""
+        return ()
+
+    def _check(self, terms: FitTerms) -> None:
+        """Whether public images, where it takes some, serve for these terms.
+
+        Raises:
+            RecipeError: they do not.
+        """
+        return
+
+    def _new(self, terms: FitTerms, classes: int) -> UNet2DModel:
+        """A network that was never trained."""
+        from adapters.trained.diffusion.network import unet
+
+        return unet(self._network, terms.image_shape, classes, terms.seed, "weights")
+
+    def _place(self) -> torch.device:
+        """Where to train; MPS lacks float64, in which gradients are summed."""
+        import torch
+
+        found = choose_devices(self._device)[0]
+        return found if found.type != "mps" else torch.device("cpu")
+
+    def _answering(self, labels: Sequence[str]) -> PixelSpace:
+        if self._model is None:
+            raise APIError("The diffusion model answers once it is fitted: `pe run` does that first.")
+        unknown = sorted(set(labels) - self._labels)
+        if unknown:
+            known = ", ".join(f"'{name}'" for name in sorted(self._labels))
+            raise RecipeError(
+                f"The model was fitted for the labels {known}, and '{unknown[0]}' is none of them: sample it with the "
+                "private.classes that it was fitted with."
+            )
+        return self._model
+
+
+def check_stop(fitting: Fitting) -> None:
+    """Nothing, unless the fit is to stop.
+
+    Raises:
+        Interrupted: it is.
+    """
+    if fitting.stop.is_set():
+        raise Interrupted(_STOPPED)
+
+
+def _next(
+    training: Training, state: FloatArray, private: Callable[[], PrivateRecords]
+) -> Callable[[Noise], FloatArray]:
+    """Draws the block after `state`."""
+
+    def draw(noise: Noise) -> FloatArray:
+        records = private()
+        return training.block(state, records.images, records.labels, noise)
+
+    return draw

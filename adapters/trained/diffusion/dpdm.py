@@ -1,0 +1,32 @@
+"""DPDM: a diffusion model trained on the private records alone (Dockhorn, Cao, Vahdat and Kreis 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from adapters.trained.diffusion.base import FittedDiffusion
+from adapters.trained.diffusion.settings import FineTuning, Network, Sampling
+
+if TYPE_CHECKING:
+    from diffusers import UNet2DModel
+
+    from pe.trainer import Fitting, PrivateRecords
+
+
+class DPDM(FittedDiffusion):
+    """No public images: DP-SGD begins with a new network. See `FittedDiffusion`."""
+
+    def __init__(
+        self,
+        *,
+        network: Network | None = None,
+        training: FineTuning | None = None,
+        sampling: Sampling | None = None,
+        device: str | list[str] = "auto",
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__(network, training, sampling, device, batch_size)
+
+    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
+        return self._new(fitting.terms, len(fitting.terms.classes))

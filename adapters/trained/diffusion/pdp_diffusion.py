@@ -1,0 +1,73 @@
+"""PDP-Diffusion and DP-LDM: a diffusion model of all public images, fine-tuned on the private ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from adapters.trained.diffusion.base import FittedDiffusion
+from adapters.trained.diffusion.public import Public, check, read
+from adapters.trained.diffusion.settings import FineTuning, Network, PlainTraining, Sampling
+
+if TYPE_CHECKING:
+    from diffusers import UNet2DModel
+
+    from pe.trainer import FitTerms, Fitting, PrivateRecords
+
+
+class PDPDiffusion(FittedDiffusion):
+    """Trained on the whole public set, by its labels where it has some, then by DP-SGD (Ghalebikesabi et al. 2023).
+
+    The private labels get a new class embedding; all else goes on from where the public images left it. See
+    `FittedDiffusion`.
+
+    Args:
+        public: the public images.
+        pretraining: on them.
+        network: see `FittedDiffusion`, and so the others.
+        training: on the private records.
+        sampling: of the fitted model.
+        device: where.
+        batch_size: images per forward pass of sampling.
+    """
+
+    def __init__(
+        self,
+        *,
+        public: Public,
+        pretraining: PlainTraining | None = None,
+        network: Network | None = None,
+        training: FineTuning | None = None,
+        sampling: Sampling | None = None,
+        device: str | list[str] = "auto",
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__(network, training, sampling, device, batch_size)
+        self._public, self._pretraining = public, pretraining or PlainTraining()
+
+    def _check(self, terms: FitTerms) -> None:
+        check(self._public, terms.image_shape)
+
+    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
+        from adapters.trained.diffusion.network import with_new_classes
+        from adapters.trained.diffusion.pretraining import pretrained
+
+        terms = fitting.terms
+        public = read(self._public, terms.image_shape, terms.seed)
+        model = self._new(terms, public.classes).to(self._place())
+        model = pretrained(model, public, self._pretraining, fitting)
+        return with_new_classes(model, len(terms.classes), terms.seed)
+
+
+class DPLDM(PDPDiffusion):
+    """As `PDPDiffusion`, but DP-SGD trains the attention layers and the class embedding alone (Liu et al. 2023).
+
+    It works on pixels, as the others here do, and not on an autoencoder's latents.
+    """
+
+    _frozen: ClassVar[bool] = True
+
+    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
+        from adapters.trained.diffusion.network import only_attention_and_classes
+
+        return only_attention_and_classes(super()._begun(fitting, private))

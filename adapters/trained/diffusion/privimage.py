@@ -1,0 +1,121 @@
+"""PrivImage: a diffusion model of the public images that are most like the private ones (Li et al., USENIX 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from adapters.trained.diffusion.base import FittedDiffusion, check_stop
+from adapters.trained.diffusion.public import Public, PublicSet, check, label_names, read
+from adapters.trained.diffusion.semantics import Counts, chosen_semantics, noisy_semantics, semantics_release
+from adapters.trained.diffusion.settings import FineTuning, Network, PlainTraining, Sampling
+from pe.errors import RecipeError
+from pe.privacy.ledger import Budget
+
+if TYPE_CHECKING:
+    from diffusers import UNet2DModel
+
+    from adapters.trained.diffusion.query import Query
+    from pe.privacy.noise import Noise
+    from pe.privacy.release import Release
+    from pe.trainer import FitTerms, Fitting, PrivateRecords
+
+_QUERY = PlainTraining(steps=1000, batch=128, learning_rate=2e-3)
+
+
+class PrivImage(FittedDiffusion):
+    """Trained on selected public images under the private labels, then by DP-SGD.
+
+    A classifier of the public labels, the semantic query function, is asked for the k most probable semantics of each
+    private image; how often each label has each is released once, with noise. Each label takes the images of its k
+    most frequent semantics, and none is taken twice. See `FittedDiffusion`.
+
+    Args:
+        public: the public images, labelled.
+        semantics: k: both how many a record has and how many a label takes.
+        semantics_share: of the fit's ε, which the release of the semantics alone takes.
+        query: training of the query function.
+        pretraining: on the selected images.
+        network: see `FittedDiffusion`, and so the others.
+        training: on the private records.
+        sampling: of the fitted model.
+        device: where.
+        batch_size: images per forward pass of sampling.
+
+    Raises:
+        RecipeError: a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        public: Public,
+        semantics: int = 1,
+        semantics_share: float = 0.05,
+        query: PlainTraining | None = None,
+        pretraining: PlainTraining | None = None,
+        network: Network | None = None,
+        training: FineTuning | None = None,
+        sampling: Sampling | None = None,
+        device: str | list[str] = "auto",
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__(network, training, sampling, device, batch_size)
+        if semantics < 1:
+            raise RecipeError(f"semantics is {semantics}: it must be at least 1.")
+        if not 0 < semantics_share < 1:
+            raise RecipeError(f"semantics_share is {semantics_share}: it must lie between 0 and 1.")
+        self._public, self._k, self._share = public, semantics, semantics_share
+        self._query, self._pretraining = query or _QUERY, pretraining or PlainTraining()
+
+    def _check(self, terms: FitTerms) -> None:
+        check(self._public, terms.image_shape)
+        names, wanted = label_names(self._public), self._k * len(terms.classes)
+        if not names:
+            raise RecipeError(
+                f"public: '{self._public.path}' has no labels, and PrivImage selects by them: put each label's images "
+                "into a folder of its name, add 'labels' to the .npz file, or take kind: pdp_diffusion."
+            )
+        if len(names) < wanted:
+            raise RecipeError(
+                f"semantics is {self._k} for each of {len(terms.classes)} labels, which takes {wanted} public labels, "
+                f"and the public set has {len(names)}: take fewer semantics, or more public labels."
+            )
+
+    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
+        budget = Budget(self._share * terms.budget.epsilon, terms.budget.delta)
+        return (semantics_release(budget, self._k, terms.relation, terms.unit),)
+
+    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
+        from adapters.trained.diffusion.pretraining import pretrained
+
+        terms = fitting.terms
+        public = read(self._public, terms.image_shape, terms.seed)
+        noisy = self._released(fitting, private, public)
+        selected = public.selected(chosen_semantics(noisy, self._k))
+        model = self._new(terms, len(terms.classes)).to(self._place())
+        return pretrained(model, selected, self._pretraining, fitting)
+
+    def _released(self, fitting: Fitting, private: Callable[[], PrivateRecords], public: PublicSet) -> Counts:
+        """The noisy counts: the stored ones, or new ones by a query function that is trained for them."""
+        terms, ledger = fitting.terms, fitting.ledger
+        (release,) = self._others(terms)
+        query = None if ledger.drawn(release) else self._trained_query(fitting, public)
+
+        def draw(noise: Noise) -> Counts:
+            assert query is not None, "a stored release is not drawn again"
+            sizes = len(terms.classes), public.classes
+            return noisy_semantics(private(), lambda image: query.tops(image, self._k), *sizes, release, noise)
+
+        return ledger.release(release, draw)
+
+    def _trained_query(self, fitting: Fitting, public: PublicSet) -> Query:
+        from adapters.trained.diffusion.query import train_query
+
+        with fitting.progress.task("training the semantic query", self._query.steps) as task:
+
+            def step_done() -> None:
+                task.advance(1)
+                check_stop(fitting)
+
+            return train_query(public, self._query, fitting.terms.seed, self._place(), step_done)

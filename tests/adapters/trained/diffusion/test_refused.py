@@ -1,0 +1,120 @@
+"""What cannot be fitted or answered is one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from adapters.trained.diffusion import plain
+from adapters.trained.diffusion.dpdm import DPDM
+from adapters.trained.diffusion.privimage import PrivImage
+from adapters.trained.diffusion.public import Public
+from adapters.trained.diffusion.settings import FineTuning, Network, PlainTraining
+from pe.engine.execute import Surroundings, run_recipe
+from pe.errors import APIError, PrivacyError, RecipeError
+from pe.privacy.store import MemoryStore
+from pe.protocols import RandomRequest
+from tests.adapters.trained.diffusion.small import (
+    BLOCKS,
+    NETWORK,
+    PUBLIC,
+    TRAINING,
+    api,
+    fitting,
+    private_file,
+    recipe,
+    releases,
+    terms,
+)
+
+
+def unlabelled(folder: Path) -> str:
+    (folder / "public").mkdir(exist_ok=True)
+    for i in range(4):
+        Image.fromarray(np.full((8, 8), 60 * i, dtype=np.uint8)).save(folder / "public" / f"{i}.png")
+    return str(folder / "public")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"privacy": {"epsilon": 1e-3, "delta": 1e-9}}, PrivacyError, "noise drowns even what all of them agree on"),
+        ({"api": api("privimage", public="PUBLIC")}, RecipeError, "has no labels, and PrivImage selects by them"),
+        ({"api": api("privimage", public="nowhere")}, RecipeError, "there is no folder with images at 'nowhere'"),
+        ({"api": api("pdp_diffusion", public="nowhere.npz")}, RecipeError, "there is no .npz file at 'nowhere.npz'"),
+        ({"api": api("privimage", semantics=3)}, RecipeError, "takes 6 public labels, and the public set has 4: take"),
+        ({"api": api("privimage", semantics=0)}, RecipeError, "semantics is 0: it must be at least 1"),
+        ({"api": api("privimage", semantics_share=1)}, RecipeError, "semantics_share is 1.0: it must lie between"),
+        ({"api": api("dpdm", network={"channels": [8, 8, 8, 8]})}, RecipeError, "8×8 pixels are too small for that"),
+        (
+            {"api": api("dpdm", network={"channels": [9]})},
+            RecipeError,
+            "api 'dpdm': network.channels.0: .*multiple of 8",
+        ),
+        ({"api": api("dpdm", training={"step": 3})}, RecipeError, "unknown key 'training.step'; did you mean 'steps'"),
+        (
+            {"api": api("dpdm", training={"expected_batch": 99})},
+            RecipeError,
+            "expected_batch is 99: it must be at most",
+        ),
+        ({"api": api("dpdm", device="tpu")}, RecipeError, "device is 'tpu'"),
+        ({"api": api("dpdm", batch_size=0)}, RecipeError, "batch_size is 0: it must be at least 1"),
+        ({"api": api("privimage", public={"kind": "folder"})}, RecipeError, "a folder or an npz has a path"),
+    ],
+)
+def test_a_recipe_that_cannot_be_fitted_is_one_sentence_before_the_run_exists(
+    changes: dict[str, Any], error: type[Exception], sentence: str, tmp_path: Path
+) -> None:
+    if changes.get("api", {}).get("public") == "PUBLIC":
+        changes = {"api": changes["api"] | {"public": unlabelled(tmp_path)}}
+    with pytest.raises(error, match=sentence) as raised:
+        run_recipe(recipe(private_file(tmp_path), **changes), tmp_path / "run", Surroundings())
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_pdp_diffusion_takes_unlabelled_images(tmp_path: Path) -> None:
+    changed = {"api": api("pdp_diffusion", public=unlabelled(tmp_path))}
+    run = run_recipe(recipe(private_file(tmp_path), **changed), tmp_path / "run", Surroundings())
+    assert [name for name, _ in releases(run)] == BLOCKS
+
+
+def test_units_larger_than_a_record_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="cannot protect a 'patient'"):
+        DPDM().planned(terms(unit="patient"))
+
+
+def test_it_answers_for_the_labels_that_it_was_fitted_for_and_says_so(tmp_path: Path) -> None:
+    model = DPDM(network=Network.model_validate(NETWORK), training=FineTuning.model_validate(TRAINING), device="cpu")
+    request = RandomRequest(("ell", "em"), np.zeros(2, dtype=np.uint64))
+    with pytest.raises(APIError, match="answers once it is fitted"):
+        model.random_api(request)
+    model.fit(fitting(model, tmp_path / "model", MemoryStore()))
+    model.load(tmp_path / "model")
+    with pytest.raises(RecipeError, match="fitted for the labels 'ell', 'oh', and 'em' is none of them"):
+        model.random_api(request)
+    with pytest.raises(RecipeError, match="is missing"):
+        model.load(tmp_path)
+
+
+@pytest.mark.parametrize(("batch", "remedy"), [(8, "take batch: 4"), (1, "take a smaller network")])
+def test_memory_that_does_not_suffice_names_the_remedy(
+    batch: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(plain, "tensors", refused)
+    model = PrivImage(
+        public=Public.model_validate(PUBLIC),
+        query=PlainTraining(steps=1, batch=batch),
+        training=FineTuning.model_validate(TRAINING),
+        device="cpu",
+    )
+    with pytest.raises(RecipeError, match=remedy):
+        model.fit(fitting(model, tmp_path / "model", MemoryStore()))
