@@ -244,3 +244,16 @@ def test_the_record_for_the_data_protection_officer_is_confidential_and_whole(
     assert record["declared data"]["declared size"] == 100
     assert [entry["hosts"] for entry in record["recipients"]] == ["not stated by Shades", "not stated by Mean"]
     assert [release["drawn"] for release in record["releases"]] == [True, True]
+
+
+def test_an_embedding_without_its_weights_says_so_before_anything_is_called(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    api = Shades()
+    weights = {"weights": str(tmp_path / "clip.safetensors"), "offline": True}
+    with pytest.raises(RecipeError, match=r"there is no file '.*clip\.safetensors'"):
+        pe.evolve(
+            private, api, embedding=pe.embedding("open_clip", **weights), out=tmp_path / "run", epsilon=50.0, **SETTINGS
+        )
+    assert not api.random_requests
+    assert not (tmp_path / "run").exists()

@@ -89,6 +89,8 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     check_absent(folder)
     work = Work.of(recipe, surroundings)
     identity = work.private.preflight()
+    if recipe.evolution.iterations:
+        work.private.try_embedding()
     work.private.check_cap(work.plan.releases)
     recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
     with RunWriter.create(folder, {**recipes, IDENTITY: identity.dump()}) as run:

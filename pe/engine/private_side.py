@@ -16,7 +16,7 @@ from pe.privacy.release import Release
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
-from pe.protocols import Embedding
+from pe.protocols import Embedding, check_vectors
 from pe.run.directory import CONFIDENTIAL
 from pe.run.durable import sha256, writing
 from pe.run.progress import Progress
@@ -83,6 +83,18 @@ class PrivateSide:
         """
         key = secrets.token_hex(32)
         return Identity(secrets.token_hex(16), key, self._check(key))
+
+    def try_embedding(self) -> None:
+        """Embed one black image, so that an embedding without its weights says so before anything is called.
+
+        One that asks an endpoint is left alone: that would be a call, too.
+
+        Raises:
+            PEError: it cannot embed.
+        """
+        if getattr(self.embedding, "private_data_goes_to", None) is None:
+            black, _ = self.dataset().padding(1)
+            check_vectors(self.embedding, self.embedding.embed(black), 1)
 
     def enter(self, identity: Identity, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
         """Enter the run into the data set's budget file, before anything is released; again changes nothing.
