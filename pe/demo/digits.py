@@ -15,8 +15,8 @@ from pe.engine.summary import summary
 from pe.evaluation.controls import unevolved
 from pe.evaluation.utility import CLASSIFIERS, accuracies
 from pe.private.mnist import DIGITS, MnistSample
-from pe.recipe.registry import construct
 from pe.recipe.schema import Recipe
+from pe.registry import construct
 from pe.run.directory import Run
 from pe.run.progress import Progress
 from pe.trainer import load_model

@@ -16,18 +16,20 @@ from pe.engine.private_side import IDENTITY, Identity, PrivateSide
 from pe.engine.record import write_record
 from pe.errors import PluginError, RunError
 from pe.evolution import Plan
+from pe.fitted import FITTED, Fitted
 from pe.privacy.certificate import build_certificate
 from pe.privacy.covered import hash_files
 from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
+from pe.privacy.release import Release
 from pe.privacy.words import warnings
 from pe.protocols import Embedding, GenerationAPI
 from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
-from pe.recipe.registry import Group, construct
 from pe.recipe.schema import PluginSpec, Recipe
+from pe.registry import Group, construct
 from pe.report.contact_sheet import contact_sheet
 from pe.run.directory import (
     CERTIFICATE,
@@ -46,7 +48,7 @@ from pe.run.progress import Progress
 from pe.run.releases import JournalReleases
 from pe.run.writer import RunWriter
 from pe.system.software import software_versions
-from pe.trainer import MODEL, Fitting, Trainer, load_model
+from pe.trainer import FIT, MODEL, FitTerms, Fitting, Trainer, load_model
 
 OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
@@ -89,6 +91,9 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     check_absent(folder)
     work = Work.of(recipe, surroundings)
     identity = work.private.preflight()
+    other: Path | None = getattr(work.api, "disjoint_from", None)
+    if other is not None:
+        work.private.check_not_those_of(other)
     if recipe.evolution.iterations:
         work.private.try_embedding()
     work.private.check_cap(work.plan.releases)
@@ -147,7 +152,7 @@ class Work:
     def of(cls, recipe: Recipe, surroundings: Surroundings) -> Work:
         """Lay out the plan and construct what the recipe names."""
         plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
-        api = _plugin("pe.adapters", recipe.api, surroundings.api)
+        api = generator_of(recipe, surroundings)
         embedding = _plugin("pe.embeddings", recipe.embedding, surroundings.embedding)
         private = PrivateSide(recipe.private, embedding, surroundings.progress)
         return cls(recipe, plan, api, embedding, private, surroundings)
@@ -168,7 +173,7 @@ class Work:
             population = evolution.evolve(
                 plan,
                 lambda: self.private.embeddings(run),
-                self.dispatcher(run),
+                dispatcher_of(self.recipe, self.api, run, self.surroundings),
                 self.embedding,
                 ledger,
                 progress.warn,
@@ -190,8 +195,18 @@ class Work:
                 self.api.fit(
                     Fitting(terms, self.private.records, ledger, folder, surroundings.progress, surroundings.stop)
                 )
+                if not (folder / FITTED).exists():
+                    self._fitted(run, ledger, terms).write(folder)
         run.check_files(f"{MODEL}/")
         load_model(self.api, run.folder)
+
+    def _fitted(self, run: RunWriter, ledger: Ledger, terms: FitTerms) -> Fitted:
+        """What the fit that has just ended was, and cost."""
+        spent = [release for release in ledger.events() if release.name.startswith(FIT)]
+        api = self.recipe.api
+        return Fitted(
+            run.folder.name, api.kind, api.settings, terms.classes, terms.image_shape, tuple(spent), not ledger.unsafe
+        )
 
     def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
         """Write the certificate of all shareable files, last of all."""
@@ -203,6 +218,7 @@ class Work:
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=getattr(self.embedding, "private_data_goes_to", None),
+            fitted_on_others=_fitted_on_others(self.api),
         )
         for name, content in certificate_files(certificate).items():
             run.write(name, content)
@@ -234,13 +250,30 @@ class Work:
             self.surroundings.noise,
         )
 
-    def dispatcher(self, run: RunWriter) -> Dispatcher:
-        """What asks the generator, within the recipe's limits."""
-        recipe = self.recipe
-        limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
-        meter = Meter(limits, Price(**recipe.api.price.model_dump()), self.surroundings.stop)
-        rules = recipe.evolution.attempts, recipe.refusals.retries
-        return Dispatcher(self.api, run, self.plan.classes, recipe.seed, *rules, self.surroundings.progress, meter)
+
+def generator_of(recipe: Recipe, surroundings: Surroundings) -> GenerationAPI:
+    """The generator that the recipe names: constructed, or the user's own object.
+
+    Raises:
+        PluginError: it is unknown, or another object than the run was made with.
+        RecipeError: a wrong setting.
+    """
+    api: GenerationAPI = _plugin("pe.adapters", recipe.api, surroundings.api)
+    return api
+
+
+def dispatcher_of(recipe: Recipe, api: GenerationAPI, run: RunWriter, surroundings: Surroundings) -> Dispatcher:
+    """What asks the generator, within the recipe's limits."""
+    limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
+    meter = Meter(limits, Price(**recipe.api.price.model_dump()), surroundings.stop)
+    rules = recipe.evolution.attempts, recipe.refusals.retries
+    return Dispatcher(api, run, recipe.private.labels, recipe.seed, *rules, surroundings.progress, meter)
+
+
+def _fitted_on_others(api: GenerationAPI) -> tuple[str, tuple[Release, ...]] | None:
+    """By which run, and at what cost, the generator was fitted on records that are declared to be none of ours."""
+    found: Fitted | None = getattr(api, "fitted_on_others", None)
+    return None if found is None else (found.run, found.releases)
 
 
 def _all_drawn(run: RunWriter, plan: Plan) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pe.engine.execute import Surroundings, Work
+from pe.engine.execute import Surroundings, dispatcher_of, generator_of
 from pe.engine.logs import logging_to
 from pe.errors import RecipeError, RunError
 from pe.recipe.schema import Recipe
@@ -44,14 +44,15 @@ def extend_run(folder: Path, count: int, degree: float, surroundings: Surroundin
     last = run.synthetic
     with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
         index = _index(writer, count, degree)
-        work = Work.of(Recipe.load(folder / RECIPE), surroundings)
-        load_model(work.api, folder)
+        recipe = Recipe.load(folder / RECIPE)
+        api = generator_of(recipe, surroundings)
+        load_model(api, folder)
         parents = np.arange(count, dtype=np.int64) % len(last)
         place = f"extensions/{index:03d}"
-        asked = work.dispatcher(writer)
+        asked = dispatcher_of(recipe, api, writer, surroundings)
         more = asked.vary(f"extension/{index}", place, last, parents, degree, f"extension {index}")
         name = f"extension-{index:03d}.npz"
-        writer.write_samples(name, more, work.plan.classes)
+        writer.write_samples(name, more, recipe.private.labels)
         columns = sorted((folder / place).iterdir())
         reissue(run, [name, *(f"{place}/{path.name}" for path in columns)])
         (folder / _PENDING).unlink()

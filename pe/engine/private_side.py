@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pe.errors import RunError
+from pe.errors import RecipeError, RunError
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.release import Release
 from pe.private.dataset import PrivateDataset
@@ -136,6 +136,23 @@ class PrivateSide:
             raise RunError(
                 f"The private records differ from those that {run.folder} began with: "
                 "restore them, or start a new run (its ε adds to this one's)."
+            )
+
+    def check_not_those_of(self, other: Path) -> None:
+        """Refuse records that are declared disjoint from those of the run in `other`, and are the very same.
+
+        Without that run's confidential side nothing can be told; and sets that merely overlap are not found out.
+
+        Raises:
+            RecipeError: they are the same.
+        """
+        path = other / IDENTITY
+        if not path.is_file():
+            return
+        identity = Identity(**json.loads(path.read_text(encoding="utf-8")))
+        if self._check(identity.key) == identity.fingerprint:
+            raise RecipeError(
+                f"api.private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
             )
 
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:

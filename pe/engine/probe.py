@@ -24,8 +24,8 @@ from pe.protocols import (
     Usage,
     VariationRequest,
 )
-from pe.recipe.registry import construct
 from pe.recipe.schema import Recipe
+from pe.registry import construct
 from pe.run.limits import Price
 from pe.run.work import check_answer
 

@@ -22,8 +22,8 @@ from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
 from pe.evaluation.utility import chosen, utility
 from pe.protocols import Embedding
-from pe.recipe.registry import construct
 from pe.recipe.schema import PluginSpec, Recipe
+from pe.registry import construct
 from pe.run.directory import CONFIDENTIAL, RECIPE, Run
 from pe.run.durable import write_durably
 from pe.run.progress import Progress, Task

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pe.privacy import words
+from pe.privacy.accounting import epsilon as epsilon_of
 from pe.privacy.accounting import gdp_mu
 from pe.privacy.ledger import Ledger
+from pe.privacy.release import Release
 
 FORMAT = 1
 
@@ -21,6 +23,7 @@ def build_certificate(
     software: Mapping[str, str],
     data_set: Mapping[str, Any] | None = None,
     private_data_sent_to: str | None = None,
+    fitted_on_others: tuple[str, Sequence[Release]] | None = None,
 ) -> dict[str, Any]:
     """The certificate of a run, as JSON values. It holds no private value and no time.
 
@@ -35,12 +38,15 @@ def build_certificate(
         data_set: what the data set's budget file adds up to over all runs, if there is one:
             {"epsilon", "delta", "runs"}.
         private_data_sent_to: the host to which the recipe lets private images go; None: to nobody.
+        fitted_on_others: the run that fitted the generator, and that fit's releases, which this ledger does not hold
+            because the recipe declares that run's private records disjoint from these; None: there is no such run.
     """
     delta = ledger.budget.delta
     deltas = sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
     events = ledger.events()
     unsafe = ledger.unsafe
     total = ledger.total()
+    others = None if fitted_on_others is None else _others(*fitted_on_others, events, delta)
     return {
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
@@ -58,13 +64,25 @@ def build_certificate(
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
         "private_data_sent_to": private_data_sent_to,
-        "not_covered": words.not_covered(private_data_sent_to),
+        "fitted_on_others": others,
+        "not_covered": words.not_covered(private_data_sent_to, others),
         "notes": words.notes(events),
         "warnings": words.warnings(delta, declared_size),
         "voided_by": [words.UNSAFE] if unsafe else [],
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
+    }
+
+
+def _others(run: str, fit: Sequence[Release], events: Sequence[Release], delta: float) -> dict[str, Any]:
+    """What the generator's fit on other records cost those, and what holds for a unit that is in both after all."""
+    return {
+        "run": run,
+        "private_sets": "declared disjoint, not verified",
+        "delta": delta,
+        "epsilon": epsilon_of(fit, delta),
+        "epsilon_if_in_both": epsilon_of([*fit, *events], delta),
     }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pe.privacy.release import Relation, Release
 
@@ -27,15 +28,29 @@ WOULD_VOID = (
 UNSAFE = "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes the noise."
 
 
-def not_covered(private_data_sent_to: str | None) -> list[str]:
-    """What the certificate does not speak of, one sentence each."""
-    if private_data_sent_to is None:
-        return list(NOT_COVERED)
-    return [
-        f"The private images themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the recipe "
-        "allows: whoever runs that endpoint saw them, and this certificate does not protect them from it.",
-        *NOT_COVERED,
-    ]
+def not_covered(private_data_sent_to: str | None, fitted_on_others: Mapping[str, Any] | None) -> list[str]:
+    """What the certificate does not speak of, one sentence each.
+
+    Args:
+        private_data_sent_to: the host that saw private images.
+        fitted_on_others: as the certificate has it.
+    """
+    found = list(NOT_COVERED)
+    if fitted_on_others is not None:
+        other, delta = fitted_on_others, fitted_on_others["delta"]
+        found.insert(
+            0,
+            f"The generator was fitted by the run '{other['run']}' on other private records, for which that alone cost "
+            f"ε = {rounded_up(other['epsilon'])} at δ = {delta:g}. That nobody's records are in both sets is declared, "
+            f"not verified: for whoever is in both, the total is ε = {rounded_up(other['epsilon_if_in_both'])}.",
+        )
+    if private_data_sent_to is not None:
+        found.insert(
+            0,
+            f"The private images themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "
+            "recipe allows: whoever runs that endpoint saw them, and this certificate does not protect them from it.",
+        )
+    return found
 
 
 def unit(name: str) -> str:

@@ -13,8 +13,8 @@ from pe.data.population import NO_PARENT
 from pe.errors import RecipeError
 from pe.evolution import Plan, Step, by_label
 from pe.protocols import Capabilities, GenerationAPI
-from pe.recipe.registry import construct, plugins
 from pe.recipe.schema import PluginSpec
+from pe.registry import construct, plugins
 from pe.run.answers import Standing
 from pe.run.work import Work
 

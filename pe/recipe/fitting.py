@@ -5,8 +5,8 @@ from __future__ import annotations
 from pe.errors import RecipeError
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
-from pe.recipe.registry import construct, load, plugins
 from pe.recipe.schema import Recipe
+from pe.registry import construct, load, plugins
 from pe.trainer import FitTerms, Trainer
 
 
@@ -51,8 +51,14 @@ def fit_terms(recipe: Recipe, classes: tuple[str, ...], unit: str) -> FitTerms:
 
 
 def _share(recipe: Recipe) -> float:
-    """The fit's share of ε: all of it where nothing evolves."""
+    """The fit's share of ε: all of it where nothing evolves, or where the cost is settled."""
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
+    if getattr(load("pe.adapters", recipe.api.kind), "fitted_before", False):
+        if share is not None:
+            raise RecipeError(
+                f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is spent: leave it out."
+            )
+        return 1.0
     if recipe.evolution.iterations == 0 and recipe.evolution.estimate_label_sizes is None:
         return 1.0 if share is None else share
     if share is None:

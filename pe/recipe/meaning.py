@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pe.recipe.registry import Group, load, plugins
 from pe.recipe.schema import PluginSpec, Recipe
+from pe.registry import Group, load, plugins
 
 _MACHINE_ONLY = (
     "name", "limits", "private.path", "private.declared_size", "api.price", "refusals.max_share",

@@ -15,7 +15,7 @@ import numpy as np
 
 from pe.errors import PEError
 from pe.nearest import nearest
-from pe.recipe.registry import Group, plugins
+from pe.registry import Group, plugins
 from pe.system.software import installed_version
 from pe.version import __version__
 

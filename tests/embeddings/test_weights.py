@@ -19,7 +19,7 @@ from embeddings.dinov2 import DINOv2
 from embeddings.inception import WEIGHTS, Inception
 from embeddings.open_clip import OpenCLIP
 from pe.errors import RecipeError
-from pe.recipe.registry import load, plugins
+from pe.registry import load, plugins
 from pe.weights import Published, fill, find_published, given_file, read_weights
 from tests.embeddings.networks import dinov2_folder, images
 

@@ -48,7 +48,7 @@ class DPMERF:
     """
 
     def __init__(
-        self, *, features: int = 1000, bandwidth: float = 0.3, steps: int = 2000, batch: int = 500, rate: float = 1e-2
+        self, *, features: int = 4000, bandwidth: float = 0.2, steps: int = 1000, batch: int = 200, rate: float = 1e-2
     ) -> None:
         if features < 2 or features % 2:
             raise RecipeError(f"features is {features}: it must be an even number of at least 2.")

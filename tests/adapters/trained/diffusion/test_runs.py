@@ -21,7 +21,7 @@ from pe.engine.extend import extend_run
 from pe.privacy.release import Poisson, Relation
 from pe.privacy.store import MemoryStore
 from pe.protocols import RandomRequest
-from pe.recipe.registry import construct
+from pe.registry import construct
 from pe.run.purge import purge
 from pe.trainer import Fitting
 from tests.adapters.trained.diffusion.small import (

@@ -1,0 +1,150 @@
+"""A generator that another run fitted: its model answers here, and what its fit cost is counted here, too."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pe.errors import PluginError, RecipeError
+from pe.fitted import Fitted
+from pe.privacy.release import Release
+from pe.protocols import Answer, Capabilities, DescribesDegree, GenerationAPI, RandomRequest, VariationRequest
+from pe.registry import construct
+from pe.trainer import MODEL, FitTerms, Fitting, Trainer
+
+
+class Trained:
+    """RANDOM_API and VARIATION_API by the model that another run fitted.
+
+    Guarantee: the releases of that fit stand on this run's ledger, each as often as it was charged there, because the
+    same person's records may have been in both; nothing is drawn anew. Only `private_sets: disjoint` lifts it: you
+    declare that no privacy unit is among the private records of both runs. Nobody can verify that here; the
+    certificate says so, and what holds if it is wrong.
+
+    Args:
+        path: the directory of the run that fitted it, finished.
+        private_sets: `may_overlap` or `disjoint`.
+        settings: of the fitted generator, where they are to differ from that run's: how it is sampled, on which device.
+
+    Raises:
+        RecipeError: another value for `private_sets`.
+    """
+
+    fitted_before = True
+    machine_settings = ("settings.device", "settings.batch_size")
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        private_sets: Literal["may_overlap", "disjoint"] = "may_overlap",
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self._path, self._disjoint, self._settings = Path(path), private_sets == "disjoint", settings or {}
+        self._fitted: Fitted | None = None
+        self._api: GenerationAPI | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The fitted generator's."""
+        return self._generator().capabilities
+
+    def describe_degree(self, degree: float) -> str:
+        """What the fitted generator says of it."""
+        generator = self._generator()
+        return generator.describe_degree(degree) if isinstance(generator, DescribesDegree) else f"{degree:g}"
+
+    @property
+    def fitted_on_others(self) -> Fitted | None:
+        """The fit that this run's ledger leaves out, because the private sets were declared disjoint."""
+        return self._source() if self._disjoint else None
+
+    @property
+    def disjoint_from(self) -> Path | None:
+        """The run whose private records were declared to be others than this one's."""
+        return self._path if self._disjoint else None
+
+    def planned(self, terms: FitTerms) -> Sequence[Release]:
+        """The releases of the other run's fit, or none where the private sets are disjoint.
+
+        Raises:
+            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit.
+        """
+        self._fitted = Fitted.of_run(self._path)
+        for what, theirs, ours in (
+            ("the labels", self._fitted.classes, terms.classes),
+            ("height, width and channels", self._fitted.image_shape, terms.image_shape),
+            ("the relation", {str(one.relation) for one in self._fitted.releases}, {str(terms.relation)}),
+            ("the unit", {one.unit for one in self._fitted.releases}, {terms.unit}),
+        ):
+            if list(theirs) != list(ours):
+                raise RecipeError(
+                    f"api.path: the model of {self._path} was fitted for {what} {_words(theirs)}, and this recipe says "
+                    f"{_words(ours)}: make them the same, or fit a model of your own."
+                )
+        return () if self._disjoint else _named_apart(self._fitted.releases)
+
+    def fit(self, fitting: Fitting) -> None:
+        """Count the other fit's releases, then take its model over.
+
+        What stands for a release in this run's `releases/` is empty: the noisy value is the other run's.
+        """
+        for release in self.planned(fitting.terms):
+            fitting.ledger.release(release, lambda _: np.zeros(0))
+        shutil.copytree(self._path / MODEL, fitting.folder, dirs_exist_ok=True)
+
+    def load(self, folder: Path) -> None:
+        """Answer from the model in `folder`.
+
+        Raises:
+            RecipeError: there is none, or it is damaged.
+        """
+        self._fitted, self._api = Fitted.read(folder), None
+        generator = self._generator()
+        assert isinstance(generator, Trainer)
+        generator.load(folder)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """The fitted generator's."""
+        return self._generator().random_api(request)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """The fitted generator's."""
+        return self._generator().variation_api(request)
+
+    def _source(self) -> Fitted:
+        if self._fitted is None:
+            self._fitted = Fitted.of_run(self._path)
+        return self._fitted
+
+    def _generator(self) -> GenerationAPI:
+        if self._api is None:
+            fitted = self._source()
+            found = construct("pe.adapters", fitted.kind, fitted.settings | self._settings)
+            if not isinstance(found, Trainer) or not isinstance(found, GenerationAPI):
+                raise PluginError(
+                    f"The adapter '{fitted.kind}', with which {self._path} was fitted, fits nothing here."
+                )
+            self._api = found
+        return self._api
+
+
+def _named_apart(releases: Sequence[Release]) -> tuple[Release, ...]:
+    """The same releases; one that was charged again under its name gets a name of its own."""
+    found: dict[str, Release] = {}
+    for release in releases:
+        name, again = release.name, 1
+        while name in found:
+            again += 1
+            name = f"{release.name}/again-{again}"
+        found[name] = replace(release, name=name)
+    return tuple(found.values())
+
+
+def _words(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
