@@ -112,7 +112,7 @@ def recipe(path: Path, iterations: int = 0, **changes: object) -> Recipe:
             "classes": ["dark", "light"],
             "declared_size": 160,
         },
-        "api": {"kind": "dp_merf", "features": 40, "steps": 60, "batch": 32} | fit,
+        "api": {"kind": "dp_merf", "features": 40, "bandwidth": 0.3, "steps": 60, "batch": 32} | fit,
         "embedding": {"kind": "pixels", "size": 4},
         "privacy": {"epsilon": 8, "delta": 1e-5},
         "evolution": {"iterations": iterations, "population": 20, "lookahead": 2},
