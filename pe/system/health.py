@@ -19,7 +19,7 @@ from pe.registry import Group, plugins
 from pe.system.software import installed_version
 from pe.version import __version__
 
-DISTRIBUTION = "pe-toolkit"
+DISTRIBUTION = "private-evolution"
 PACKAGES = ("pe", "adapters", "embeddings")
 
 _LIBRARIES = {  # distribution → (extra that installs it, purpose)
@@ -43,7 +43,7 @@ class Finding:
 
 def findings() -> Iterator[Finding]:
     """All findings, in the order in which a person wants them."""
-    yield Finding("ok", f"pe-toolkit {__version__} on Python {platform.python_version()}, {platform.system()}")
+    yield Finding("ok", f"private-evolution {__version__} on Python {platform.python_version()}, {platform.system()}")
     yield from _import_names()
     yield from _accelerators()
     yield from _neighbors()
