@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.diffusion.items import describe_steps
-from adapters.trained.diffusion.budget import blocks_of, settled
+from adapters.trained.blocks import blocks_of, settled, train_blocks
 from adapters.trained.diffusion.files import open_model, write_model
 from adapters.trained.diffusion.levels import levels
-from adapters.trained.diffusion.settings import FineTuning, Network, Sampling
+from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.settings import FineTuning
 from pe.devices import require_torch
-from pe.errors import APIError, Interrupted, RecipeError
+from pe.errors import APIError, RecipeError
 from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 
 if TYPE_CHECKING:
@@ -23,13 +24,8 @@ if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
     from adapters.diffusion.pixel_space import PixelSpace
-    from adapters.trained.dp_sgd.state import FloatArray
-    from adapters.trained.dp_sgd.training import Training
-    from pe.privacy.noise import Noise
     from pe.privacy.release import Release
     from pe.trainer import FitTerms, Fitting, PrivateRecords
-
-_STOPPED = "Stopped as asked, with every block of the fit that was released kept."
 
 
 class FittedDiffusion(ABC):
@@ -116,12 +112,7 @@ class FittedDiffusion(ABC):
         else:
             model = self._new(terms, len(terms.classes))
         training = Training(model, Velocity(), settings, self._place())
-        state = training.start()
-        with fitting.progress.task("training on the private records", settings.steps) as task:
-            for release in blocks:
-                check_stop(fitting)
-                state = fitting.ledger.release(release, _next(training, state, private))
-                task.advance(release.count)
+        state = train_blocks(training, blocks, fitting, private)
         write_model(training.load(state), terms.classes, fitting.folder)
 
     def load(self, folder: Path) -> None:
@@ -195,25 +186,3 @@ class FittedDiffusion(ABC):
                 "private.classes that it was fitted with."
             )
         return self._model
-
-
-def check_stop(fitting: Fitting) -> None:
-    """Nothing, unless the fit is to stop.
-
-    Raises:
-        Interrupted: it is.
-    """
-    if fitting.stop.is_set():
-        raise Interrupted(_STOPPED)
-
-
-def _next(
-    training: Training, state: FloatArray, private: Callable[[], PrivateRecords]
-) -> Callable[[Noise], FloatArray]:
-    """Draws the block after `state`."""
-
-    def draw(noise: Noise) -> FloatArray:
-        records = private()
-        return training.block(state, records.images, records.labels, noise)
-
-    return draw

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from adapters.trained.diffusion.base import FittedDiffusion
-from adapters.trained.diffusion.settings import FineTuning, Network, Sampling
+from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.settings import FineTuning
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel

@@ -8,7 +8,7 @@ from torch import nn
 
 from adapters.trained.diffusion.levels import levels
 from adapters.trained.diffusion.settings import Network
-from pe.data.seeds import generator
+from adapters.trained.plain import torch_seed
 
 TIMESTEPS = 1000
 
@@ -79,8 +79,3 @@ def only_attention_and_classes(model: UNet2DModel) -> UNet2DModel:
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".attentions." in name or name.startswith("class_embedding."))
     return model
-
-
-def torch_seed(seed: int, phase: str) -> int:
-    """A seed for PyTorch's generators, for one phase of the run; public."""
-    return int(generator(seed, f"diffusion/{phase}").integers(2**63))

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from adapters.trained.diffusion.base import FittedDiffusion
-from adapters.trained.diffusion.public import Public, check, read
-from adapters.trained.diffusion.settings import FineTuning, Network, PlainTraining, Sampling
+from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.public import Public, check, read
+from adapters.trained.settings import FineTuning, PlainTraining
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from adapters.trained.diffusion.base import check_stop
+from adapters.trained.blocks import check_stop
 from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.diffusion.plain import train
-from adapters.trained.diffusion.public import PublicSet
-from adapters.trained.diffusion.settings import PlainTraining
+from adapters.trained.plain import train
+from adapters.trained.public import PublicSet
+from adapters.trained.settings import PlainTraining
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from adapters.trained.diffusion.base import FittedDiffusion, check_stop
-from adapters.trained.diffusion.public import Public, PublicSet, check, label_names, read
+from adapters.trained.blocks import check_stop
+from adapters.trained.diffusion.base import FittedDiffusion
 from adapters.trained.diffusion.semantics import Counts, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.diffusion.settings import FineTuning, Network, PlainTraining, Sampling
+from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.public import Public, PublicSet, check, label_names, read
+from adapters.trained.settings import FineTuning, PlainTraining
 from pe.errors import RecipeError
 from pe.privacy.ledger import Budget
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.trained.diffusion.network import torch_seed
-from adapters.trained.diffusion.plain import tensors, train
-from adapters.trained.diffusion.public import PublicSet
-from adapters.trained.diffusion.settings import PlainTraining
+from adapters.trained.plain import tensors, torch_seed, train
+from adapters.trained.public import PublicSet
+from adapters.trained.settings import PlainTraining
 
 _WIDTH = 32
 _GRID = 3

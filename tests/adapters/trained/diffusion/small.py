@@ -13,9 +13,10 @@ import pytest
 import pe
 from adapters.glyphs import Glyphs
 from adapters.trained.diffusion.privimage import PrivImage
-from adapters.trained.diffusion.public import Public
-from adapters.trained.diffusion.settings import FineTuning, Network, PlainTraining, Sampling
+from adapters.trained.diffusion.settings import Network, Sampling
 from adapters.trained.dp_sgd.training import Training
+from adapters.trained.public import Public
+from adapters.trained.settings import FineTuning, PlainTraining
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation
 from pe.privacy.store import MemoryStore

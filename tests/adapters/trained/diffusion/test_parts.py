@@ -14,10 +14,11 @@ from adapters.trained.diffusion.files import open_model, write_model
 from adapters.trained.diffusion.levels import levels
 from adapters.trained.diffusion.loss import Velocity
 from adapters.trained.diffusion.network import only_attention_and_classes, scheduler, unet, with_new_classes
-from adapters.trained.diffusion.plain import train
-from adapters.trained.diffusion.public import Public, PublicSet, check, label_names, read
-from adapters.trained.diffusion.settings import Network, PlainTraining, Sampling
+from adapters.trained.diffusion.settings import Network, Sampling
 from adapters.trained.dp_sgd.gradients import record_gradients
+from adapters.trained.plain import train
+from adapters.trained.public import Public, PublicSet, check, label_names, read
+from adapters.trained.settings import PlainTraining
 from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import NETWORK, SHAPE
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from adapters.trained.diffusion import plain
+from adapters.trained import plain
 from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.diffusion.privimage import PrivImage
-from adapters.trained.diffusion.public import Public
-from adapters.trained.diffusion.settings import FineTuning, Network, PlainTraining
+from adapters.trained.diffusion.settings import Network
+from adapters.trained.public import Public
+from adapters.trained.settings import FineTuning, PlainTraining
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.privacy.store import MemoryStore

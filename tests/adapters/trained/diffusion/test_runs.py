@@ -12,10 +12,11 @@ import torch
 
 from adapters.diffusion.pixel_files import PixelFiles
 from adapters.diffusion.pixel_space import PixelSpace
-from adapters.trained.diffusion import budget, plain
+from adapters.trained import blocks, plain
 from adapters.trained.diffusion.pdp_diffusion import DPLDM
-from adapters.trained.diffusion.public import Public
-from adapters.trained.diffusion.settings import FineTuning, Network, PlainTraining
+from adapters.trained.diffusion.settings import Network
+from adapters.trained.public import Public
+from adapters.trained.settings import FineTuning, PlainTraining
 from pe.engine.execute import Surroundings, run_recipe
 from pe.engine.extend import extend_run
 from pe.privacy.release import Poisson, Relation
@@ -127,7 +128,7 @@ def test_private_records_are_seen_only_while_a_release_is_drawn_and_never_by_the
 
 def test_the_noise_is_found_once_per_process() -> None:
     model = trainer()
-    with counted(budget, "calibrated") as searched:
+    with counted(blocks, "calibrated") as searched:
         first, again = model.planned(terms(7.5)), model.planned(terms(7.5))
     assert first == again
     assert len(searched) == 1
@@ -135,7 +136,7 @@ def test_the_noise_is_found_once_per_process() -> None:
 
 def test_steps_are_declared_as_sampled_at_the_rate_of_the_declared_size() -> None:
     settings = FineTuning(steps=7, block=3).dp_sgd(800)
-    declared = budget.blocks_of(replace(settings, noise_multiplier=1.0), terms())
+    declared = blocks.blocks_of(replace(settings, noise_multiplier=1.0), terms())
     assert [release.count for release in declared] == [3, 3, 1]
     assert {release.sampling for release in declared} == {Poisson(1 / 8)}
 

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.trained.diffusion.public import Public, read
 from adapters.trained.diffusion.query import train_query
 from adapters.trained.diffusion.semantics import Tops, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.diffusion.settings import PlainTraining
+from adapters.trained.public import Public, read
+from adapters.trained.settings import PlainTraining
 from pe.errors import PrivacyError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget

@@ -1,4 +1,4 @@
-"""Plain training on public images: Adam, the same for the denoiser and for the query."""
+"""Plain training on public images: Adam, the same for all that is trained on them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from adapters.diffusion.device import memory_refused
-from adapters.trained.diffusion.network import torch_seed
-from adapters.trained.diffusion.public import PublicSet
-from adapters.trained.diffusion.settings import PlainTraining
+from adapters.trained.public import PublicSet
+from adapters.trained.settings import PlainTraining
+from pe.data.seeds import generator as seeded
 from pe.errors import RecipeError
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -82,6 +82,11 @@ def train(
 def tensors(images: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
     """float32 n×c×h×w in [−1, 1]."""
     return torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
+
+
+def torch_seed(seed: int, phase: str) -> int:
+    """A seed for PyTorch's generators, for one phase of the run; public."""
+    return int(seeded(seed, f"diffusion/{phase}").integers(2**63))
 
 
 def _rate_at(step: int, steps: int) -> float:

@@ -15,7 +15,7 @@ from pydantic import model_validator
 
 from adapters.glyphs import Glyphs
 from adapters.public_images import SUFFIXES, read_arrays, read_folder
-from adapters.trained.diffusion.settings import Count, Settings
+from adapters.trained.settings import Count, Settings
 from pe.data.images import Resize
 from pe.data.seeds import item_seeds
 from pe.errors import RecipeError

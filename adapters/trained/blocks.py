@@ -1,0 +1,103 @@
+"""DP-SGD in a fit: the noise that the budget asks for, and one release after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from adapters.trained.dp_sgd import DPSGD, calibrated, releases
+from adapters.trained.settings import FineTuning
+from pe.errors import Interrupted
+from pe.privacy.ledger import Budget
+from pe.privacy.release import Relation, Release
+from pe.trainer import FIT, FitTerms, Fitting, PrivateRecords
+
+if TYPE_CHECKING:
+    from adapters.trained.dp_sgd.state import FloatArray
+    from adapters.trained.dp_sgd.training import Training
+    from pe.privacy.noise import Noise
+
+TRAINING = f"{FIT}training"
+
+
+def settled(training: FineTuning, terms: FitTerms, others: tuple[Release, ...], budget: Budget | None = None) -> DPSGD:
+    """The fine-tuning with the least noise for which it and `others` meet a budget, the fit's unless another is given.
+
+    It is found once per process: where records are sampled, it takes many seconds.
+
+    Raises:
+        RecipeError: a setting out of range.
+        PrivacyError: too little is left for one useful step, or the unit is larger than a record.
+    """
+    open_ = training.dp_sgd(terms.declared_size)
+    blocks_of(replace(open_, noise_multiplier=1.0), terms)  # a unit that it cannot protect, before the long search
+    return _calibrated(open_, budget or terms.budget, Relation(terms.relation), others, training.spare_blocks)
+
+
+def blocks_of(settings: DPSGD, terms: FitTerms, name: str = TRAINING) -> tuple[Release, ...]:
+    """The release of each block of steps, in order."""
+    return releases(settings, name, terms.relation, terms.unit)
+
+
+def train_blocks(
+    training: Training,
+    blocks: tuple[Release, ...],
+    fitting: Fitting,
+    private: Callable[[], PrivateRecords],
+    what: str = "training on the private records",
+    after: Callable[[FloatArray], None] | None = None,
+) -> FloatArray:
+    """The state after all `blocks`: stored ones are taken as they are, the others are drawn.
+
+    Guarantee: the releases'. The private records are asked for only while a block is drawn.
+
+    Args:
+        training: what a block does.
+        blocks: in order.
+        fitting: ledger, progress, and the signal to stop.
+        private: gives the records.
+        what: the task's name.
+        after: told of each block's state, which is released.
+
+    Raises:
+        Interrupted: the fit was told to stop.
+        RecipeError: memory does not suffice.
+    """
+    state = training.start()
+    with fitting.progress.task(what, training.settings.steps) as task:
+        for release in blocks:
+            check_stop(fitting)
+            state = fitting.ledger.release(release, _next(training, state, private))
+            if after is not None:
+                after(state)
+            task.advance(release.count)
+    return state
+
+
+def check_stop(fitting: Fitting) -> None:
+    """Nothing, unless the fit is to stop.
+
+    Raises:
+        Interrupted: it is.
+    """
+    if fitting.stop.is_set():
+        raise Interrupted("Stopped as asked, with every block of the fit that was released kept.")
+
+
+def _next(
+    training: Training, state: FloatArray, private: Callable[[], PrivateRecords]
+) -> Callable[[Noise], FloatArray]:
+    """Draws the block after `state`."""
+
+    def draw(noise: Noise) -> FloatArray:
+        records = private()
+        return training.block(state, records.images, records.labels, noise)
+
+    return draw
+
+
+@lru_cache(maxsize=64)
+def _calibrated(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...], spare: int) -> DPSGD:
+    return calibrated(settings, budget, relation, others, spare)
