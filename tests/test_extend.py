@@ -9,8 +9,8 @@ import pytest
 
 import pe
 from pe.engine.execute import Surroundings
-from pe.engine.extend import extend_run
-from pe.errors import PluginError, RecipeError, RunError
+from pe.engine.extend import extend_run, spread
+from pe.errors import LimitReached, PluginError, RecipeError, RunError
 from pe.privacy.verify import verify
 from pe.protocols import Answer, VariationRequest
 from pe.run.purge import purge
@@ -34,7 +34,7 @@ def test_more_samples_vary_the_last_population_and_carry_its_labels(run: pe.Run)
     before = run.guarantee
     path = extend_run(run.folder, 20, 0.0, given(Shades()))
     with np.load(path) as archive:
-        turns = np.arange(20) % 8
+        turns = np.array([*range(8), *range(8), 0, 2, 4, 6])
         np.testing.assert_array_equal(archive["images"], run.synthetic.samples.array[turns])
         np.testing.assert_array_equal(archive["labels"], run.synthetic.labels[turns])
     assert run.guarantee["epsilon"] == before["epsilon"]
@@ -85,3 +85,21 @@ def test_an_unfinished_run_is_not_extended(run: pe.Run) -> None:
         extend_run(run.folder, 3, 0.5, given(Shades()))
     with pytest.raises(RecipeError, match="at least 1 sample"):
         extend_run(run.folder, 0, 0.5, given(Shades()))
+
+
+def test_limits_may_be_changed_for_an_extension_and_nothing_else(run: pe.Run) -> None:
+    with pytest.raises(
+        LimitReached, match=r"; `pe extend .*run -n 20 --degree 0\.5 --set limits\.max_images=…` goes on"
+    ):
+        extend_run(run.folder, 20, 0.5, given(Shades()), ("limits.max_images=30",))
+    assert extend_run(run.folder, 20, 0.5, given(Shades()), ("limits.max_images=60",)).is_file()
+    with pytest.raises(RecipeError, match=r"cannot be extended with another recipe: evolution\.degree: 0\.5 → 0\.1"):
+        extend_run(run.folder, 20, 0.5, given(Shades()), ("evolution.degree=0.1",))
+
+
+@pytest.mark.parametrize("count", [1, 7, 40, 47])
+def test_an_extension_of_any_size_keeps_the_labels_shares_to_a_sample(count: int) -> None:
+    labels = np.repeat([0, 1, 2, 3], 10)
+    sizes = np.bincount(labels[spread(len(labels), count)], minlength=4)
+    assert sizes.sum() == count
+    assert sizes.max() - sizes.min() <= 1

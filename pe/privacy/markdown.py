@@ -51,10 +51,10 @@ def _epsilons(certificate: Mapping[str, Any]) -> str:
 def _data_set(data_set: Mapping[str, Any] | None) -> str:
     if data_set is None:
         return ""
-    return (
-        f"## The data set\n\nAll {data_set['runs']} recorded runs over this data together: "
-        f"ε = {rounded_up(data_set['epsilon'])} at δ = {data_set['delta']:g}."
-    )
+    runs = f"All {data_set['runs']} recorded runs over this data together"
+    if data_set["runs"] == 1:
+        runs = "The only recorded run over this data"
+    return f"## The data set\n\n{runs}: ε = {rounded_up(data_set['epsilon'])} at δ = {data_set['delta']:g}."
 
 
 def _releases(releases: Iterable[Mapping[str, Any]]) -> str:

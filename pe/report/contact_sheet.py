@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from math import ceil, sqrt
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from pe.data.population import Population
 from pe.data.samples import Images
+from pe.report.pictures import png
 
 _CELL = 96
 _GAP = 8
@@ -37,32 +36,31 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
         y = _TOP + row * (_CELL + _GAP)
         pen.text((_LEFT // 2, y + _CELL // 2), f"S{row}", fill=_INK, font=font, anchor="mm")
         for column in range(len(classes)):
-            members = np.flatnonzero(population.labels == column)
-            if members.size:
-                shown = members[np.linspace(0, members.size - 1, min(per_cell, members.size)).astype(int)]
-                sheet.paste(_mosaic(population.take(shown)), (_x(column), y))
-    return _png(sheet)
+            shown = mosaic(population, column, per_cell)
+            if shown is not None:
+                sheet.paste(shown, (_x(column), y), shown)
+    return png(sheet)
+
+
+def mosaic(population: Population, label: int, count: int = 9) -> Image.Image | None:
+    """Up to `count` members of a label, spread evenly over them, in a square whose empty places are transparent.
+
+    None where the label has no member.
+    """
+    members = np.flatnonzero(population.labels == label)
+    if not members.size:
+        return None
+    samples = population.samples.take(members[np.linspace(0, members.size - 1, min(count, members.size)).astype(int)])
+    assert isinstance(samples, Images)
+    pixels = samples.pixels
+    side = ceil(sqrt(len(pixels)))
+    _, height, width, _ = pixels.shape
+    grid = np.zeros((side * side, height, width, 4), dtype=np.uint8)
+    grid[: len(pixels), ..., :3] = pixels
+    grid[: len(pixels), ..., 3] = 255
+    tiled = grid.reshape(side, side, height, width, 4).swapaxes(1, 2).reshape(side * height, side * width, 4)
+    return Image.fromarray(tiled).resize((_CELL, _CELL), Image.Resampling.LANCZOS)
 
 
 def _x(column: int) -> int:
     return _LEFT + column * (_CELL + _GAP)
-
-
-def _mosaic(population: Population) -> Image.Image:
-    """The images side by side in a square of _CELL pixels."""
-    assert isinstance(population.samples, Images)
-    pixels = population.samples.pixels
-    side = ceil(sqrt(len(pixels)))
-    _, height, width, channels = pixels.shape
-    grid = np.zeros((side * side, height, width, channels), dtype=np.uint8)
-    grid[: len(pixels)] = pixels
-    tiled = grid.reshape(side, side, height, width, channels).swapaxes(1, 2)
-    whole: npt.NDArray[np.uint8] = tiled.reshape(side * height, side * width, channels)
-    rgb = np.broadcast_to(whole, (*whole.shape[:2], 3))
-    return Image.fromarray(np.ascontiguousarray(rgb)).resize((_CELL, _CELL), Image.Resampling.LANCZOS)
-
-
-def _png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()

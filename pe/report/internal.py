@@ -14,7 +14,7 @@ from pe.recipe.schema import Recipe
 from pe.report.diagnostics import generations, public_plan
 from pe.report.page import listed, page, paragraph, section, table
 from pe.report.quality import quality_sections
-from pe.report.shareable import evolution_section
+from pe.report.samples import evolution_section
 from pe.run.directory import CONFIDENTIAL, Run
 from pe.run.journal import Journal
 from pe.run.limits import Price
@@ -48,7 +48,8 @@ def internal_report(run: Run) -> str:
     else:
         parts += quality_sections(run, metrics)
     parts.append(_cost_section(run, recipe))
-    parts.append(evolution_section(populations, plan.classes, generations(run, recipe, plan)))
+    found = generations(run, recipe, plan)
+    parts.append(evolution_section(populations, plan.classes, found, steps=len(plan.steps), fitted=bool(plan.fit)))
     return page(f"{recipe.name}: confidential report", "\n".join(parts), _BANNER)
 
 

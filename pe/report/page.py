@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -26,13 +27,22 @@ p, li, dd { max-width: 44rem; }
 .banner { border-left: .35rem solid var(--danger); background: var(--danger-paper); color: var(--danger);
   padding: .8rem 1rem; margin: 0 0 1.8rem; font-weight: 600; }
 .scroll { overflow-x: auto; }
+sup { line-height: 0; }
 table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; font-size: .94rem; }
 th, td { text-align: right; padding: .35rem .8rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 th { color: var(--soft); font-weight: 500; }
+.even { width: 100%; table-layout: fixed; }
+.even th, .even td { white-space: normal; overflow-wrap: anywhere; }
+.even th:first-child { width: 10rem; }
+.sheet { width: 100%; table-layout: fixed; margin: .3rem 0; }
+.sheet th, .sheet td { border: 0; padding: .2rem; text-align: center; white-space: normal; overflow-wrap: anywhere; }
+.sheet th:first-child { width: 3rem; }
+.sheet img { image-rendering: auto; }
 img { max-width: 100%; height: auto; vertical-align: middle; image-rendering: pixelated; border-radius: 2px; }
 figure { margin: 1rem 0; }
 figcaption { color: var(--soft); font-size: .9rem; }
+figcaption:first-child { margin-bottom: .4rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 0 2rem; }
 .chart svg { width: 100%; height: auto; display: block; }
 .chart text { fill: var(--soft); font-size: 12px; font-family: inherit; font-variant-numeric: tabular-nums; }
@@ -50,7 +60,7 @@ figcaption { color: var(--soft); font-size: .9rem; }
 .js .slider { display: flex; flex-wrap: wrap; }
 @media (max-width: 30rem) { .chart text { font-size: 17px; } .facts { gap: 1rem 1.6rem; } }
 .slider input { width: min(24rem, 60vw); accent-color: var(--accent); }
-.js .generation[hidden], .js .generation figcaption { display: none; }
+.js .generation[hidden], .js .slider ~ .generation figcaption { display: none; }
 pre { background: var(--panel); padding: 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.45;
   border-radius: 4px; }
 code { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
@@ -102,7 +112,7 @@ def section(title: str, *parts: str) -> str:
 
 def paragraph(text: str, kind: str = "") -> str:
     """A paragraph of plain text."""
-    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+    return f'<p class="{kind}">{_inline(text)}</p>' if kind else f"<p>{_inline(text)}</p>"
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
@@ -111,18 +121,24 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="facts">{items}</ul>'
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of plain text."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, even: bool = False) -> str:
+    """A table of plain text; an even one has columns of one width, in which long cells are broken."""
     top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    kind = f' class="even" style="min-width: {5 + 5 * len(head)}rem"' if even else ""
+    return f'<div class="scroll"><table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def listed(sentences: Sequence[str]) -> str:
     """A list of plain sentences."""
-    return "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) + "</ul>"
+    return "<ul>" + "".join(f"<li>{_inline(sentence)}</li>" for sentence in sentences) + "</ul>"
 
 
 def meanings(pairs: Sequence[tuple[str, str]]) -> str:
     """Words and what they mean."""
-    return "<dl>" + "".join(f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>" for word, text in pairs) + "</dl>"
+    return "<dl>" + "".join(f"<dt>{escape(word)}</dt><dd>{_inline(text)}</dd>" for word, text in pairs) + "</dl>"
+
+
+def _inline(text: str) -> str:
+    """Plain text as HTML, in which `…` is code and e^ε a power."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text)).replace("e^ε", "e<sup>ε</sup>")

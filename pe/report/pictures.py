@@ -37,8 +37,13 @@ def strip(population: Population, members: Sequence[int] | npt.NDArray[np.int64]
     whole = Image.new("RGBA", (len(tiles) * (width + gap) - gap, height))
     for i, tile in enumerate(tiles):
         whole.paste(tile, (i * (width + gap), 0))
+    return png(whole)
+
+
+def png(image: Image.Image) -> bytes:
+    """An image as a PNG file."""
     buffer = io.BytesIO()
-    whole.save(buffer, format="PNG", optimize=True)
+    image.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
 
 

@@ -18,25 +18,22 @@ from pe.evolution import Plan
 from pe.recipe.schema import Recipe
 from pe.report.charts import Line, line_chart
 from pe.report.diagnostics import Generation, generations, public_plan
-from pe.report.page import facts, listed, meanings, page, paragraph, section, table
-from pe.report.pictures import image_tag, spread_over, strip
+from pe.report.guarantee import certificate_section, promise
+from pe.report.page import facts, meanings, page, paragraph, section, table
+from pe.report.samples import evolution_section, extensions_section, extremes_section
 from pe.run.directory import Run
 
 REPORT = "report.html"
 
-_PER_STRIP, _EXTREMES, _POINTS = 12, 10, 160
+_POINTS = 160
 
-_SELF_ISSUED = (
-    "The certificate is issued by the software for itself; certificate.json has it whole, with every file's SHA-256, "
-    "and `pe privacy` recomputes it."
+_EPSILON_AND_DELTA = (
+    "ε and δ",
+    "How much the data set can tell of any one protected unit: the probability of any conclusion is at most e^ε times "
+    "what it would be in the neighbouring world, which differs in that unit alone, plus δ. Smaller is safer.",
 )
 
-_MEANINGS = (
-    (
-        "ε and δ",
-        "How much the data set can tell of any one protected unit: with probability at least 1 − δ, no outcome "
-        "is more than e^ε times as likely with the unit as without it. Smaller is safer.",
-    ),
+_OF_VOTES = (
     (
         "Noisy votes",
         "How many private records found a candidate nearest, plus the noise that protects them. A vote can be "
@@ -68,15 +65,18 @@ def shareable_report(run: Run) -> str:
     if not populations:
         raise RunError(f"{run.folder} has no population yet: there is nothing to report.")
     certificate = _certificate(run)
+    extensions = run.extensions()
     found = generations(run, recipe, plan)
+    fitted = _fitted(plan, certificate)
     body = "\n".join(
         [
-            _headline(recipe, plan, populations, certificate),
-            evolution_section(populations, plan.classes, found),
+            _headline(recipe, plan, populations, extensions, certificate, fitted),
+            evolution_section(populations, plan.classes, found, steps=len(plan.steps), fitted=bool(fitted)),
+            extensions_section(extensions, plan.classes),
             _votes_section(found),
-            _extremes_section(populations, found),
-            _certificate_section(certificate),
-            section("What the numbers mean", meanings(_MEANINGS)),
+            extremes_section(populations, found),
+            certificate_section(certificate, REPORT),
+            section("What the numbers mean", meanings((_EPSILON_AND_DELTA, *(_OF_VOTES if found else ())))),
             _recipe_section(run, certificate),
         ]
     )
@@ -96,51 +96,43 @@ def _banner(certificate: dict[str, Any] | None) -> str:
     return "" if certificate["holds"] else " ".join(certificate["voided_by"])
 
 
-def _headline(recipe: Recipe, plan: Plan, populations: Sequence[Population], certificate: dict[str, Any] | None) -> str:
+def _fitted(plan: Plan, certificate: dict[str, Any] | None) -> str:
+    """How the generator came to know the private records; "" where it was not fitted on any."""
+    other = (certificate or {}).get("fitted_on_others")
+    if other:
+        return f"The run '{other['run']}' fitted the generator on other private records."
+    if not plan.fit:
+        return ""
+    names = list(dict.fromkeys(release.name for release in plan.fit))
+    known = f"release{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+    drawn = "" if plan.steps else " What it draws is the result: no iterations follow."
+    return f"The generator was fitted on the private records: of them it knows the certificate's noised {known}.{drawn}"
+
+
+def _headline(
+    recipe: Recipe,
+    plan: Plan,
+    populations: Sequence[Population],
+    extensions: Sequence[Population],
+    certificate: dict[str, Any] | None,
+    fitted: str,
+) -> str:
     last = populations[-1]
-    numbers = [(f"{len(last):,}", "synthetic images" if isinstance(last.samples, Images) else "synthetic samples")]
+    made = len(last) + sum(map(len, extensions))
+    numbers = [(f"{made:,}", "synthetic images" if isinstance(last.samples, Images) else "synthetic samples")]
     if certificate:
         numbers = [(f"{certificate['epsilon']:.4g}", "ε"), (f"{certificate['delta']:g}", "δ"), *numbers]
     numbers += [(str(len(plan.classes)), "labels" if len(plan.classes) > 1 else "label")]
-    numbers += [(f"{len(populations) - 1} of {len(plan.steps)}", "iterations")]
-    statement = certificate["statement"] if certificate else "No guarantee can be stated before the run is finished."
+    if plan.steps:
+        numbers += [(f"{len(populations) - 1} of {len(plan.steps)}", "iterations")]
+    statement = promise(certificate) if certificate else "No guarantee can be stated before the run is finished."
     quality = (
         "How good the data are for training, and how near they lie to real records, is measured on private or held-out "
         "records without noise, so it stands in the run's confidential report, not here."
     )
     return (
         f"<header><h1>{escape(recipe.name)}</h1>{paragraph(statement)}{facts(numbers)}"
-        f"{paragraph(quality, 'soft')}</header>"
-    )
-
-
-def evolution_section(populations: Sequence[Population], classes: Sequence[str], found: Sequence[Generation]) -> str:
-    """The strips of every iteration, with a slider over them."""
-    degrees = {one.t: one.degree for one in found}
-    shown = "".join(_generation(t, one, classes, degrees.get(t)) for t, one in enumerate(populations))
-    slider = (
-        '<div class="slider"><label for="iteration">Iteration</label>'
-        f'<input id="iteration" type="range" min="0" max="{len(populations) - 1}" value="{len(populations) - 1}">'
-        '<output id="shown" for="iteration"></output></div>'
-    )
-    note = "Each row shows samples of one label, evenly spread over the population: none was picked."
-    return section("How it evolved", slider, shown, paragraph(note, "soft"))
-
-
-def _generation(t: int, population: Population, classes: Sequence[str], degree: float | None) -> str:
-    name = "S0, straight from the generator" if t == 0 else f"S{t}, after {t} round{'s' if t > 1 else ''} of votes"
-    if degree is not None:
-        name += f", varied by degree {degree:g}"
-    rows = []
-    for label, title in enumerate(classes):
-        members = np.flatnonzero(population.labels == label)
-        if members.size:
-            picture = strip(population, spread_over(members, _PER_STRIP))
-            alt = f"Synthetic samples of label {title} in S{t}"
-            rows.append(f'<div class="name">{escape(title)}</div><div>{image_tag(picture, alt)}</div>')
-    return (
-        f'<figure class="generation" data-name="{escape(name, quote=True)}"><figcaption>{escape(name)}</figcaption>'
-        f'<div class="strips">{"".join(rows)}</div></figure>'
+        f"{paragraph(fitted) if fitted else ''}{paragraph(quality, 'soft')}</header>"
     )
 
 
@@ -209,61 +201,6 @@ def _sorted_votes(one: Generation) -> Line:
     places = np.unique(np.linspace(0, len(ordered) - 1, min(_POINTS, len(ordered))).round().astype(np.int64))
     shares = 100 * places / max(len(ordered) - 1, 1)
     return Line(f"iteration {one.t}", shares.tolist(), ordered[places].tolist())
-
-
-def _extremes_section(populations: Sequence[Population], found: Sequence[Generation]) -> str:
-    """The last voted-on population's members with most and fewest noisy votes."""
-    if not found or not isinstance(populations[found[-1].t - 1].samples, Images):
-        return ""
-    last = found[-1]
-    voted = populations[last.t - 1]
-    order = np.argsort(-last.votes, kind="stable")
-    most, fewest = order[:_EXTREMES], order[-_EXTREMES:]
-    rows = ""
-    for title, members in (("most", most), ("fewest", fewest)):
-        picture = image_tag(strip(voted, members), f"Samples with {title} noisy votes")
-        rows += f'<div class="name">{title}</div><div>{picture}</div>'
-    note = f"Of S{last.t - 1}, by the noisy votes of iteration {last.t}."
-    return section("Most and fewest votes", paragraph(note, "soft"), f'<div class="strips">{rows}</div>')
-
-
-def _certificate_section(certificate: dict[str, Any] | None) -> str:
-    if certificate is None:
-        return ""
-    head = ("release", "mechanism", "sensitivity", "noise multiplier", "times", "state")
-    rows = [
-        (
-            str(one["name"]),
-            str(one["mechanism"]).replace("_", " "),
-            f"{one['sensitivity']:.4g}",
-            f"{one['noise_multiplier']:.4g}",
-            f"{one['count'] * one['charges']:,}",
-            str(one["state"]),
-        )
-        for one in certificate["releases"]
-    ]
-    others = certificate["data_set"]
-    total = ""
-    if others:
-        runs = f"{others['runs']} run{'s' if others['runs'] != 1 else ''}"
-        total = f"All {runs} over this data set together: ε = {others['epsilon']:.4g} at δ = {others['delta']:g}."
-    return section(
-        "The certificate",
-        paragraph(certificate["relation"]["words"]),
-        paragraph(certificate["unit"]["words"]),
-        table(head, rows),
-        paragraph(total) if total else "",
-        "<h3>What it does not cover</h3>",
-        listed(certificate["not_covered"]),
-        "<h3>What would void it</h3>",
-        listed(certificate["would_void"]),
-        listed(certificate["warnings"]) if certificate["warnings"] else "",
-        paragraph(f"{_SELF_ISSUED} It covers {_covered(certificate)} files besides this page.", "soft"),
-    )
-
-
-def _covered(certificate: dict[str, Any]) -> int:
-    return sum(one["file"] != REPORT for one in certificate["covered"])
 
 
 def _recipe_section(run: Run, certificate: dict[str, Any] | None) -> str:

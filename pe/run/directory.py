@@ -43,7 +43,8 @@ class Run:
             RunError: there is none.
         """
         if not (Path(folder) / RECIPE).is_file():
-            raise RunError(f"{folder} is not a run: it has no {RECIPE}.")
+            lacks = f"it has no {RECIPE}" if Path(folder).exists() else "there is nothing of that name"
+            raise RunError(f"{folder} is not a run: {lacks}.")
         return cls(Path(folder))
 
     @property
@@ -71,6 +72,14 @@ class Run:
         if not (self.folder / SYNTHETIC).is_file():
             raise RunError(f"{self.folder} is not finished: it has no {SYNTHETIC}.")
         return self.populations()[-1]
+
+    def extensions(self) -> list[Population]:
+        """What `pe extend` added, in order, memory-mapped; as far as the certificate covers it."""
+        if not (self.folder / CERTIFICATE).is_file():
+            return []
+        covered = {one["file"] for one in self.guarantee["covered"]}
+        places = takewhile(lambda place: f"{place}/labels.npy" in covered, map(extension_place, count(1)))
+        return [Population.load(self.folder / place) for place in places]
 
     @property
     def certificate(self) -> str:
@@ -107,6 +116,11 @@ class Run:
 def population_place(t: int) -> str:
     """Where S_t lies in the run's directory."""
     return f"populations/{t:03d}"
+
+
+def extension_place(index: int) -> str:
+    """Where the extension lies, 1 being the first, in the run's directory; its .npz file is `extension-<index>.npz`."""
+    return f"extensions/{index:03d}"
 
 
 def check_absent(folder: Path) -> None:

@@ -10,7 +10,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 from urllib.parse import quote
@@ -45,9 +45,10 @@ def export(run: Run, to: Path, form: Format = "npz") -> Path:
     Args:
         run: a finished run; its confidential side may have been purged.
         to: must not exist, nor lie inside the run.
-        form: `npz` leaves the synthetic data as `synthetic.npz`; `folder` writes them as
-            `synthetic/<label>/<index>.png` and `synthetic/labels.csv` instead; `parquet` as
-            `synthetic.parquet`, with the columns image (bytes, path) and label, instead.
+        form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
+            `extension-<k>.npz`; `folder` writes all of them, in this order, as `synthetic/<label>/<index>.png` and
+            `synthetic/labels.csv` instead; `parquet` as `synthetic.parquet`, with the columns image (bytes, path)
+            and label, instead.
 
     Raises:
         RunError: `to` exists or cannot be written, the run is not finished, or a file of it is not as certified.
@@ -170,20 +171,23 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
 
 
 def _convert(folder: Path, form: Format) -> None:
-    """Replace `synthetic.npz` by the same images in another form."""
+    """Replace `synthetic.npz`, and the extensions' .npz files, by the same images in another form."""
     with np.load(folder / SYNTHETIC, allow_pickle=False) as archive:
         if Images.kind not in archive.files:
             raise RunError(f"Only images can be exported as {form}: use npz.")
-        images, labels = archive[Images.kind], archive["label_names"][archive["labels"]].tolist()
+        names, labels, images = archive["label_names"].tolist(), archive["labels"], archive[Images.kind]
+    parts = [(labels, images), *((more.labels, more.samples.array) for more in Run(folder).extensions())]
+    labelled = chain.from_iterable(zip(labels, images, strict=True) for labels, images in parts)
     rows = (
-        (f"{file_name(label)}/{index:06d}.png", label, _png(pixels))
-        for index, (label, pixels) in enumerate(zip(labels, images, strict=True))
+        (f"{file_name(names[label])}/{index:06d}.png", names[label], _png(pixels))
+        for index, (label, pixels) in enumerate(labelled)
     )
     if form == "folder":
         _write_folder(folder / "synthetic", rows)
     else:
         _write_parquet(folder / "synthetic.parquet", rows)
-    (folder / SYNTHETIC).unlink()
+    for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
+        path.unlink()
 
 
 def file_name(label: str) -> str:

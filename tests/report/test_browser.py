@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from pe.engine.report import write_report
+from pe.report.compare import compare, comparison_page
+from pe.run.directory import Run
+from tests.report.conftest import make_run
 
 CONTRAST = """
 const luminance = ([r, g, b]) => {
@@ -148,3 +152,39 @@ def test_the_confidential_page_says_so_in_red(browser: Chrome, page: Path) -> No
     banners = browser.find_elements(By.CSS_SELECTOR, ".banner")
     said = [banner.text.startswith("Confidential.") for banner in banners]
     assert said == ([True] if page.parent.name == "confidential" else [])
+
+
+@pytest.fixture
+def comparison(run: Path) -> Path:
+    """Three runs with names as long as they come, one of them evaluated."""
+    names = [f"camelyon17-imagenet64-cond-2025112{k}T080000Z-ab1{k}" for k in range(3)]
+    folders = [Path(shutil.copytree(run, run.with_name(name))) for name in names]
+    metrics = {"version": 1, "utility": {"mlp": {"synthetic": {"accuracy": {"mean": 0.75, "std": 0.0}}}}}
+    (folders[0] / "confidential" / "metrics.json").write_text(json.dumps(metrics))
+    path = run.with_name("comparison.html")
+    path.write_text(comparison_page(compare([Run.open(folder) for folder in folders])), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [1200, 500])
+def test_three_runs_are_compared_without_scrolling(browser: Chrome, comparison: Path, width: int) -> None:
+    show(browser, comparison, width=width)
+    tables = "return [...document.querySelectorAll('.scroll')].map((one) => one.scrollWidth - one.clientWidth)"
+    assert browser.execute_script(tables) == [0] * 5
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_comparison_has_the_colours_that_the_reader_wants(browser: Chrome, comparison: Path, scheme: str) -> None:
+    show(browser, comparison, scheme, width=500)
+    assert min(browser.execute_script(CONTRAST))[0] >= 4.5
+    sheet = browser.find_element(By.CSS_SELECTOR, ".sheet")
+    picture = np.asarray(Image.open(io.BytesIO(sheet.screenshot_as_png)).convert("L"))
+    assert (picture[:3].min() > 200, picture[:3].max() < 60) == (scheme == "light", scheme == "dark")
+    assert (picture[:, :3].min() > 200, picture[:, :3].max() < 60) == (scheme == "light", scheme == "dark")
+
+
+def test_where_nothing_evolved_the_caption_is_seen(browser: Chrome, tmp_path: Path) -> None:
+    show(browser, write_report(make_run(tmp_path, iterations=0, degree=0.5).folder))
+    assert browser.find_element(By.CSS_SELECTOR, ".generation figcaption").is_displayed()
+    assert not browser.find_elements(By.CSS_SELECTOR, ".slider")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,16 +12,28 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
+from PIL import Image
 
 import pe
 from pe.cli.compare import compare
 from pe.cli.report import report
+from pe.data.conditions import Conditions
+from pe.data.population import NO_PARENT, Population
+from pe.data.samples import Images
+from pe.engine.execute import Surroundings
+from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import RunError
 from pe.privacy.verify import verify
 from pe.report.charts import Line, line_chart, ticks
+from pe.report.compare import compare as side_by_side
+from pe.report.contact_sheet import contact_sheet, mosaic
 from pe.report.diagnostics import generations, public_plan
+from pe.report.guarantee import promise
+from pe.report.page import paragraph
 from pe.run.directory import Run
+from tests.durability.driver import make_private
+from tests.generators import Mean, Shades
 from tests.report.conftest import make_run
 
 
@@ -65,8 +79,6 @@ def test_no_name_becomes_markup(tmp_path: Path, evil: str) -> None:
     np.savez(tmp_path / "private.npz", images=images, labels=np.array([evil, "b"] * 10))
     data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=[evil, "b"])
     settings = {"population": 8, "iterations": 1, "lookahead": 0, "noise_multiplier": 1, "delta": 1e-5}
-    from tests.generators import Mean, Shades
-
     run = pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
     for confidential in (False, True):
         page = write_report(run.folder, confidential=confidential).read_text()
@@ -83,8 +95,87 @@ def test_a_run_that_is_not_finished_says_so(tmp_path: Path) -> None:
 
 
 def test_a_run_without_iterations_has_a_report(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, iterations=0, degree=0.5).folder
-    assert "S0, straight from the generator" in write_report(folder).read_text()
+    page = write_report(make_run(tmp_path, iterations=0, degree=0.5).folder).read_text()
+    assert "Straight from the generator" in page
+    assert "was fitted" not in page
+    _check_it_speaks_of_no_iteration(page)
+
+
+def test_a_fitted_generator_without_iterations_is_said_to_be_fitted(tmp_path: Path) -> None:
+    make_private(tmp_path / "private.npz")
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"], declared_size=60)
+    api = pe.api("dp_merf", features=20, steps=2, batch=4)
+    run = pe.evolve(data, api, out=tmp_path / "run", population=10, iterations=0, epsilon=2, delta=1e-5)
+    page = write_report(run.folder).read_text()
+    assert "The generator was fitted on the private records" in page
+    assert "noised release fit/mean_features" in page
+    assert "From the fitted generator" in page
+    assert "straight from the generator" not in page.lower()
+    _check_it_speaks_of_no_iteration(page)
+
+
+def _check_it_speaks_of_no_iteration(page: str) -> None:
+    page = re.sub('base64,[^"]*', "", page)
+    assert not any(words in page for words in ("0 of 0", 'id="iteration"', "S0", "How it evolved", "Founders left"))
+
+
+def test_an_extension_is_counted_and_shown(run: Path) -> None:
+    assert "Added later" not in write_report(run).read_text()
+    for count in (100, 7):
+        extend_run(run, count, 0.3, Surroundings(api=Shades(), embedding=Mean()))
+    page = write_report(run).read_text()
+    assert "<b>147</b><span>synthetic images</span>" in page
+    assert "<code>pe extend</code> added 107 samples" in page
+    assert all(f'alt="Synthetic samples of label {label} in extension 1"' in page for label in "ab")
+    assert 'alt="Synthetic samples of label a in extension 2"' in page
+    rows = dict(side_by_side([Run.open(run), Run.open(run)]).public)
+    assert rows["synthetic samples"] == ("40 + 107 added",) * 2
+
+
+def test_no_image_has_both_most_and_fewest_votes(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, population=14, iterations=1, degree=0.5).folder
+    page = write_report(folder).read_text()
+    widths = re.findall(r'alt="Samples with (most|fewest) noisy votes" width="(\d+)"', page)
+    assert widths == [("most", str(7 * 48 + 6 * 2)), ("fewest", str(7 * 48 + 6 * 2))]
+
+
+def test_epsilon_and_delta_are_put_into_words_that_are_true(run: Path) -> None:
+    page = write_report(run).read_text()
+    assert "at most e<sup>ε</sup> times what it would be in the neighbouring world" in page
+    assert "with probability at least" not in page
+    header = page[page.index("<header>") : page.index("</header>")]
+    assert "at most 7.38906 times" in header
+    assert ", plus 1e-05." in header
+    assert "add_remove" not in header
+    assert "The only recorded run over this data set: ε" in page
+    assert "The only recorded run over this data: ε" in Run.open(run).certificate
+
+
+@pytest.mark.parametrize(
+    ("relation", "world"),
+    [("add_remove", "had never been"), ("replace_one", "had been another"), ("zero_out", "had been blank")],
+)
+def test_the_promise_names_the_world_that_is_compared(run: Path, relation: str, world: str) -> None:
+    guarantee = Run.open(run).guarantee | {"relation": {"name": relation}, "unit": {"name": "patient"}}
+    assert re.search(rf"any one user \(as named by 'patient'\) .*{world}", promise(guarantee))
+    assert "e^ε times" in promise(guarantee | {"epsilon": 800.0})
+    assert promise(guarantee | {"holds": False, "statement": "NO GUARANTEE."}) == "NO GUARANTEE."
+
+
+def test_backticks_are_code_and_escape_first() -> None:
+    assert paragraph("`a<b` and e^ε") == "<p><code>a&lt;b</code> and e<sup>ε</sup></p>"
+
+
+def test_an_empty_place_of_the_contact_sheet_is_no_black_tile() -> None:
+    black = Images(np.zeros((7, 32, 32, 1), dtype=np.uint8))
+    some = Population(black, np.zeros(7, dtype=np.int32), Conditions(), np.full(7, NO_PARENT))
+    filled = np.ones((96, 96), dtype=bool)
+    filled[64:, 32:] = False
+    alpha = np.asarray(mosaic(some, 0))[..., 3]
+    np.testing.assert_array_equal(alpha, np.where(filled, 255, 0))
+    assert mosaic(some, 1) is None
+    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet([some], ["a", "b"]))))[34:130, 56:152]
+    np.testing.assert_array_equal(sheet, np.where(filled, 0, 255)[..., None].repeat(3, axis=2))
 
 
 def test_the_diagnostics_are_those_of_the_stored_votes_and_parents(run: Path) -> None:
@@ -158,6 +249,9 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run: Path, tmp_path: Path) -
     assert accuracy.startswith("internal, not for sharing")
     assert "75.0%" in accuracy
     assert lines
-    assert "Confidential" in page.read_text()
+    text = page.read_text()
+    assert "Confidential" in text
+    assert text.index("<h3>Internal, not for sharing</h3>") < text.index("<td>accuracy, mlp</td>")
+    assert "internal, not for sharing:" not in text
     with pytest.raises(RunError, match="at least two runs"):
         CliRunner().invoke(compare, [str(run)], catch_exceptions=False)

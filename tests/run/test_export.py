@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import pe
+from pe.engine.execute import Surroundings
+from pe.engine.extend import extend_run
 from pe.errors import RunError
 from pe.run.export import examine, file_name, reissue
 from tests.generators import Mean, Shades
@@ -100,6 +104,65 @@ def test_a_parquet_file_tells_hugging_face_what_it_holds(run: pe.Run, tmp_path: 
     assert features == {"image": {"_type": "Image"}, "label": {"dtype": "string", "_type": "Value"}}
     assert table["label"].to_pylist() == [LABELS[label] for label in run.synthetic.labels]
     assert table["image"][0].as_py()["bytes"].startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def extended(run: pe.Run) -> tuple[pe.Run, list[str], np.ndarray]:
+    """A run with two extensions; the labels and images of all its synthetic data, in order."""
+    parts = [run.folder / "synthetic.npz"]
+    parts += [extend_run(run.folder, count, 0.7, Surroundings(api=Shades(), embedding=Mean())) for count in (11, 3)]
+    archives = [np.load(path) for path in parts]
+    labels = [str(name) for one in archives for name in one["label_names"][one["labels"]]]
+    return run, labels, np.concatenate([one["images"] for one in archives])
+
+
+def test_a_folder_holds_the_extensions_too(extended: tuple[pe.Run, list[str], np.ndarray], tmp_path: Path) -> None:
+    run, labels, images = extended
+    out = run.export(tmp_path / "out", "folder")
+    lines = (out / "synthetic" / "labels.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert lines == [f"{file_name(label)}/{i:06d}.png,{label}" for i, label in enumerate(labels)]
+    found = [np.asarray(Image.open(out / "synthetic" / line.split(",")[0])) for line in lines]
+    np.testing.assert_array_equal(np.stack(found)[..., None], images)
+    assert not list(out.glob("*.npz"))
+    assert examine(out)[1] == []
+
+
+def test_a_parquet_file_holds_the_extensions_too(
+    extended: tuple[pe.Run, list[str], np.ndarray], tmp_path: Path
+) -> None:
+    run, labels, images = extended
+    out = run.export(tmp_path / "out", "parquet")
+    table = pq.read_table(out / "synthetic.parquet")
+    assert table["label"].to_pylist() == labels
+    found = [np.asarray(Image.open(io.BytesIO(one["bytes"]))) for one in table["image"].to_pylist()]
+    np.testing.assert_array_equal(np.stack(found)[..., None], images)
+    assert not list(out.glob("*.npz"))
+    assert examine(out)[1] == []
+
+
+def test_an_npz_export_holds_the_extensions_beside_the_data(
+    extended: tuple[pe.Run, list[str], np.ndarray], tmp_path: Path
+) -> None:
+    run, labels, _ = extended
+    out = run.export(tmp_path / "out")
+    assert {path.name for path in out.glob("*.npz")} == {"synthetic.npz", "extension-001.npz", "extension-002.npz"}
+    assert [len(one) for one in pe.Run.open(out).extensions()] == [11, 3]
+    assert len(labels) == 8 + 11 + 3
+
+
+def test_an_extension_that_is_not_certified_is_not_exported(
+    extended: tuple[pe.Run, list[str], np.ndarray], tmp_path: Path
+) -> None:
+    run, labels, _ = extended
+    guarantee = run.guarantee
+    guarantee["covered"] = [
+        one for one in guarantee["covered"] if not one["file"].startswith(("extensions/002", "extension-002"))
+    ]
+    (run.folder / "certificate.json").write_text(json.dumps(guarantee))
+    out = run.export(tmp_path / "out", "folder")
+    assert len(list((out / "synthetic").rglob("*.png"))) == len(labels) - 3
+    assert [len(one) for one in run.extensions()] == [11]
+    assert examine(out)[1] == []
 
 
 def test_a_place_that_cannot_hold_the_export_is_refused(run: pe.Run, tmp_path: Path) -> None:
