@@ -6,23 +6,27 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import model_validator
+from pydantic import Field, model_validator
+from scipy import ndimage
 
 from adapters.glyphs import Glyphs
 from adapters.public_images import SUFFIXES, read_arrays, read_folder
 from adapters.trained.settings import Count, Settings
 from pe.data.images import Resize
-from pe.data.seeds import item_seeds
+from pe.data.seeds import generator, item_seeds
 from pe.errors import RecipeError
 from pe.protocols import RandomRequest
 
 Shape = tuple[int, int, int]
-Kind = Literal["glyphs", "folder", "npz"]
+Kind = Literal["glyphs", "folder", "npz", "noise"]
+
+_MADE = ("glyphs", "noise")
+"""Kinds that are made by the recipe's seed."""
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _DRAWN_AT_ONCE = 1024
@@ -33,11 +37,13 @@ class Public(Settings):
 
     Attributes:
         kind: `glyphs`: drawn characters; `folder`: of image files, a label's in the subfolder of its name;
-            `npz`: a file with `images` (m×h×w or m×h×w×c) and, where they are labelled, `labels` (m).
+            `npz`: a file with `images` (m×h×w or m×h×w×c) and, where they are labelled, `labels` (m);
+            `noise`: low-pass filtered noise, without labels.
         path: of the folder or the file.
         resize: how its images get the size of the private ones.
         characters: that are drawn; each is a label.
-        count: how many are drawn, of all characters alike.
+        count: how many are drawn, of all characters alike, or made of noise.
+        smoothing: of noise: the Gaussian filter's standard deviation, in pixels.
         white_on_black: light text on a dark ground; else the reverse.
         fonts: a folder, or `matplotlib`; see `Glyphs`.
     """
@@ -49,6 +55,7 @@ class Public(Settings):
     count: Count = 12400
     white_on_black: bool = True
     fonts: str = "matplotlib"
+    smoothing: Annotated[float, Field(ge=0)] = 1.0
 
     @model_validator(mode="before")
     @classmethod
@@ -59,8 +66,8 @@ class Public(Settings):
 
     @model_validator(mode="after")
     def _whole(self) -> Public:
-        if (self.kind == "glyphs") != (self.path is None):
-            raise ValueError("a folder or an npz has a path, and drawn glyphs have none")
+        if (self.kind in _MADE) != (self.path is None):
+            raise ValueError("a folder or an npz has a path, and drawn glyphs and noise have none")
         if not self.characters:
             raise ValueError("characters is empty: name at least one to draw")
         return self
@@ -103,6 +110,8 @@ def read(public: Public, shape: Shape, seed: int) -> PublicSet:
     """
     if public.kind == "glyphs":
         return _drawn(public, shape, seed)
+    if public.kind == "noise":
+        return _noise(public, shape, seed)
     assert public.path is not None
     height, width, channels = shape
     reader = read_folder if public.kind == "folder" else read_arrays
@@ -130,6 +139,8 @@ def label_names(public: Public) -> tuple[str, ...]:
     """
     if public.kind == "glyphs":
         return tuple(dict.fromkeys(public.characters))
+    if public.kind == "noise":
+        return ()
     _check_there(public)
     assert public.path is not None
     return _labelled_subfolders(public.path) if public.kind == "folder" else _labels_in(public.path)
@@ -153,6 +164,16 @@ def _drawn(public: Public, shape: Shape, seed: int) -> PublicSet:
         request = RandomRequest(tuple(names[label] for label in labels[some]), seeds[some])
         parts.append(glyphs.random_api(request).samples.array)
     return PublicSet(np.concatenate(parts), labels, names)
+
+
+def _noise(public: Public, shape: Shape, seed: int) -> PublicSet:
+    """Grey on average, three standard deviations wide."""
+    rng = generator(seed, "public/noise")
+    images = np.empty((public.count, *shape), dtype=np.uint8)
+    for image in images:
+        smooth = ndimage.gaussian_filter(rng.standard_normal(shape), (public.smoothing, public.smoothing, 0))
+        image[:] = np.clip(127.5 + 127.5 / 3 * smooth / smooth.std(), 0, 255)
+    return PublicSet(images, np.zeros(public.count, dtype=np.int64), ())
 
 
 def _glyphs(public: Public, shape: Shape) -> Glyphs:

@@ -1,0 +1,264 @@
+"""DP-ImgSyn as a generator: fitted once, it aligns public images by RANDOM_API, and realigns them by VARIATION_API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters.diffusion.device import check_arithmetic, choose_devices, memory_refused
+from adapters.trained.blocks import blocks_of, settled, train_blocks
+from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
+from adapters.trained.dp_imgsyn.settings import Alignment, TeacherTraining
+from adapters.trained.public import Public, PublicSet, check, read
+from pe.data.conditions import Conditions
+from pe.data.samples import Images
+from pe.devices import require_torch
+from pe.errors import APIError, PrivacyError, RecipeError
+from pe.privacy.ledger import Budget
+from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+
+if TYPE_CHECKING:
+    import torch
+
+    from adapters.trained.dp_imgsyn.model import Model
+    from adapters.trained.dp_imgsyn.reader import Reader
+    from pe.privacy.release import Release
+    from pe.trainer import FitTerms, Fitting
+
+SOFT_LABEL = "soft_label"
+"""The condition's column: float32 (n, classes), the teacher's probabilities for each image."""
+
+_PUBLIC = "public"
+_STATE = "settings.json"
+
+
+class DPImgSyn:
+    """RANDOM_API and VARIATION_API by DP-ImgSyn (Roy et al. 2024), with a guarantee that holds.
+
+    A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the channels that enter its
+    GroupNorm layers leave once, as a noisy sum. Public images are then moved, by their pixels, until the teacher sees
+    in them what it saw in the private ones, and is sure of the label that they are to have. They need not look like
+    private images: what they carry is the teacher's view. RANDOM_API aligns a public image drawn by the sample's seed.
+    VARIATION_API of degree d begins anew with another public image with probability d²; else it adds low-pass noise of
+    d to the parent and runs the last ⌈d·k⌉ of the k steps: 0 changes nothing, 1 forgets all.
+
+    Conditions: `public` (int64: the public image that a sample began as), `soft_label` (float32, n×classes: the
+    teacher's probabilities), with which a student is trained.
+
+    Args:
+        public: the images to begin with; their labels are not looked at.
+        teacher: `small`, `resnet18`, or `package.module:function` that makes one from
+            the numbers of channels and of classes.
+        training: of the teacher, on the private records.
+        moments_share: of the fit's ε, which the release of the moments alone takes.
+        alignment: of public images.
+        device: auto, cpu, cuda, cuda:1.
+        batch_size: images aligned at once.
+
+    Raises:
+        RecipeError: a setting out of range.
+    """
+
+    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch")
+
+    def __init__(
+        self,
+        *,
+        public: Public,
+        teacher: str = "small",
+        training: TeacherTraining | None = None,
+        moments_share: float = 0.1,
+        alignment: Alignment | None = None,
+        device: str = "auto",
+        batch_size: int = 256,
+    ) -> None:
+        check_arithmetic(device, "fp32")
+        if not 0 < moments_share < 1:
+            raise RecipeError(f"moments_share is {moments_share}: it must lie between 0 and 1.")
+        if batch_size < 1:
+            raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
+        self._public, self._teacher, self._share = public, teacher, moments_share
+        self._training, self._alignment = training or TeacherTraining(), alignment or Alignment()
+        self._device, self._batch_size = device, batch_size
+        self._model: Model | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any labels in a request; a second request waits while one is made."""
+        return Capabilities(1024, 2, "nothing", "exact")
+
+    def describe_degree(self, degree: float) -> str:
+        """What a degree comes to here."""
+        steps = int(np.ceil(degree * self._alignment.steps))
+        return f"another public image with probability {degree**2:.2g}, else {steps} steps from a noisy parent"
+
+    def planned(self, terms: FitTerms) -> Sequence[Release]:
+        """The moments' release, then each block of the teacher's training, calibrated together to the budget.
+
+        Raises:
+            RecipeError: a setting is out of range, there are no two labels, or the public set does not serve.
+            PrivacyError: the budget is too small, or the unit is larger than a record.
+        """
+        if len(terms.classes) < 2:
+            raise RecipeError(
+                "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
+                "give labels, or take an adapter that needs none."
+            )
+        check(self._public, terms.image_shape)
+        others = self._others(terms)
+        noise = others[0].sensitivity * others[0].noise_multiplier
+        if noise > terms.declared_size:
+            raise PrivacyError(
+                f"moments_share is {self._share:g}, which asks for noise of {noise:,.0f} on a sum to which "
+                f"{terms.declared_size} records add at most 1 each: take a larger share, or raise epsilon."
+            )
+        return [*others, *blocks_of(settled(self._training, terms, others), terms)]
+
+    def fit(self, fitting: Fitting) -> None:
+        """Train the teacher, release the moments, and align the companions.
+
+        Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
+        only while one of them is drawn.
+
+        Raises:
+            Interrupted: it was told to stop.
+            RecipeError: there are fewer public images than companions, or memory does not suffice.
+        """
+        require_torch("trained", "Fitting a generator")
+        from adapters.trained.dp_imgsyn.model import Model
+        from adapters.trained.dp_imgsyn.reader import Reader
+        from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
+        from adapters.trained.dp_sgd.training import Training
+
+        terms, private = fitting.terms, cache(fitting.private)
+        public, (release,) = self._read(terms.image_shape, terms.seed), self._others(terms)
+        settings = settled(self._training, terms, (release,))
+        height, width, channels = terms.image_shape
+        teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
+        training = Training(teacher, CrossEntropy(self._training.shift), settings, self._place())
+        reader = Reader(training.load(train_blocks(training, blocks_of(settings, terms), fitting, private)))
+        scale = Scale.of(*_moments(reader, public.images, self._place(), self._batch_size), reader.widths)
+
+        def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+            found: npt.NDArray[np.float64] = np.hstack(reader.moments(image[None], self._place()))[0] * scale.factors
+            return found
+
+        noisy = fitting.ledger.release(
+            release, lambda noise: noisy_sum(private(), vector, len(scale.factors), release, noise)
+        )
+        assert release.grid is not None
+        moments = Moments.of_sum(noisy, scale, release.grid, terms.declared_size)
+        Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place()).write(fitting.folder)
+        state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
+        (fitting.folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+
+    def load(self, folder: Path) -> None:
+        """Answer from the model in `folder`; the public images are read again from where the recipe says.
+
+        Raises:
+            RecipeError: there is none, it is damaged, or the public images are gone.
+        """
+        require_torch("trained", "Fitting a generator")
+        from adapters.trained.dp_imgsyn.model import Model
+        from adapters.trained.dp_imgsyn.teacher import make_teacher
+
+        try:
+            state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+            classes, (height, width, channels) = tuple(state["classes"]), state["image_shape"]
+            seed = int(state["seed"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
+        teacher = make_teacher(self._teacher, channels, min(height, width), len(classes), seed)
+        public = self._read((height, width, channels), seed)
+        self._model = Model.read(folder, teacher, classes, public, self._alignment, self._place())
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """Public images, drawn by the seeds and aligned.
+
+        Raises:
+            RecipeError: the model was fitted for other labels.
+            APIError: it is not fitted yet, or memory does not suffice.
+        """
+        model = self._fitted()
+        labels = model.numbers(request.labels)
+        starts = [model.anew(int(seed)) for seed in request.seeds]
+        images = np.stack([image for image, _ in starts])
+        return self._answer(images, labels, np.zeros(len(labels), dtype=np.int64), np.array([i for _, i in starts]))
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """The parents, noised and aligned again, or other public images in their place.
+
+        Raises:
+            RecipeError: the model was fitted for other labels.
+            APIError: it is not fitted yet, the parents are no images, or memory does not suffice.
+        """
+        model = self._fitted()
+        if not isinstance(request.samples, Images):
+            raise APIError("DP-ImgSyn varies images, and the parents are none.")
+        labels = model.numbers(request.labels)
+        known = request.conditions.get(_PUBLIC, np.full(len(labels), -1, dtype=np.int64))
+        moved = [
+            model.moved(image, int(place), request.degree, int(seed))
+            for image, place, seed in zip(request.samples.array, known, request.seeds, strict=True)
+        ]
+        images, begin, places = (np.stack(part) for part in zip(*moved, strict=True))
+        return self._answer(images, labels, begin, places)
+
+    def _answer(
+        self,
+        images: npt.NDArray[np.float32],
+        labels: npt.NDArray[np.int64],
+        begin: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+    ) -> Answer:
+        model, parts = self._fitted(), range(0, len(images), self._batch_size)
+        try:
+            aligned = [
+                model.aligned(images[part], labels[part], begin[part])
+                for part in (slice(start, start + self._batch_size) for start in parts)
+            ]
+        except (RuntimeError, MemoryError) as error:
+            if memory_refused(error):
+                raise APIError(f"Aligning {self._batch_size} images at once needs more memory: take less.") from error
+            raise
+        pixels, soft = (np.concatenate(part) for part in zip(*aligned, strict=True))
+        return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
+
+    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
+        budget = Budget(self._share * terms.budget.epsilon, terms.budget.delta)
+        return (moments_release(budget, terms.relation, terms.unit),)
+
+    def _read(self, shape: tuple[int, int, int], seed: int) -> PublicSet:
+        public, wanted = read(self._public, shape, seed), self._alignment.companions
+        if len(public.images) < wanted:
+            raise RecipeError(
+                f"alignment.companions is {wanted}, and the public set has {len(public.images)} images: take fewer "
+                "companions, or more public images."
+            )
+        return public
+
+    def _place(self) -> torch.device:
+        import torch
+
+        found = choose_devices(self._device)[0]
+        return found if found.type != "mps" else torch.device("cpu")
+
+    def _fitted(self) -> Model:
+        if self._model is None:
+            raise APIError("dp_imgsyn answers once it is fitted: `pe run` does that first.")
+        return self._model
+
+
+def _moments(
+    reader: Reader, images: npt.NDArray[np.uint8], device: torch.device, batch: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Means and mean squares of public images."""
+    parts = [reader.moments(images[start : start + batch], device) for start in range(0, len(images), batch)]
+    means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return means, squares

@@ -1,0 +1,334 @@
+"""DP-ImgSyn: the release of moments, alignment, and runs that fit, sample and evolve it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import pe
+from adapters.glyphs import Glyphs
+from adapters.trained.dp_imgsyn import moments
+from adapters.trained.dp_imgsyn.adapter import SOFT_LABEL, DPImgSyn
+from adapters.trained.dp_imgsyn.alignment import total_variation
+from adapters.trained.dp_imgsyn.moments import Moments, Scale, clipped, moments_release, noisy_sum, on_grid
+from adapters.trained.dp_imgsyn.reader import Reader
+from adapters.trained.dp_imgsyn.settings import Alignment, TeacherTraining
+from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
+from adapters.trained.dp_sgd.gradients import record_gradients
+from adapters.trained.public import Public
+from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.errors import APIError, PEError
+from pe.privacy.accounting import epsilon
+from pe.privacy.ledger import Budget
+from pe.privacy.release import Poisson, Relation, Release
+from pe.protocols import RandomRequest, VariationRequest
+from pe.recipe.schema import Recipe
+from pe.trainer import FitTerms, PrivateRecords
+
+SIDE, CLASSES, COUNT = 8, ("ell", "oh"), 24
+SHAPE = (SIDE, SIDE, 1)
+CPU = torch.device("cpu")
+TRAINING = {"steps": 4, "block": 2, "expected_batch": 12, "draws": 2, "micro_batch": COUNT}
+ALIGNMENT = {"steps": 3, "companions": 12}
+PUBLIC = {"kind": "glyphs", "characters": "XMT", "count": 40}
+
+
+class NoNoise:
+    """The clean sum, for a test to look at."""
+
+    unsafe = True
+
+    def discrete_gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        return np.zeros(shape, dtype=np.int64)
+
+
+def release(relation: Relation = Relation.ADD_REMOVE) -> Release:
+    return moments_release(Budget(1.0, 1e-5), relation, "record")
+
+
+def mixed_layers(seed: int, widths: list[int]) -> nn.Module:
+    """A classifier of any mix of layers, with weights of any size."""
+    torch.manual_seed(seed)
+    layers: list[nn.Module] = []
+    before = 1
+    for width in widths:
+        layers += [nn.Conv2d(before, width, 3, padding=1), nn.GroupNorm(2, width), nn.ReLU()]
+        before = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 2))
+
+
+def vectors_of(model: nn.Module, images: np.ndarray, public: np.ndarray) -> np.ndarray:
+    """Each image's vector, as the fit makes it."""
+    reader = Reader(model)
+    scale = Scale.of(*reader.moments(public, CPU), reader.widths)
+    return np.stack([np.hstack(reader.moments(image[None], CPU))[0] * scale.factors for image in images])
+
+
+def summed(vectors: np.ndarray) -> np.ndarray:
+    """The clean sum of images that have these vectors, in grid steps."""
+    images = np.arange(len(vectors), dtype=np.uint8)[:, None, None, None]
+    private = PrivateRecords(images, np.zeros(len(vectors), dtype=np.int32), np.arange(len(vectors)))
+    return noisy_sum(private, lambda image: vectors[int(image.item())], vectors.shape[1], release(), NoNoise())
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.lists(st.sampled_from([2, 4, 6]), min_size=1, max_size=3), st.floats(1e-3, 1e3))
+def test_no_image_moves_the_sum_by_more_than_one_and_none_in_its_place_by_more_than_two(
+    seed: int, widths: list[int], gain: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    private, public = (rng.integers(0, 256, (6, *SHAPE)).astype(np.uint8) for _ in range(2))
+    vectors = vectors_of(mixed_layers(seed, widths), private, public) * gain
+    whole, grid = summed(vectors), release().grid
+    for i in range(len(vectors)):
+        gone = np.linalg.norm(whole - summed(np.delete(vectors, i, axis=0))) / grid
+        other = vectors.copy()
+        other[i] = -vectors[i]
+        assert gone <= 1
+        assert np.linalg.norm(whole - summed(other)) / grid <= 2
+
+
+def test_the_published_fault_clipping_each_element_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments, "clipped", lambda vector: np.clip(vector, -1, 1))
+    vectors = np.ones((3, 8))
+    moved = np.linalg.norm(summed(vectors) - summed(vectors[1:])) / release().grid
+    assert moved > 1
+
+
+def test_what_is_not_finite_counts_as_zero_and_nothing_grows_by_rounding() -> None:
+    assert not clipped(np.array([1.0, np.nan])).any()
+    assert not clipped(np.array([1.0, np.inf])).any()
+    vector = clipped(np.array([3.0, -4.0]))
+    np.testing.assert_allclose(vector, [0.6, -0.8])
+    steps = on_grid(vector, 2**20)
+    assert int(np.square(steps).sum()) <= 2**40
+    assert summed(np.zeros((0, 4))).tolist() == [0, 0, 0, 0]
+
+
+def test_an_image_s_moments_depend_on_no_other_image_and_are_those_of_its_channels() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, *SHAPE)).astype(np.uint8)
+    reader = Reader(mixed_layers(0, [4]))
+    alone = [np.hstack(reader.moments(image[None], CPU)) for image in images]
+    again = [np.hstack(reader.moments(image[None], CPU)) for image in images[::-1]][::-1]
+    np.testing.assert_array_equal(alone, again)
+    means, squares = reader.moments(images, CPU)
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
+    entering = reader.teacher[0](x).detach().numpy()
+    np.testing.assert_allclose(means, entering.mean(axis=(2, 3)), atol=1e-5)
+    np.testing.assert_allclose(squares, np.square(entering).mean(axis=(2, 3)), atol=1e-5)
+
+
+def test_without_noise_the_moments_are_those_of_the_private_set() -> None:
+    rng = np.random.default_rng(1)
+    means, squares = rng.random((50, 4)), 1 + rng.random((50, 4))
+    scale = Scale.of(means, squares, (4,))
+    total = sum(on_grid(one * scale.factors * 0.5, 2**30) for one in np.hstack([means, squares]))
+    found = Moments.of_sum(total * 2, scale, 2**30, 50)
+    np.testing.assert_allclose(found.means, means.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(found.deviations, np.sqrt(squares.mean(axis=0) - means.mean(axis=0) ** 2), rtol=1e-6)
+    negative = Moments.of_sum(-total, scale, 2**30, 50)
+    assert np.isfinite(negative.deviations).all()
+
+
+@pytest.mark.parametrize("kind", ["small", "resnet18"])
+def test_per_record_gradients_equal_a_loop_over_records(kind: str) -> None:
+    torch.manual_seed(0)
+    model, loss = make_teacher(kind, 1, SIDE, 2, 0), CrossEntropy(1)
+    images, labels = torch.randn(3, 1, SIDE, SIDE), torch.tensor([0, 1, 1])
+    drawn = loss.draw(3, 2, (1, SIDE, SIDE), torch.Generator().manual_seed(0))
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    found = record_gradients(model, loss, parameters, images, labels, drawn)
+    for i in range(3):
+        model.zero_grad()
+        loss(model, images[i], labels[i], tuple(part[i] for part in drawn)).mean().backward()
+        for each, (name, value) in zip(found, model.named_parameters(), strict=True):
+            assert value.grad is not None, name
+            torch.testing.assert_close(each[i], value.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_a_shifted_copy_is_the_image_moved() -> None:
+    image = torch.arange(9.0).view(1, 3, 3)
+    seen: list[torch.Tensor] = []
+
+    def model(copies: torch.Tensor) -> torch.Tensor:
+        seen.append(copies)
+        return torch.zeros(len(copies), 2)
+
+    CrossEntropy(1)(model, image, torch.tensor(0), (torch.tensor([[0, 0], [1, 0], [0, -1]]),))
+    torch.testing.assert_close(seen[0][0], image)
+    torch.testing.assert_close(seen[0][1, 0, 1:], image[0, :-1])
+    torch.testing.assert_close(seen[0][2, 0, :, :-1], image[0, :, 1:])
+
+
+def private_file(folder: Path) -> Path:
+    labels = np.arange(COUNT) % 2
+    seeds = np.random.default_rng(5).integers(0, 2**63, COUNT).astype(np.uint64)
+    images = Glyphs(size=SIDE).random_api(RandomRequest(tuple("LO"[label] for label in labels), seeds)).samples.array
+    np.savez(folder / "private.npz", images=images, labels=np.array(CLASSES)[labels])
+    return folder / "private.npz"
+
+
+def recipe(path: Path, iterations: int = 0, **api: Any) -> Recipe:
+    common = {"kind": "dp_imgsyn", "public": PUBLIC, "training": TRAINING, "alignment": ALIGNMENT, "device": "cpu"}
+    return Recipe.parse(
+        {
+            "private": {
+                "kind": "npz",
+                "path": path,
+                "size": SIDE,
+                "channels": 1,
+                "classes": list(CLASSES),
+                "declared_size": COUNT,
+            },
+            "api": common | ({"fit": {"budget_share": 0.6}} if iterations else {}) | api,
+            "embedding": {"kind": "pixels", "size": SIDE},
+            "privacy": {"epsilon": 8, "delta": 1e-3},
+            "evolution": {"iterations": iterations, "population": 8, "lookahead": 0, "degree": 0.5},
+        },
+        "the test",
+    )
+
+
+def test_it_is_fitted_and_sampled_on_one_ledger_which_a_hand_computation_confirms(tmp_path: Path) -> None:
+    run = run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
+    names = {release["name"]: release for release in run.guarantee["releases"]}
+    assert list(names) == ["fit/moments", "fit/training/1", "fit/training/2"]
+    moments_, sigma = names["fit/moments"], names["fit/training/1"]["noise_multiplier"]
+    by_hand = [
+        Release("a", "discrete_gaussian", 1.0, moments_["noise_multiplier"], grid=moments_["grid"]),
+        Release("b", "gaussian", 1e-3, sigma, sampling=Poisson(12 / COUNT), count=4),
+    ]
+    assert run.guarantee["epsilon"] == pytest.approx(epsilon(by_hand, 1e-3), rel=1e-6)
+    assert run.guarantee["epsilon"] <= 8
+    alone = moments_release(Budget(0.1 * 8, 1e-3), Relation.ADD_REMOVE, "record")
+    assert moments_["noise_multiplier"] == alone.noise_multiplier
+    soft = run.population(0).conditions[SOFT_LABEL]
+    np.testing.assert_allclose(soft.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_part_of_the_budget_fits_it_and_the_rest_evolves_it(tmp_path: Path) -> None:
+    run = run_recipe(recipe(private_file(tmp_path), iterations=2), tmp_path / "run", Surroundings())
+    names = [release["name"] for release in run.guarantee["releases"]]
+    assert names == ["fit/moments", "fit/training/1", "fit/training/2", "histogram/1", "histogram/2"]
+    assert run.guarantee["epsilon"] <= 8
+
+
+def test_a_fit_that_is_gone_on_with_draws_nothing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Exception):
+        pass
+
+    def broken(*_: Any) -> Any:
+        raise Broken
+
+    with monkeypatch.context() as patched:
+        patched.setattr("adapters.trained.dp_imgsyn.adapter.noisy_sum", broken)
+        with pytest.raises(Broken):
+            run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "run" / "releases").iterdir()}
+    assert set(kept) == {"fit-training-1.npy", "fit-training-2.npy"}
+    run = resume_run(tmp_path / "run", Surroundings())
+    assert all((run.folder / "releases" / name).read_bytes() == content for name, content in kept.items())
+    assert [release["charges"] for release in run.guarantee["releases"]] == [1, 1, 1]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> DPImgSyn:
+    folder = tmp_path_factory.mktemp("fitted")
+    run = run_recipe(recipe(private_file(folder)), folder / "run", Surroundings())
+    api = DPImgSyn(
+        public=Public.model_validate(PUBLIC),
+        training=TeacherTraining.model_validate(TRAINING),
+        alignment=Alignment.model_validate(ALIGNMENT),
+        device="cpu",
+    )
+    api.load(run.folder / "model")
+    return api
+
+
+def asked(count: int = 6) -> RandomRequest:
+    return RandomRequest(tuple(CLASSES[i % 2] for i in range(count)), np.arange(count, dtype=np.uint64))
+
+
+def varied(api: DPImgSyn, degree: float, count: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    parents = api.random_api(asked(count))
+    request = VariationRequest(
+        parents.samples, asked(count).labels, parents.conditions, np.arange(count, dtype=np.uint64) + 99, degree
+    )
+    return parents.samples.array, api.variation_api(request).samples.array
+
+
+def test_an_answer_does_not_depend_on_what_else_was_asked(fitted: DPImgSyn) -> None:
+    whole = fitted.random_api(asked()).samples.array.astype(int)
+    one = RandomRequest(asked().labels[3:4], asked().seeds[3:4])
+    assert np.abs(fitted.random_api(one).samples.array.astype(int) - whole[3:4]).max() <= 1
+
+
+def test_degree_0_changes_nothing_and_a_larger_one_changes_more(fitted: DPImgSyn) -> None:
+    moved = []
+    for degree in (0.0, 0.2, 1.0):
+        parents, children = varied(fitted, degree, 24)
+        moved.append(np.abs(parents.astype(float) - children).mean())
+    assert moved[0] == 0
+    assert 0 < moved[1] < moved[2]
+
+
+def test_alignment_makes_the_teacher_surer_of_the_target_and_keeps_images_smooth(fitted: DPImgSyn) -> None:
+    model = fitted._model
+    labels = np.arange(24) % 2
+    images = np.stack([model.anew(seed)[0] for seed in range(24)])
+    still, soft_before = model.aligned(images, labels, np.full(24, len(model.way.means)))
+    moved, soft_after = model.aligned(images, labels, np.zeros(24, dtype=np.int64))
+    np.testing.assert_array_equal(still, ((images + 1) * 127.5).round().astype(np.uint8))
+    sure = [soft[np.arange(24), labels].mean() for soft in (soft_before, soft_after)]
+    assert sure[1] > sure[0]
+    rough = [total_variation(torch.from_numpy(each / 127.5 - 1).permute(0, 3, 1, 2).float()) for each in (still, moved)]
+    assert (rough[1] <= 2.05 * rough[0]).all()
+
+
+def test_noise_may_be_what_it_begins_with(tmp_path: Path) -> None:
+    public = {"kind": "noise", "count": 30}
+    run = run_recipe(recipe(private_file(tmp_path), public=public), tmp_path / "run", Surroundings())
+    assert isinstance(run, pe.Run)
+    assert len(run.synthetic) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"teacher": "large"}, "take small, resnet18 or package.module:function"),
+        ({"teacher": f"{__name__}:with_batch_norm"}, "BatchNorm2d.*take GroupNorm in its place"),
+        ({"teacher": f"{__name__}:without_norm"}, "no GroupNorm layer"),
+        ({"alignment": {"companions": 50}}, "companions is 50, and the public set has 40 images"),
+        ({"moments_share": 1.0}, "moments_share is 1"),
+        ({"moments_share": 1e-6}, "24 records add at most 1 each: take a larger share"),
+        ({"public": {"kind": "folder", "path": "nowhere"}}, "no folder with images at 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_fitted_is_one_sentence(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(PEError, match=said):
+        run_recipe(recipe(private_file(tmp_path), **changes), tmp_path / "run", Surroundings())
+
+
+def test_without_labels_there_is_nothing_to_teach() -> None:
+    api = DPImgSyn(public=Public.model_validate(PUBLIC))
+    terms = FitTerms(("all",), SHAPE, COUNT, Relation.ADD_REMOVE, "record", Budget(8.0, 1e-3))
+    with pytest.raises(PEError, match="fewer than two"):
+        api.planned(terms)
+    with pytest.raises(APIError, match="answers once it is fitted"):
+        api.random_api(asked())
+
+
+def with_batch_norm(channels: int, classes: int) -> nn.Module:
+    norm = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4), nn.GroupNorm(2, 4))
+    return nn.Sequential(norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))
+
+
+def without_norm(channels: int, classes: int) -> nn.Module:
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
