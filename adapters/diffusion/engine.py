@@ -57,6 +57,16 @@ class Engine:
         self._workers: list[_Worker] = []
         self._opening = threading.Lock()
 
+    def load(self) -> None:
+        """Load the model on every device now, not at the first item.
+
+        Raises:
+            RecipeError: see `run`.
+            APIError: see `run`.
+        """
+        for future in [worker.thread.submit(worker.load) for worker in self._open()]:
+            future.result()
+
     def run(self, items: Sequence[Item]) -> list[Outcome]:
         """An image, a refusal or a failure for each item, in order; items of one call may differ in everything.
 
@@ -163,7 +173,7 @@ class _Worker:
         """The outcomes of one batch; None when memory did not suffice."""
         import torch
 
-        model = self._loaded()
+        model = self.load()
         try:
             with torch.no_grad():
                 return (model.sample if job.degree is None else model.vary)(job, items)
@@ -177,7 +187,8 @@ class _Worker:
         alone = [self._made(job, [item]) for item in items]  # one that cannot be made spoils no other
         return None if None in alone else [outcome for outcomes in alone if outcomes for outcome in outcomes]
 
-    def _loaded(self) -> Model:
+    def load(self) -> Model:
+        """The model, loaded at the first call; in the worker's own thread."""
         if self._model is None:
             try:
                 with _loading:

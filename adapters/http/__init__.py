@@ -2,12 +2,14 @@
 
 from adapters.http.answers import answer_of, encoded
 from adapters.http.client import HTTPClient, check_redirect, key_of, object_of, open_client
+from adapters.http.endpoints import Endpoints
 from adapters.http.faults import Fault, Rejected, body_words
 from adapters.http.gate import workers_for
 from adapters.http.pictures import PictureRule
 from adapters.http.policy import Outcome, Policy
 
 __all__ = [
+    "Endpoints",
     "Fault",
     "HTTPClient",
     "Outcome",

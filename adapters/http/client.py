@@ -73,7 +73,7 @@ def open_client(concurrency: int, timeout: float) -> httpx2.Client:
 
 
 class HTTPClient:
-    """POST over HTTP for endpoints without a library of their own.
+    """GET and POST for endpoints without a library of their own.
 
     Args:
         base_url: where the endpoint is.
@@ -94,10 +94,30 @@ class HTTPClient:
         Raises:
             Fault: none came, or one with an error status.
         """
+        return self._ask("POST", path, {"json": content})
+
+    def post_bytes(self, path: str, content: bytes, kind: str) -> httpx2.Response:
+        """The response to a POST of `content`, of the content type `kind`.
+
+        Raises:
+            Fault: see `post`.
+        """
+        return self._ask("POST", path, {"content": content, "headers": {"Content-Type": kind}})
+
+    def get(self, path: str) -> httpx2.Response:
+        """The response to a GET.
+
+        Raises:
+            Fault: see `post`.
+        """
+        return self._ask("GET", path, {})
+
+    def _ask(self, method: str, path: str, request: dict[str, Any]) -> httpx2.Response:
         import httpx2
 
+        headers = self._headers | request.pop("headers", {})
         try:
-            response = self._client.post(f"{self._base}{path}", json=content, headers=self._headers)
+            response = self._client.request(method, f"{self._base}{path}", headers=headers, **request)
         except httpx2.TransportError as error:
             raise Fault(f"{type(error).__name__}: {error}") from error
         check_redirect(response.status_code, response.headers.get("location", ""))

@@ -69,6 +69,24 @@ class Policy:
 
         Args:
             send: makes it once; raises `Fault` when it brings nothing.
+            read: see `call_one_of`.
+
+        Returns:
+            See `call_one_of`.
+
+        Raises:
+            Rejected: see `call_one_of`.
+        """
+        return self.call_one_of(lambda: (self._gate, send), read)
+
+    def call_one_of(
+        self, choose: Callable[[], tuple[Gate, Callable[[], Sent]]], read: Callable[[Sent], Result]
+    ) -> Outcome[Result]:
+        """The same, where several endpoints, each with a gate of its own, give the same answer.
+
+        Args:
+            choose: for each try, the gate to pass and what makes the request once behind it; raises `Fault` when it
+                brings nothing.
             read: makes the result of what was sent back, while others ask; raises `Fault` when there is none in it.
 
         Returns:
@@ -87,25 +105,25 @@ class Policy:
             reraise=True,
         )
         try:
-            result = retrying(lambda: self._once(send, read, counted))
+            result = retrying(lambda: self._once(*choose(), read, counted))
         except Fault as fault:
             if fault.heals or fault.refusal:
                 return Outcome(None, Fault(self._clean(fault.words), fault.status, fault.code), counted.calls)
             raise Rejected(f"{self.name} rejects the request with {self._clean(str(fault))}") from None
         return Outcome(result, None, counted.calls)
 
-    def _once(self, send: Callable[[], Sent], read: Callable[[Sent], Result], counted: _Tries) -> Result:
-        with self._gate.passing() as since:
+    def _once(self, gate: Gate, send: Callable[[], Sent], read: Callable[[Sent], Result], counted: _Tries) -> Result:
+        with gate.passing() as since:
             counted.calls += 1
             try:
                 sent = send()
             except Fault as fault:
                 if fault.throttled:
                     pause = None if fault.wait is None else min(fault.wait, self._patience)
-                    self._gate.throttled(since, pause)
+                    gate.throttled(since, pause)
                 raise
         result = read(sent)
-        self._gate.succeeded()
+        gate.succeeded()
         return result
 
     def _clean(self, words: str) -> str:

@@ -18,6 +18,9 @@ from pe.errors import ContractError
 
 Column = npt.NDArray[Any]
 
+SOFT_LABEL = "soft_label"
+"""The column in which a generator may give each sample's probabilities of the labels: float32 (n, labels)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Conditions(Mapping[str, Column]):

@@ -13,10 +13,12 @@ from threading import Event
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.conditions import Conditions
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Images
 from pe.data.seeds import generator
 from pe.errors import ContractError, Interrupted, LimitReached, RunError
+from pe.evaluation.labelled import Labelled, labelled
 from pe.protocols import GenerationAPI
 from pe.recipe.calls import Span, variation_calls
 from pe.recipe.layout import lay_out
@@ -25,7 +27,7 @@ from pe.run.answers import Items, Standing
 from pe.run.directory import RECIPE, Run
 from pe.run.dispatch import Dispatcher
 from pe.run.limits import Limits, Meter, Price
-from pe.run.progress import Progress
+from pe.run.progress import Part, Progress
 from pe.run.work import Work
 from pe.run.writer import RunWriter, read_journal
 
@@ -34,7 +36,7 @@ QUICK = 300.0
 """Seconds that a free control may take, as the run's journal foretells, to be run without being asked for."""
 
 
-def unevolved(api: GenerationAPI, labels: npt.NDArray[np.int32], classes: tuple[str, ...], seed: int) -> Images:
+def unevolved(api: GenerationAPI, labels: npt.NDArray[np.int32], classes: tuple[str, ...], seed: int) -> Labelled:
     """One image straight from RANDOM_API for each of `labels`, int32 (n,): what the generator gives without votes."""
     work = Work("control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64))
     standing = Standing.untouched(len(labels))
@@ -43,9 +45,11 @@ def unevolved(api: GenerationAPI, labels: npt.NDArray[np.int32], classes: tuple[
         answer = work.ask(api, chunk, standing)
         if answer.missing or not isinstance(answer.samples, Images):
             raise ContractError(f"{type(api).__name__} left {len(answer.missing)} of {len(chunk)} control images out.")
-        parts.append((chunk, answer.samples.pixels))
-    pixels = np.concatenate([part for _, part in parts])
-    return Images(pixels[np.argsort(np.concatenate([chunk for chunk, _ in parts]))])
+        parts.append((chunk, answer.samples.pixels, answer.conditions))
+    order = np.argsort(np.concatenate([chunk for chunk, *_ in parts]))
+    pixels = np.concatenate([part for _, part, _ in parts])
+    conditions = Conditions.concatenate([part for *_, part in parts])
+    return labelled(Images(pixels[order]), labels, conditions.take(order))
 
 
 def random_selection(
@@ -152,7 +156,8 @@ class ControlRun:
         rules = recipe.evolution.attempts, recipe.refusals.retries
         with RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, files) as writer:
             meter = Meter(limits, self._price, stop)
-            dispatcher = Dispatcher(self.api, writer, plan.classes, recipe.seed, *rules, progress, meter)
+            told = Part(progress, "random selection")
+            dispatcher = Dispatcher(self.api, writer, plan.classes, recipe.seed, *rules, told, meter)
             try:
                 return random_selection(self.populations, degrees, recipe.seed, dispatcher)
             except (LimitReached, Interrupted) as stopped:

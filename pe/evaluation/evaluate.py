@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -165,7 +165,7 @@ def _like(whole: Labelled, test: Labelled, name: str, sets: Sets) -> Labelled:
     if whole.images.shape != test.images.shape:
         wanted, given = ("×".join(map(str, each.images.shape)) for each in (test, whole))
         sets.notes.add(f"For classifiers, images of '{name}' are brought from {given} to the test set's {wanted}.")
-    return Labelled(in_shape(whole.images, test.images.shape), whole.labels)
+    return replace(whole, images=in_shape(whole.images, test.images.shape))
 
 
 def _semantics(sets: Sets, request: Request) -> Values:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.images import Channels, convert_pixels
 from pe.data.samples import Images, Indices
 from pe.data.seeds import generator
@@ -21,17 +22,30 @@ class Labelled:
     Attributes:
         images: of one size.
         labels: int32 (n,), index into the class list.
+        soft: float32 (n, classes): the probabilities of the classes, where a generator gives them; students are then
+            taught with these, and `labels` are the most probable ones.
     """
 
     images: Images
     labels: Labels
+    soft: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, indices: Indices) -> Labelled:
         """The images at `indices` with their classes."""
-        return Labelled(self.images.take(indices), self.labels[indices])
+        return Labelled(
+            self.images.take(indices), self.labels[indices], None if self.soft is None else self.soft[indices]
+        )
+
+
+def labelled(images: Images, labels: Labels, conditions: Conditions) -> Labelled:
+    """Generated images with the labels they were made for, or with soft ones where their conditions hold such."""
+    if SOFT_LABEL not in conditions:
+        return Labelled(images, labels)
+    soft = np.asarray(conditions[SOFT_LABEL], dtype=np.float32)
+    return Labelled(images, soft.argmax(axis=1).astype(np.int32), soft)
 
 
 def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:

@@ -12,7 +12,7 @@ from pe.data.population import Population
 from pe.data.samples import Images
 from pe.errors import APIError, Interrupted, MissingDependency, PEError, PluginError, RecipeError, RunError
 from pe.evaluation.controls import ControlRun, unevolved
-from pe.evaluation.labelled import Labelled
+from pe.evaluation.labelled import Labelled, labelled
 from pe.evaluation.real import RealSet, read_real, shared_images, source_at
 from pe.evaluation.request import Request
 from pe.recipe.calls import generator_of
@@ -147,7 +147,7 @@ def _unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | No
     if control is not None and control.comes_of_itself and control.quick(len(evaluated)):
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
             classes, seed = control.recipe.private.labels, control.recipe.seed
-            return Labelled(unevolved(control.api, evaluated.labels, classes, seed), evaluated.labels)
+            return unevolved(control.api, evaluated.labels, classes, seed)
     notes.add(
         f"The un-evolved control is S_0 with its {len(founders):,} images, where {len(evaluated):,} are evaluated."
     )
@@ -157,7 +157,7 @@ def _unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | No
 def _labelled(population: Population) -> Labelled:
     if not isinstance(population.samples, Images):
         raise RecipeError(f"Evaluation knows images, not {population.samples.kind}.")
-    return Labelled(population.samples, population.labels)
+    return labelled(population.samples, population.labels, population.conditions)
 
 
 def _as_many(founders: Labelled, labels: np.ndarray) -> Labelled | None:

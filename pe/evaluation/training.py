@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ Scale = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 """Mean and standard deviation, float32 (c,)."""
 
 _EVALUATED = 512
+_LEAST = 1e-12  # of a probability whose logarithm is taken
 _STEPS, _SMALLEST = 32, 16  # of an epoch, where there are images enough; images of a batch
 _PADDING = 8  # a crop moves by at most the image's side over this
 
@@ -41,6 +43,8 @@ class Training:
         momentum: Nesterov's.
         decay: of the weights.
         average: decay of the EMA, per step.
+        temperature: of soft labels, where there are some: the student's and the teacher's logits are divided by it
+            (Hinton et al. 2015).
         device: of torch; None: the GPU if there is one.
     """
 
@@ -51,6 +55,7 @@ class Training:
     momentum: float = 0.9
     decay: float = 5e-4
     average: float = 0.999
+    temperature: float = 10.0
     device: str | None = None
 
 
@@ -82,18 +87,27 @@ def fit_network(
     best, chosen = -1.0, smoothed.network
     for epoch in range(settings.epochs):
         model.train()
-        for step, (pixels, labels) in enumerate(batches):
-            inputs, targets = _inputs(pixels, scale, device), torch.from_numpy(labels).to(device)
+        for step, (pixels, wanted) in enumerate(batches):
+            inputs, targets = _inputs(pixels, scale, device), torch.from_numpy(wanted).to(device)
             for group in optimizer.param_groups:
                 group["lr"] = batches.rate * _schedule((epoch + step / len(batches)) / settings.epochs)
             optimizer.zero_grad()
-            functional.cross_entropy(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+            _loss(model(inputs), targets, settings.temperature).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             smoothed.update()
         score = float(np.mean(predict_with(smoothed.network, validation.images).argmax(axis=1) == validation.labels))
         if score > best:
             best, chosen = score, copy.deepcopy(smoothed.network)
     return lambda images: predict_with(chosen, images)
+
+
+def _loss(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy with labels, int64 (n,), or the tempered divergence from soft ones, float32 (n, classes)."""
+    if targets.ndim == 1:
+        return functional.cross_entropy(logits, targets)
+    teacher = (targets.clamp(min=_LEAST).log() / temperature).softmax(dim=1)
+    student = (logits / temperature).log_softmax(dim=1)
+    return functional.kl_div(student, teacher, reduction="batchmean") * temperature**2
 
 
 def _usable(device: str) -> str:
@@ -110,7 +124,8 @@ class _Batches:
     """Shuffled, augmented batches; a last one of a single image is left out, since batch norm has no use for it."""
 
     def __init__(self, train: Labelled, settings: Training, rng: np.random.Generator) -> None:
-        self._labels, self._settings, self._rng = train.labels.astype(np.int64), settings, rng
+        self._targets = train.labels.astype(np.int64) if train.soft is None else train.soft
+        self._settings, self._rng = settings, rng
         self._size = train.images.shape[:2]
         self._pad = tuple(max(1, round(side / _PADDING)) for side in self._size)
         (high, wide) = self._pad
@@ -120,14 +135,14 @@ class _Batches:
         self.rate = settings.rate * self._batch / settings.batch
 
     def __len__(self) -> int:
-        return max(1, ceil(len(self._labels) / self._batch))
+        return max(1, ceil(len(self._targets) / self._batch))
 
-    def __iter__(self) -> Iterator[tuple[UInt8Array, npt.NDArray[np.int64]]]:
-        order = self._rng.permutation(len(self._labels))
+    def __iter__(self) -> Iterator[tuple[UInt8Array, npt.NDArray[Any]]]:
+        order = self._rng.permutation(len(self._targets))
         for start in range(0, len(order), self._batch):
             rows = order[start : start + self._batch]
             if len(rows) > 1:
-                yield self._augmented(rows), self._labels[rows]
+                yield self._augmented(rows), self._targets[rows]
 
     def _augmented(self, rows: npt.NDArray[np.int64]) -> UInt8Array:
         """Each image cropped, out of its black margin, at a place of its own and, if so set, mirrored or not."""

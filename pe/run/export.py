@@ -9,7 +9,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
@@ -18,6 +18,7 @@ from urllib.parse import quote
 import numpy as np
 from PIL import Image
 
+from pe.data.conditions import SOFT_LABEL
 from pe.data.samples import Images
 from pe.errors import MissingDependency, RecipeError, RunError
 from pe.privacy.covered import hash_files, sha256
@@ -27,9 +28,10 @@ from pe.run.directory import CERTIFICATE, CONFIDENTIAL, SYNTHETIC, Run, check_ab
 from pe.run.durable import TEMPORARY, publish_folder, write_durably
 
 Format = Literal["folder", "npz", "parquet"]
-Row = tuple[str, str, bytes]
-"""An image's file name, its label, and its PNG file."""
+Row = tuple[str, str, bytes, list[float]]
+"""An image's file name, its label, its PNG file, and its soft label: a probability for each label, or none at all."""
 
+_SOFT = "soft_labels"
 _PAGE = CERTIFICATE.with_suffix(".md").name
 _ROWS_TOGETHER = 500
 _LONGEST = 120
@@ -48,7 +50,7 @@ def export(run: Run, to: Path, form: Format = "npz") -> Path:
         form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
             `extension-<k>.npz`; `folder` writes all of them, in this order, as `synthetic/<label>/<index>.png` and
             `synthetic/labels.csv` instead; `parquet` as `synthetic.parquet`, with the columns image (bytes, path)
-            and label, instead.
+            and label, instead. Soft labels, where there are some, are further columns: `p(<label>)`, or `soft_label`.
 
     Raises:
         RunError: `to` exists or cannot be written, the run is not finished, or a file of it is not as certified.
@@ -176,16 +178,22 @@ def _convert(folder: Path, form: Format) -> None:
         if Images.kind not in archive.files:
             raise RunError(f"Only images can be exported as {form}: use npz.")
         names, labels, images = archive["label_names"].tolist(), archive["labels"], archive[Images.kind]
-    parts = [(labels, images), *((more.labels, more.samples.array) for more in Run(folder).extensions())]
-    labelled = chain.from_iterable(zip(labels, images, strict=True) for labels, images in parts)
-    rows = (
-        (f"{file_name(names[label])}/{index:06d}.png", names[label], _png(pixels))
-        for index, (label, pixels) in enumerate(labelled)
+        soft = archive[_SOFT] if _SOFT in archive.files else None
+    parts = [(labels, images, soft)]
+    parts += [(more.labels, more.samples.array, more.conditions.get(SOFT_LABEL)) for more in Run(folder).extensions()]
+    labelled = chain.from_iterable(
+        zip(labels, images, np.zeros((len(labels), 0)) if soft is None else soft, strict=True)
+        for labels, images, soft in parts
     )
+    rows = (
+        (f"{file_name(names[label])}/{index:06d}.png", names[label], _png(pixels), [float(share) for share in shares])
+        for index, (label, pixels, shares) in enumerate(labelled)
+    )
+    columns = names if soft is not None else []
     if form == "folder":
-        _write_folder(folder / "synthetic", rows)
+        _write_folder(folder / "synthetic", rows, columns)
     else:
-        _write_parquet(folder / "synthetic.parquet", rows)
+        _write_parquet(folder / "synthetic.parquet", rows, columns)
     for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
         path.unlink()
 
@@ -203,33 +211,42 @@ def file_name(label: str) -> str:
     return name
 
 
-def _write_folder(folder: Path, rows: Iterator[Row]) -> None:
+def _write_folder(folder: Path, rows: Iterator[Row], soft: Sequence[str]) -> None:
     folder.mkdir()
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("file", "label"))
-        for name, label, data in rows:
+        writer.writerow(("file", "label", *(f"p({label})" for label in soft)))
+        for name, label, data, shares in rows:
             path = folder / name
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(data)
-            writer.writerow((name, label))
+            writer.writerow((name, label, *shares))
 
 
-def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
-    """Columns image and label, in groups of rows, with the metadata by which Hugging Face decodes the images."""
+def _write_parquet(path: Path, rows: Iterator[Row], soft: Sequence[str]) -> None:
+    """Columns image, label and, where there are some, soft_label, in the order of the label names.
+
+    In groups of rows, with the metadata by which Hugging Face decodes the images.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingDependency.of("pyarrow", "parquet", "Exporting Parquet") from error
     features = {"image": {"_type": "Image"}, "label": {"dtype": "string", "_type": "Value"}}
+    columns = {"image": pa.struct([("bytes", pa.binary()), ("path", pa.string())]), "label": pa.string()}
+    if soft:
+        columns["soft_label"] = pa.list_(pa.float32())
     schema = pa.schema(
-        {"image": pa.struct([("bytes", pa.binary()), ("path", pa.string())]), "label": pa.string()},
+        columns,
         metadata={"huggingface": json.dumps({"info": {"features": features}})},
     )
     with pq.ParquetWriter(path, schema) as writer:
         while group := list(islice(rows, _ROWS_TOGETHER)):
-            entries = [{"image": {"bytes": data, "path": name}, "label": label} for name, label, data in group]
+            entries = [
+                {"image": {"bytes": data, "path": name}, "label": label} | ({"soft_label": shares} if soft else {})
+                for name, label, data, shares in group
+            ]
             writer.write_table(pa.Table.from_pylist(entries, schema))
 
 

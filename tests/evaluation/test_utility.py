@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import Classifier, NetworkSettings
-from pe.evaluation.labelled import Labelled, hold_out
+from pe.evaluation.labelled import Labelled, hold_out, labelled
 from pe.evaluation.networks import MovingAverage, network
-from pe.evaluation.training import Training, _Batches
+from pe.evaluation.training import Training, _Batches, _loss
 from pe.evaluation.utility import chosen, utility
 from pe.run.progress import Progress
 
@@ -207,3 +208,23 @@ def test_a_device_that_is_not_there_is_one_sentence(device: str) -> None:
     rest, held = hold_out(stripes(30, 0), 0.1, 0)
     with pytest.raises(RecipeError, match=f"The device '{device}' cannot be used"):
         Classifier.named("wrn-10-1", NetworkSettings(1, device=device)).fit(rest, held, 3, 0)
+
+
+def test_soft_labels_teach_by_the_divergence_from_them() -> None:
+    logits = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 2, 1])
+    sure = torch.nn.functional.one_hot(labels, 3).float()
+    torch.testing.assert_close(_loss(logits, sure, 1.0), _loss(logits, labels, 1.0))
+    own = logits.softmax(dim=1)
+    assert float(_loss(logits, own, 10.0)) == pytest.approx(0, abs=1e-5)
+    assert float(_loss(logits, own.flip(1), 10.0)) > 0.01
+
+
+def test_what_a_generator_says_of_its_samples_takes_the_place_of_the_label_asked_for() -> None:
+    images = Images(np.zeros((3, 4, 4, 1), np.uint8))
+    soft = np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], np.float32)
+    asked = np.array([0, 0, 1], np.int32)
+    whole = labelled(images, asked, Conditions({SOFT_LABEL: soft}))
+    assert whole.labels.tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(whole.take(np.array([2])).soft, soft[2:])
+    assert labelled(images, asked, Conditions()).labels is asked

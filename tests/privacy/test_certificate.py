@@ -35,7 +35,12 @@ def certified(folder, *, noise=None, size=10_000, settings=SETTINGS, **more):
     first = ledger.planned[0]
     ledger.release(first, lambda noise: noise.discrete_laplace(2, first.scale))
     certificate = build_certificate(
-        ledger, run="cats-1", files=hash_files(folder), declared_size=size, software={"private-evolution": "0.1"}, **more
+        ledger,
+        run="cats-1",
+        files=hash_files(folder),
+        declared_size=size,
+        software={"evolution": "0.1"},
+        **more,
     )
     return json.loads(json.dumps(certificate))
 
@@ -112,7 +117,7 @@ def test_the_page_says_what_a_lawyer_needs(folder):
         "private measurements",
         "trained beforehand",
         "synthetic/0.png",
-        "private-evolution",
+        "| evolution | 0.1 |",
         "All 2 recorded runs over this data together: ε = 7.5",
     ):
         assert words in page

@@ -16,7 +16,7 @@ from adapters.trained.blocks import blocks_of, settled, train_blocks
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
 from adapters.trained.dp_imgsyn.settings import Alignment, TeacherTraining
 from adapters.trained.public import Public, PublicSet, check, read
-from pe.data.conditions import Conditions
+from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
 from pe.devices import require_torch
 from pe.errors import APIError, PrivacyError, RecipeError
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from adapters.trained.dp_imgsyn.reader import Reader
     from pe.privacy.release import Release
     from pe.trainer import FitTerms, Fitting
-
-SOFT_LABEL = "soft_label"
-"""The condition's column: float32 (n, classes), the teacher's probabilities for each image."""
 
 _PUBLIC = "public"
 _STATE = "settings.json"

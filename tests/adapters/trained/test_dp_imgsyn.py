@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +17,7 @@ from torch import nn
 import pe
 from adapters.glyphs import Glyphs
 from adapters.trained.dp_imgsyn import moments
-from adapters.trained.dp_imgsyn.adapter import SOFT_LABEL, DPImgSyn
+from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from adapters.trained.dp_imgsyn.alignment import total_variation
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, clipped, moments_release, noisy_sum, on_grid
 from adapters.trained.dp_imgsyn.reader import Reader
@@ -23,6 +25,7 @@ from adapters.trained.dp_imgsyn.settings import Alignment, TeacherTraining
 from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.public import Public
+from pe.data.conditions import SOFT_LABEL
 from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.errors import APIError, PEError
 from pe.privacy.accounting import epsilon
@@ -332,3 +335,17 @@ def with_batch_norm(channels: int, classes: int) -> nn.Module:
 
 def without_norm(channels: int, classes: int) -> nn.Module:
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+def test_soft_labels_go_with_the_samples_into_every_export(tmp_path: Path) -> None:
+    run = run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
+    soft = run.population(0).conditions[SOFT_LABEL]
+    for form in ("npz", "folder", "parquet"):
+        run.export(tmp_path / form, form)
+    np.testing.assert_array_equal(np.load(tmp_path / "npz" / "synthetic.npz")["soft_labels"], soft)
+    with (tmp_path / "folder" / "synthetic" / "labels.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    written = [[float(row["p(ell)"]), float(row["p(oh)"])] for row in rows]
+    np.testing.assert_allclose(written, soft, rtol=1e-6)
+    column = pq.read_table(tmp_path / "parquet" / "synthetic.parquet")["soft_label"].to_pylist()
+    np.testing.assert_allclose(column, soft, rtol=1e-6)

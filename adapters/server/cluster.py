@@ -1,0 +1,131 @@
+"""Ray, on this machine alone or as a cluster that is there already."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import re
+import secrets
+import socket
+import time
+from typing import Any
+
+from adapters.server.settings import Settings
+from pe.errors import MissingDependency, RecipeError
+
+APP = "pe"
+IMPORT_PATH = "adapters.server.application:build"
+DOOR = "adapters.server.door:middlewares"
+
+_LOGGING = {"encoding": "JSON", "enable_access_log": False}
+_START = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": DOOR,
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
+}
+"""What Ray's processes must find in their environment; `--address` takes those of the cluster's own."""
+
+_CLASS = re.compile(r"^[\w.]*Error: ")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host to listen on can be reached from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def start(address: str | None, host: str, port: int) -> None:
+    """Start Ray on this machine, or join the cluster at `address`; then Serve, listening on `host` and `port`.
+
+    Raises:
+        MissingDependency: ray is not installed.
+        RecipeError: the cluster is not there, or the port is taken.
+    """
+    if address is None:
+        _check_port(host, port)
+        os.environ.update(_START, RAY_AUTH_TOKEN=secrets.token_hex(16))
+    try:
+        import ray
+        from ray import serve
+    except ImportError as error:
+        raise MissingDependency.of("ray", "server", "A diffusion server") from error
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    try:
+        if address is None:
+            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common)
+        else:
+            ray.init(address=address, **common)
+        where = {"host": host, "port": port}
+        place = "HeadOnly" if address is None else "EveryNode"
+        serve.start(proxy_location=place, http_options=where, logging_config=_LOGGING)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        why = " ".join(str(error).split())[:200].rstrip(".")
+        raise RecipeError(f"Ray cannot be started or joined: {why}.") from error
+
+
+def _check_port(host: str, port: int) -> None:
+    """Nothing, for a port that is free; Ray's own words for one that is taken fill a page.
+
+    Raises:
+        RecipeError: it is taken, or the host is not this machine's.
+    """
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except OSError as error:
+        raise RecipeError(f"{host}:{port} cannot be listened on ({error.strerror}): take another --port.") from error
+
+
+def deploy(settings: Settings) -> None:
+    """Bring the application up; returns when all its replicas can answer.
+
+    Raises:
+        RecipeError: they cannot; the message has the reason of the first.
+    """
+    from ray import serve
+
+    from adapters.server.application import build
+
+    try:
+        serve.run(build(settings), name=APP, route_prefix="/", logging_config=_LOGGING)
+    except RuntimeError as error:
+        raise RecipeError(f"The server cannot start: {_reason(APP) or error}.") from error
+
+
+def stop(address: str | None, patience: float) -> None:
+    """Take no more requests, and Ray down with the last that is under way; a cluster that was joined stays.
+
+    Args:
+        address: of the cluster that was joined; None: Ray is ours.
+        patience: seconds that the last may take.
+    """
+    import ray
+    from ray import serve
+
+    deadline = time.monotonic() + patience
+    try:
+        serve.delete(APP, _blocking=False)
+        while APP in serve.status().applications and time.monotonic() < deadline:
+            time.sleep(0.2)
+    finally:
+        ray.shutdown()
+
+
+def _reason(app: str) -> str:
+    """Why a deployment of the application is not healthy; the last line of what its replica said."""
+    from ray import serve
+
+    status = serve.status().applications.get(app)
+    messages = [one.message for one in status.deployments.values() if one.message] if status else []
+    lines = [line.strip() for line in "\n".join(messages).splitlines() if line.strip()]
+    line = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")
+    return _CLASS.sub("", line).rstrip(".")

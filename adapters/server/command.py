@@ -1,0 +1,166 @@
+"""`pe serve`: a diffusion model over HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from pe.errors import RecipeError
+
+if TYPE_CHECKING:
+    from adapters.server.settings import Settings
+
+
+@click.command()
+@click.argument("model")
+@click.option("--replicas", default="auto", show_default=True, metavar="N|auto", help="Copies of the model.")
+@click.option("--gpus-per-replica", type=float, help="May be a share of a card; 1 where there are cards, else 0.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="With any other than loopback a key is required.")
+@click.option("--port", type=int, default=8000, show_default=True)
+@click.option("--max-batch", type=click.IntRange(1), help="Images per forward pass; as many as memory takes.")
+@click.option("--api-key-env", metavar="NAME", help="The variable with the API key, or several between commas.")
+@click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), default="fp32", show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="For requests that name none.")
+@click.option("--guidance", type=float, default=7.5, show_default=True, help="For requests that name none.")
+@click.option("--limit", "limits", multiple=True, metavar="NAME=N", help="Change a limit; docs/server.md lists them.")
+@click.option("--address", help="Of a Ray cluster to join; without it Ray is started on this machine.")
+@click.option("--print-config", is_flag=True, help="Print a file for `serve deploy`, and start nothing.")
+def serve(
+    model: str,
+    replicas: str,
+    gpus_per_replica: float | None,
+    host: str,
+    port: int,
+    max_batch: int | None,
+    api_key_env: str | None,
+    precision: str,
+    steps: int,
+    guidance: float,
+    limits: tuple[str, ...],
+    address: str | None,
+    print_config: bool,
+) -> None:
+    """Serve MODEL over HTTP: `small`, a folder in diffusers' format, or OWNER/NAME of the Hugging Face hub.
+
+    OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
+    """
+    from adapters.server import cluster
+
+    digests = _digests(api_key_env)
+    if not digests and not cluster.is_loopback(host):
+        raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
+    given = {
+        "model": _local(model),
+        "replicas": _count(replicas),
+        "gpus_per_replica": gpus_per_replica,
+        "max_batch": max_batch,
+        "precision": precision,
+        "steps": steps,
+        "guidance": guidance,
+        "key_digests": digests,
+        "limits": dict(_pair(text) for text in limits),
+    }
+    settings = _settings(given)
+    if print_config:
+        click.echo(_config(settings, host, port), nl=False)
+        return
+    click.echo(f"Starting {model} …", err=True)
+    cluster.start(address, host, port)
+    try:
+        cluster.deploy(settings)
+        ended = _ended()
+        click.echo(f"Serving {model} at http://{host}:{port} (metrics at /metrics). Ctrl-C ends it.", err=True)
+        ended.wait()
+        click.echo("Ending when the requests under way are answered; once more to end at once.", err=True)
+    finally:
+        cluster.stop(address, settings.limits.seconds)
+
+
+def _ended() -> threading.Event:
+    """An event that the first SIGINT or SIGTERM sets, from now on (Ray has set its own); the second ends at once."""
+    ended = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if ended.is_set():
+            os._exit(130)
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+    return ended
+
+
+def _settings(given: Mapping[str, object]) -> Settings:
+    from pydantic import ValidationError
+
+    from adapters.server.settings import Settings
+    from pe.validation import sentence
+
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        raise RecipeError(sentence(error, Settings, "pe serve")) from error
+
+
+def _digests(name: str | None) -> list[str]:
+    """What is kept of the keys in the environment variable `name`."""
+    from adapters.server.settings import digest_of
+
+    if name is None:
+        return []
+    keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
+    if not keys:
+        raise RecipeError(f"--api-key-env: the environment variable {name} is not set: export a key in it.")
+    if short := [key for key in keys if len(key) < 16]:
+        raise RecipeError(f"{name} holds a key of {len(short[0])} characters: take at least 16 that nobody guesses.")
+    return [digest_of(key) for key in keys]
+
+
+def _local(model: str) -> str:
+    """A folder or file by its whole path, since replicas run elsewhere."""
+    from adapters.diffusion.weights import local_model
+
+    path = None if model == "small" else local_model(model)
+    return model if path is None else str(path.resolve())
+
+
+def _count(replicas: str) -> int | None:
+    if replicas == "auto":
+        return None
+    if not replicas.isdigit() or int(replicas) < 1:
+        raise RecipeError(f"--replicas is {replicas}: it must be a number of at least 1, or auto.")
+    return int(replicas)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise RecipeError(f"--limit {text}: write NAME=N, as images=512.")
+    return name, value
+
+
+def _config(settings: Settings, host: str, port: int) -> str:
+    """A file for `serve deploy`."""
+    import yaml
+
+    from adapters.server.cluster import APP, IMPORT_PATH
+
+    application = {
+        "name": APP,
+        "route_prefix": "/",
+        "import_path": IMPORT_PATH,
+        "args": settings.model_dump(mode="json", exclude_defaults=True),
+    }
+    content = {
+        "proxy_location": "EveryNode",
+        "http_options": {"host": host, "port": port},
+        "logging_config": {"encoding": "JSON", "enable_access_log": False},
+        "applications": [application],
+    }
+    return yaml.safe_dump(content, sort_keys=False)

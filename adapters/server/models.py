@@ -1,0 +1,117 @@
+"""What can be served: the families of adapters/diffusion, each with what the server must know of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from adapters.diffusion.device import Precision, dtype_of
+from adapters.diffusion.items import Model
+from adapters.diffusion.pixel_files import PixelFiles
+from adapters.diffusion.pixel_model import PixelModel
+from adapters.diffusion.text_model import TextModel
+from adapters.diffusion.text_pipelines import Memory, TextFiles, parameters_of
+from adapters.diffusion.weights import local_model, read_json
+from adapters.server.checks import Description
+from pe.errors import RecipeError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Family(Protocol):
+    """A model that can be served."""
+
+    most: int
+    """Images per forward pass beyond which it gets no faster."""
+    most_on_cpu: int
+
+    def load(self, device: torch.device) -> Model:
+        """The model on a device."""
+        ...
+
+    def describe(self, name: str, batch: int) -> Description:
+        """What clients must know; after `load`."""
+        ...
+
+
+class PixelFamily:
+    """UNet2DModel in pixel space, with or without classes."""
+
+    most, most_on_cpu = 256, 64
+
+    def __init__(self, model: str, precision: Precision) -> None:
+        self._files, self._precision = PixelFiles.find(model, None, offline=False), precision
+        size, channels = self._files.unet.get("sample_size"), int(self._files.unet.get("in_channels", 3))
+        sides = [size, size] if isinstance(size, int) else size
+        if not isinstance(sides, list | tuple) or len(sides) != 2:
+            raise RecipeError(f"{self._files.weights}: the model's settings state no sample_size.")
+        self._shape = int(sides[0]), int(sides[1]), channels
+        count = self._files.unet.get("num_class_embeds")
+        self._class_count = None if count is None else int(count)
+
+    def load(self, device: torch.device) -> Model:
+        """The network and DDIM on the model's own schedule."""
+        from torch import nn
+
+        dtype = dtype_of(self._precision)
+        network = self._files.network().eval().requires_grad_(False)
+        nn.Module.to(network, device, dtype)
+        height, width, channels = self._shape
+        scheduler = self._files.sampler("ddim")
+        return PixelModel(network, scheduler, (channels, height, width), device, dtype, self._class_count)
+
+    def describe(self, name: str, batch: int) -> Description:
+        """One size, classes, no words."""
+        return Description(name, False, False, self._class_count, self._files.classes, self._shape, batch)
+
+
+class TextFamily:
+    """Text-to-image pipelines with an img2img."""
+
+    most, most_on_cpu = 64, 4
+
+    def __init__(self, model: str, precision: Precision) -> None:
+        self._files, self._precision = TextFiles(model, None, None, offline=False, safety_checker=True), precision
+        self._negative = False
+
+    def load(self, device: torch.device) -> Model:
+        """txt2img and img2img over the same weights."""
+        pipelines, memory = self._files.pipelines(self._precision), Memory()
+        memory.place(pipelines, device)
+        takes = [parameters_of(pipeline) for pipeline in pipelines]
+        self._negative = all("negative_prompt" in each and "true_cfg_scale" not in each for each in takes)
+        return TextModel(pipelines, memory, device)
+
+    def describe(self, name: str, batch: int) -> Description:
+        """Words, many sizes, no classes."""
+        return Description(name, True, self._negative, None, (), None, batch)
+
+
+def family_of(model: str, precision: Precision) -> Family:
+    """The family of `small`, a folder, a file, or a repository of the hub.
+
+    Raises:
+        RecipeError: it is of none, or is not there.
+    """
+    place = None if model == "small" else local_model(model)
+    if model == "small" or (place is not None and not _has_text(place / "model_index.json")):
+        return PixelFamily(model, precision)
+    if place is None and not _has_text(_index_of(model)):
+        return PixelFamily(model, precision)
+    return TextFamily(model, precision)
+
+
+def _has_text(index: Path | None) -> bool:
+    """Whether a pipeline has a text encoder."""
+    return index is not None and index.is_file() and "text_encoder" in read_json(index)
+
+
+def _index_of(repository: str) -> Path | None:
+    """A repository's model_index.json; None: it has none, or nothing can be fetched."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repository, "model_index.json"))
+    except (OSError, ValueError, RuntimeError):
+        return None

@@ -1,0 +1,86 @@
+"""A replica: one engine on its share of the cards, fed in batches, asked by the ingress in encoded bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from adapters.diffusion.device import choose_devices
+from adapters.diffusion.engine import Engine
+from adapters.diffusion.items import Item, Job
+from adapters.server.batching import Batcher
+from adapters.server.checks import Description
+from adapters.server.formats import Made, Wanted, made_to_npz, wanted_of_npz
+from adapters.server.metrics import EngineMetrics
+from adapters.server.models import family_of
+from adapters.server.settings import Settings
+
+log = logging.getLogger("ray.serve")
+
+_BROKEN = 10  # batches in a row that broke the engine: it will not recover
+
+
+class Replica:
+    """Loads the model when it is made, so that a replica that is there can answer."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        given = Settings.model_validate(settings)
+        _keep_prompts_out_of_logs()
+        family = family_of(given.model, given.precision)
+        devices = choose_devices("auto")
+        most = given.max_batch or (family.most_on_cpu if devices[0].type == "cpu" else family.most)
+        self._engine = Engine(family.load, device="auto", most=most, most_on_cpu=most)
+        self._engine.load()
+        most *= len(devices)
+        self._description = family.describe(given.model, most)
+        self._batcher = Batcher(self._engine.run, most, given.wait_ms / 1000, EngineMetrics().note)
+        log.info("ready", extra={"devices": [str(device) for device in devices], "batch": most})
+
+    async def describe(self) -> Description:
+        """What is served."""
+        return self._description
+
+    async def make(self, data: bytes, caller: str) -> bytes:
+        """The images that an ingress wants for `caller`."""
+        items = await asyncio.to_thread(_items, data)
+        outcomes = await self._batcher.make(items, caller)
+        return await asyncio.to_thread(lambda: made_to_npz(Made.of(outcomes)))
+
+    def check_health(self) -> None:
+        """Asked by Ray, which replaces a replica that raises.
+
+        Raises:
+            RuntimeError: the engine broke down over everything of late.
+        """
+        if self._batcher.failures >= _BROKEN:
+            raise RuntimeError("the engine breaks down over every batch")
+
+
+def _items(data: bytes) -> Sequence[Item]:
+    """The engine's items; the ingress has filled in steps and guidance."""
+    wanted: Wanted = wanted_of_npz(data)
+    assert wanted.steps is not None
+    assert wanted.guidance is not None
+    job = Job(wanted.steps, wanted.degree, wanted.guidance, wanted.size)
+    return [
+        Item(
+            job,
+            seed,
+            None if wanted.images is None else wanted.images[i],
+            "" if wanted.prompts is None else wanted.prompts[i],
+            wanted.negative_prompt,
+            None if wanted.classes is None else int(wanted.classes[i]),
+        )
+        for i, seed in enumerate(wanted.seeds.tolist())
+    ]
+
+
+def _keep_prompts_out_of_logs() -> None:
+    """The libraries quote prompts that are too long for a model in their warnings."""
+    from diffusers.utils import logging as diffusers_log
+    from transformers.utils import logging as transformers_log
+
+    diffusers_log.set_verbosity(logging.CRITICAL)
+    transformers_log.set_verbosity(logging.CRITICAL)

@@ -1,0 +1,253 @@
+"""Our own diffusion server (`pe serve`) as a generator: what a local diffusion adapter would make, from elsewhere."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters.classes import Choices, Classes
+from adapters.http import Endpoints, Fault, key_of, object_of, workers_for
+from adapters.prompts import PROMPT, Prompts, Texts, prompts_of
+from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
+from pe.data.conditions import Conditions
+from pe.data.images import Resize, convert_pixels
+from pe.data.samples import Images, Samples
+from pe.errors import APIError, RecipeError
+from pe.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, Seeds, Usage, VariationRequest
+
+if TYPE_CHECKING:
+    import httpx2
+
+API_CLASS = "api_class"
+"""The condition's column: int64, the model's own class of each sample, as local diffusion models have it."""
+
+Size = int | tuple[int, int]
+Pixels = npt.NDArray[np.uint8]
+
+
+class ServerClient:
+    """RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
+
+    The same recipe over the same model has the same samples here and with the local adapters `pixel_diffusion` (for
+    models with classes or none) and `diffusion` (for models that take prompts), to the model's own numerical noise.
+
+    Conditions: `api_class`, or `prompt`, drawn for each new sample and carried on.
+
+    Args:
+        base_url: of the server, without /v1; or several, of which each request takes the least busy.
+        prompts: for a model that takes them: a text, a list, or either for each label; `{label}` is replaced.
+        classes: for a model with classes: label → its class, by name or number, or several to draw from; without it
+            any class may be drawn for any label.
+        negative_prompt: what images should not be like.
+        steps: of a new image; a variation of degree v runs the last ⌊v·steps⌋ of them.
+        guidance: classifier-free guidance scale, for a model that takes prompts.
+        size: height and width at which such a model draws, or one number for both; None: the model's own.
+        image_size: of the samples; what is drawn is resized to it. None: as drawn.
+        resize: how an image gets to a size.
+        channels: 3, or 1 for grey samples, of a model that takes prompts.
+        key_env: the environment variable that holds the key; None: none is sent.
+        chunk: most images of one request; what a run loses at most when it is killed. A server takes 256.
+        concurrency: most requests at once, to each server.
+        timeout: seconds to connect, and until the answer.
+        tries: how often a request is made before its samples count as failed.
+
+    Raises:
+        RecipeError: a setting is out of range.
+    """
+
+    machine_settings = ("base_url", "key_env", "concurrency", "timeout", "tries")
+
+    def __init__(
+        self,
+        *,
+        base_url: str | list[str],
+        prompts: Texts | dict[str, Texts] | None = None,
+        classes: dict[str | int, Choices] | None = None,
+        negative_prompt: str = "",
+        steps: int = 50,
+        guidance: float = 7.5,
+        size: Size | None = None,
+        image_size: Size | None = None,
+        resize: Resize = "crop",
+        channels: Literal[1, 3] = 3,
+        key_env: str | None = None,
+        chunk: int = 64,
+        concurrency: int = 4,
+        timeout: float = 960.0,
+        tries: int = 6,
+    ) -> None:
+        counts = {"steps": steps, "chunk": chunk, "concurrency": concurrency, "tries": tries}
+        for name, value in counts.items():
+            if value < 1:
+                raise RecipeError(f"{name} is {value}: it must be at least 1.")
+        if prompts is not None and classes is not None:
+            raise RecipeError("prompts and classes are given: a model takes the one or the other.")
+        if image_size is not None and size is None:
+            raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
+        self._urls = [base_url] if isinstance(base_url, str) else list(base_url)
+        if not self._urls:
+            raise RecipeError("base_url is empty: name at least one server.")
+        self._prompts = None if prompts is None else Prompts.of(prompts)
+        if self._prompts is not None:
+            self.draw_conditions = self._prompts.draw  # only such a generator's conditions are drawn before the work
+        self._classes = None if classes is None else {str(label): named for label, named in classes.items()}
+        self._negative, self._steps, self._guidance = negative_prompt, steps, guidance
+        self._size, self._image_size, self._resize, self._channels = _pair(size), _pair(image_size), resize, channels
+        self._key_env, self._chunk, self._concurrency = key_env, chunk, concurrency
+        self._timeout, self._tries = timeout, tries
+        self._endpoints: Endpoints | None = None
+        self._model: Classes | None = None
+        self._opening = Lock()
+
+    @property
+    def hosts(self) -> list[str]:
+        """Where prompts and parents are sent."""
+        return [urlsplit(url).netloc for url in self._urls]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any classes or prompts in a request; several requests for each server, so that none is idle."""
+        return Capabilities(self._chunk, workers_for(self._concurrency * len(self._urls)), "nothing", "exact")
+
+    def describe_degree(self, degree: float) -> str:
+        """What a degree comes to here."""
+        if degree == 0:
+            return "the parent itself, without a call"
+        run = int(self._steps * degree + 1e-9)
+        return f"noised and denoised, the last {run} of {self._steps} steps" if run else "refused: less than one step"
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New images, each of a class drawn by its seed, or of its prompt.
+
+        Raises:
+            RecipeError: the settings do not suit the model that is served.
+            Rejected: a server will not answer however often it is asked.
+        """
+        conditions = self._conditions(request.labels, request.conditions, request.seeds)
+        return self._ask(self._wanted(request.seeds, conditions), conditions)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """A variation of each parent, of its own class or prompt; at degree 0 the parents, without a call.
+
+        Raises:
+            RecipeError: see `random_api`.
+            APIError: the parents are no images.
+            Rejected: see `random_api`.
+        """
+        if request.degree == 0:
+            return Answer(request.samples, request.conditions, usage=Usage(0))
+        conditions = self._conditions(request.labels, request.conditions, request.seeds)
+        parents = self._parents(request.samples)
+        return self._ask(self._wanted(request.seeds, conditions, request.degree, parents), conditions)
+
+    def _wanted(
+        self, seeds: Seeds, conditions: Conditions, degree: float | None = None, images: Pixels | None = None
+    ) -> Wanted:
+        texts = self._prompts is not None
+        return Wanted(
+            seeds,
+            degree,
+            self._steps,
+            self._guidance if texts else None,
+            self._size,
+            images,
+            conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
+            tuple(map(str, prompts_of(conditions, len(seeds)))) if texts else None,
+            self._negative,
+        )
+
+    def _ask(self, wanted: Wanted, conditions: Conditions) -> Answer:
+        endpoints, body = self._open(), wanted_to_npz(wanted)
+        outcome = endpoints.post_bytes("/v1/batch/images", body, NPZ, lambda response: _made(response, len(wanted)))
+        if outcome.result is None:
+            assert outcome.fault is not None
+            miss = Refused(outcome.fault.words) if outcome.fault.refusal else Failed(str(outcome.fault))
+            empty = Images(np.empty((0, 1, 1, self._channels), dtype=np.uint8))
+            return Answer(empty, conditions.take([]), dict.fromkeys(range(len(wanted)), miss), Usage(outcome.calls, 0))
+        made = outcome.result
+        images = Images(self._samples(made.images))
+        return Answer(images, conditions.take(made.places), made.missing, Usage(outcome.calls, len(images)))
+
+    def _parents(self, samples: Samples) -> Pixels:
+        """The parents as the model takes them."""
+        if not isinstance(samples, Images):
+            raise APIError(f"A diffusion server varies images, not {samples.kind}.")
+        if self._prompts is None:
+            return np.ascontiguousarray(samples.pixels)
+        rule = self._resize if self._size else None
+        return np.stack([convert_pixels(each, size=self._size, resize=rule, channels=3) for each in samples.pixels])
+
+    def _samples(self, images: Pixels) -> Pixels:
+        """What a model that takes prompts drew, as the samples are."""
+        if self._prompts is None or not len(images):
+            return images
+        size, rule = self._image_size, self._resize if self._image_size else None
+        return np.stack([convert_pixels(each, size=size, resize=rule, channels=self._channels) for each in images])
+
+    def _conditions(self, labels: tuple[str, ...], carried: Conditions, seeds: Seeds) -> Conditions:
+        """What the samples carry; drawn for those that carry nothing."""
+        if self._prompts is not None:
+            return carried if PROMPT in carried else self._prompts.draw(labels, seeds)
+        if API_CLASS in carried and self._described().count is not None:
+            return carried
+        drawn = self._described().draw(labels, seeds, self._classes)
+        return Conditions() if drawn is None else Conditions({API_CLASS: drawn})
+
+    def _described(self) -> Classes:
+        """What is served; asked once."""
+        endpoints = self._open()
+        if self._model is None:
+            outcome = endpoints.get("/v1/models", _classes_of)
+            if outcome.result is None:
+                raise APIError(f"{', '.join(self.hosts)}: no answer from /v1/models ({outcome.fault}).")
+            self._model = outcome.result
+        return self._model
+
+    def _open(self) -> Endpoints:
+        with self._opening:
+            if self._endpoints is None:
+                self._endpoints = Endpoints(
+                    self._urls,
+                    key=key_of(self._key_env),
+                    concurrency=self._concurrency,
+                    timeout=self._timeout,
+                    tries=self._tries,
+                )
+            return self._endpoints
+
+
+def _made(response: httpx2.Response, count: int) -> Made:
+    """The images of an answer.
+
+    Raises:
+        Fault: it holds something else.
+    """
+    try:
+        return made_of_npz(response.content, count)
+    except FormatError as error:
+        raise Fault(str(error)) from error
+
+
+def _classes_of(response: httpx2.Response) -> Classes:
+    """The classes of the model that /v1/models describes.
+
+    Raises:
+        Fault: it describes none of ours.
+        RecipeError: the model takes prompts.
+    """
+    data: Any = object_of(response).get("data")
+    try:
+        found = data[0]["pe"]
+        if found["prompts"]:
+            raise RecipeError(f"The model '{found['name']}' takes prompts: give them.")
+        return Classes(str(found["name"]), found["class_count"], tuple(found["classes"]))
+    except (IndexError, KeyError, TypeError) as error:
+        raise Fault("it is no server of `pe serve`", 404) from error
+
+
+def _pair(size: Size | None) -> tuple[int, int] | None:
+    return (size, size) if isinstance(size, int) else size

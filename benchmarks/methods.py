@@ -1,0 +1,265 @@
+"""Private Evolution and every method that trains, side by side: the same private and public images, the same (ε, δ).
+
+    python benchmarks/methods.py [--setting cpu|gpu] [--methods NAME …] [--epsilon E …] [--runs N]
+    python benchmarks/methods.py --private FILE.npz --test FILE.npz …       # to choose settings on other digits
+
+Private: the demo's 4,000 MNIST digits, at 14×14 (cpu) or 28×28 (gpu). Public: drawn characters of 62 kinds in printed
+fonts. Each cell is one `pe run` in a process of its own; a cell that is in results/methods-SETTING.jsonl already, and
+whose recipe is the same, is not run again. Writes results/methods-SETTING.md and docs/images/methods-SETTING.png.
+With digits of your own it prints each cell and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from methods_table import LABELS, write_table
+from record import RESULTS, where
+
+PE = Path(sys.executable).with_name("pe")
+DELTA, DIGITS = 1e-5, tuple("0123456789")
+FROM_SCRATCH = {"learning_rate": 2e-3}  # a network that was not trained before has further to go
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the hardware decides; all of it public, chosen on drawn digits that stand in for private ones.
+
+    Attributes:
+        side: of the images, pixels.
+        samples: that each method makes.
+        characters: drawn as public images.
+        diffusion: settings that the diffusion models share.
+        resnet: epochs of ResNet-9, and in how many of a cell's runs it is trained at all.
+    """
+
+    side: int
+    samples: int
+    characters: int
+    diffusion: dict[str, Any]
+    resnet: tuple[int, int]
+    pretraining: dict[str, Any]
+    merf: dict[str, Any] = field(default_factory=dict)
+
+
+SETTINGS = {
+    "cpu": Setting(
+        side=14,
+        samples=2000,
+        characters=12400,
+        diffusion={
+            "network": {"channels": [16, 32]},
+            "training": {"steps": 40, "expected_batch": 500, "draws": 4, "learning_rate": 3e-4, "ema": 0.9},
+            "sampling": {"steps": 15},
+        },
+        resnet=(5, 1),
+        pretraining={"steps": 1000, "batch": 64},
+    ),
+    "gpu": Setting(
+        side=28,
+        samples=4000,
+        characters=62000,
+        diffusion={
+            "network": {"channels": [32, 64, 64]},
+            "training": {"steps": 500, "expected_batch": 1000, "draws": 8, "micro_batch": 250, "ema": 0.99},
+        },
+        resnet=(20, 3),
+        pretraining={"steps": 10000, "batch": 256},
+    ),
+}
+
+
+def api_of(method: str, setting: Setting) -> dict[str, Any]:
+    """The recipe's `api` for a method by its name, the hybrids included: `NAME+pe`."""
+    public = {"public": {"kind": "glyphs", "count": setting.characters}, "pretraining": setting.pretraining}
+    name, _, evolved = method.partition("+")
+    apis: dict[str, dict[str, Any]] = {
+        "pe": {"kind": "glyphs", "size": setting.side},
+        "dp_merf": {"kind": "dp_merf", **setting.merf},
+        "dpdm": {"kind": "dpdm", **setting.diffusion, "training": setting.diffusion["training"] | FROM_SCRATCH},
+        "pdp_diffusion": {"kind": "pdp_diffusion", **public, **setting.diffusion},
+        "dp_ldm": {"kind": "dp_ldm", **public, **setting.diffusion},
+        "privimage": {"kind": "privimage", **public, **setting.diffusion},
+    }
+    return apis[name] | ({"fit": {"budget_share": 0.5}} if evolved else {})
+
+
+def recipe_of(method: str, epsilon: float, run: int, setting: Setting, private: Path | None) -> dict[str, Any]:
+    """The recipe of one cell."""
+    evolving = method == "pe" or method.endswith("+pe")
+    source: dict[str, Any] = {"kind": "mnist"} if private is None else {"kind": "npz", "path": str(private)}
+    evolution: dict[str, Any] = {"iterations": 0, "population": setting.samples}
+    if evolving:
+        evolution = {
+            "iterations": 4,
+            "population": [setting.samples] * 5,
+            "degree": [0.5, 0.45, 0.4, 0.4],
+            "lookahead": 0,
+            "neighbors": 32,
+            "threshold_sigmas": 1.5,
+        }
+    return {
+        "name": method.replace("+", "-"),
+        "seed": run,
+        "private": source
+        | {"size": setting.side, "resize": "stretch", "channels": 1, "classes": list(DIGITS), "declared_size": 4000},
+        "api": api_of(method, setting),
+        "embedding": {"kind": "pixels", "size": setting.side, "blur": 0.8 * setting.side / 28},
+        "privacy": {"epsilon": epsilon, "delta": DELTA},
+        "evolution": evolution,
+    }
+
+
+def carried_out(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """One `pe run`: seconds to fit, seconds for the rest, and the process's peak memory."""
+    path, run = folder / "recipe.yaml", folder / "run"
+    path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    started, peak = time.time(), 0
+    process = subprocess.Popen([PE, "run", path, "--out", run, "--quiet"], stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        peak = max(peak, high_water(process.pid))
+        time.sleep(0.2)
+    if process.returncode:
+        raise SystemExit(f"pe run ended with status {process.returncode} on {recipe}")
+    model = run / "model"
+    fit = model.stat().st_mtime - started if model.is_dir() else 0.0
+    return {
+        "fit_seconds": round(fit, 1),
+        "sample_seconds": round(time.time() - started - fit, 1),
+        "peak_gb": round(peak / 2**20, 2),
+        "epsilon_certified": json.loads((run / "certificate.json").read_text())["epsilon"],
+    }
+
+
+def high_water(pid: int) -> int:
+    """The most resident memory that a process had, kB; 0 once it is over."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def measured(train: tuple[Any, Any], real: Any, test: Any, seed: int, epochs: int | None) -> dict[str, Any]:
+    """What a training set is worth: accuracies on the test digits, and the distance from the private ones.
+
+    Guarantee: none. These numbers compare methods on digits that are public in truth.
+    """
+    from embeddings.pixels import Pixels
+    from pe.evaluation.classifiers import Classifier, NetworkSettings
+    from pe.evaluation.features import features
+    from pe.evaluation.frechet import frechet_distance
+    from pe.evaluation.labelled import Labelled
+    from pe.evaluation.utility import utility
+    from pe.run.progress import Progress, Task
+
+    names = ["logistic_regression", "mlp", *(["resnet9"] if epochs else [])]
+    classifiers = [Classifier.named(name, NetworkSettings(epochs=epochs or 1)) for name in names]
+    scores = utility(classifiers, {"set": Labelled(*train)}, test, len(DIGITS), [seed], Progress())
+    pixels = Pixels(size=train[0].shape[0], blur=0)
+    one, other = (features(images, pixels, 0, Task()).moments for images in (train[0], real.images))
+    return {
+        "accuracy": {name: round(float(scores[name]["set"].accuracy[0]), 4) for name in names},
+        "frechet": round(frechet_distance(one, other), 3),
+    }
+
+
+def cell(method: str, epsilon: float, run: int, setting: Setting, files: tuple[Path | None, Path | None]) -> Any:
+    """One method at one ε, once; `drawn` and `real` are the two ends of the scale and cost no ε."""
+    from adapters.glyphs import Glyphs
+    from pe.evaluation.controls import unevolved
+    from pe.run.directory import Run
+
+    private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
+    epochs = setting.resnet[0] if run < setting.resnet[1] else None
+    if method == "real":
+        return measured((private.images, private.labels), private, test, run, epochs)
+    if method == "drawn":
+        labels = np.arange(setting.samples, dtype=np.int32) % len(DIGITS)
+        images = unevolved(Glyphs(size=setting.side), labels, DIGITS, run).images
+        return measured((images, labels), private, test, run, epochs)
+    with tempfile.TemporaryDirectory() as folder:
+        found = carried_out(recipe_of(method, epsilon, run, setting, files[0]), Path(folder))
+        synthetic = Run.open(Path(folder) / "run").synthetic
+    return found | measured((synthetic.samples, synthetic.labels), private, test, run, epochs)
+
+
+def digits(split: Any, setting: Setting, file: Path | None) -> Any:
+    """The private or the test digits, with their labels."""
+    from pe.evaluation.real import read_real
+    from pe.private.mnist import MnistSample
+    from pe.private.npz import ImageNpz
+
+    shape: dict[str, Any] = {"size": setting.side, "resize": "stretch", "channels": 1, "classes": DIGITS}
+    source = MnistSample(split=split, **shape) if file is None else ImageNpz(file, **shape)
+    return read_real(source, split, DIGITS).content
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--setting", choices=SETTINGS, default="cpu")
+    parser.add_argument("--methods", nargs="+", choices=LABELS, default=list(LABELS))
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 10.0])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--private", type=Path, help=".npz of digits that stand in for the private ones")
+    parser.add_argument("--test", type=Path, help=".npz of digits to test on, with --private")
+    parser.add_argument("--set", nargs="*", default=[], metavar="A.B=VALUE", help="change the setting, with --private")
+    arguments = parser.parse_args()
+    if (arguments.private is None) != (arguments.test is None) or (arguments.set and not arguments.private):
+        parser.error("--private and --test go together, and --set with them")
+    setting, kept = SETTINGS[arguments.setting], RESULTS / f"methods-{arguments.setting}.jsonl"
+    for change in arguments.set:
+        alter(setting, change)
+    files = arguments.private, arguments.test
+    done = (
+        {}
+        if arguments.private or not kept.exists()
+        else {found["key"]: found for found in map(json.loads, kept.read_text(encoding="utf-8").splitlines())}
+    )
+    for run in range(arguments.runs):
+        for method in arguments.methods:
+            for epsilon in arguments.epsilon if method not in ("drawn", "real") else [0.0]:
+                key = key_of(method, epsilon, run, setting)
+                if key in done:
+                    continue
+                named = {"key": key, "method": method, "epsilon": epsilon, "run": run, "where": where()}
+                found = named | cell(method, epsilon, run, setting, files)
+                print(json.dumps(found), flush=True)
+                if not arguments.private:
+                    with kept.open("a", encoding="utf-8") as lines:
+                        lines.write(json.dumps(found) + "\n")
+    if not arguments.private:
+        write_table(arguments.setting, [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()])
+
+
+def key_of(method: str, epsilon: float, run: int, setting: Setting) -> str:
+    """What a cell's result depends on."""
+    content = setting.resnet if method in ("drawn", "real") else recipe_of(method, epsilon, run, setting, None)
+    digest = hashlib.sha256(json.dumps([content, setting.side], sort_keys=True).encode()).hexdigest()[:8]
+    return f"{method} {epsilon:g} {run} {digest}"
+
+
+def alter(setting: Setting, change: str) -> None:
+    """`diffusion.training.steps=80` and the like, in place."""
+    path, _, value = change.partition("=")
+    first, *keys, last = path.split(".")
+    inner = getattr(setting, first)
+    for each in keys:
+        inner = inner.setdefault(each, {})
+    inner[last] = yaml.safe_load(value)
+
+
+if __name__ == "__main__":
+    main()

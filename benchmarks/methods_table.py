@@ -1,0 +1,97 @@
+"""The table and the plot of benchmarks/methods.py."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from record import keep
+
+LABELS = {
+    "real": "the private digits themselves (not DP)",
+    "drawn": "as many drawn digits (no private data)",
+    "pe": "PE over drawn text",
+    "dp_merf": "DP-MERF",
+    "dpdm": "DPDM",
+    "pdp_diffusion": "PDP-Diffusion",
+    "dp_ldm": "DP-LDM",
+    "privimage": "PrivImage",
+    "privimage+pe": "PrivImage, half of ε; PE over it, the other half",
+    "dp_merf+pe": "DP-MERF, half of ε; PE over it, the other half",
+}
+CLASSIFIERS = {"logistic_regression": "LR", "mlp": "MLP", "resnet9": "ResNet-9"}
+PICTURES = Path(__file__).parent.parent / "docs" / "images"
+
+
+def write_table(setting: str, found: list[dict[str, Any]]) -> None:
+    """results/methods-SETTING.md and docs/images/methods-SETTING.png of the cells, the last one of each key."""
+    cells: dict[tuple[str, float, int], dict[str, Any]] = {
+        (one["method"], one["epsilon"], one["run"]): one for one in found
+    }
+    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for (method, epsilon, _), one in cells.items():
+        groups.setdefault((method, epsilon), []).append(one)
+    ordered = sorted(groups, key=lambda each: (each[1], list(LABELS).index(each[0])))
+    lines = [row(method, epsilon, groups[method, epsilon]) for method, epsilon in ordered]
+    text = "\n".join(
+        [
+            f"# PE and the methods that train, on the same digits ({setting} setting)",
+            "",
+            "Accuracy on 1,000 held-out real digits of classifiers trained on the samples alone; Fréchet distance of "
+            "pixels from the private digits; mean ± standard deviation over runs with fresh noise. δ = 1e-5. "
+            "Seconds are of one core, public pre-training included. "
+            f"{found[-1]['where']}. `python benchmarks/methods.py --setting {setting}`",
+            "",
+            f"| ε | method | {' | '.join(CLASSIFIERS.values())} | Fréchet | fit, s | sample, s | peak, GB | runs |",
+            f"| ---: | --- |{' ---: |' * (len(CLASSIFIERS) + 5)}",
+            *lines,
+            "",
+        ]
+    )
+    keep(f"methods-{setting}.md", text)
+    plot(setting, groups)
+
+
+def row(method: str, epsilon: float, runs: list[dict[str, Any]]) -> str:
+    cells = [spread([one["accuracy"][name] for one in runs if name in one["accuracy"]], 3) for name in CLASSIFIERS]
+    cells.append(spread([one["frechet"] for one in runs], 2))
+    for name, digits in (("fit_seconds", 0), ("sample_seconds", 0), ("peak_gb", 1)):
+        values = [one[name] for one in runs if name in one]
+        cells.append(f"{statistics.mean(values):.{digits}f}" if values else "–")
+    return f"| {epsilon or '–':{'g' if epsilon else ''}} | {LABELS[method]} | {' | '.join(cells)} | {len(runs)} |"
+
+
+def spread(values: list[float], digits: int) -> str:
+    if not values:
+        return "–"
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+
+
+def plot(setting: str, groups: dict[tuple[str, float], list[dict[str, Any]]]) -> None:
+    """Accuracy of the MLP against ε, a line for each method; the two ends of the scale as dashed lines."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for method, label in LABELS.items():
+        points = sorted((epsilon, runs) for (name, epsilon), runs in groups.items() if name == method)
+        scores = [[one["accuracy"]["mlp"] for one in runs] for _, runs in points]
+        if not points:
+            continue
+        if points[0][0] == 0:
+            axes.axhline(statistics.mean(scores[0]), linestyle="--", color="grey", linewidth=1)
+            axes.annotate(label, (1, statistics.mean(scores[0])), fontsize=7, color="grey", va="bottom")
+            continue
+        means = [statistics.mean(each) for each in scores]
+        low = [mean - min(each) for mean, each in zip(means, scores, strict=True)]
+        high = [max(each) - mean for mean, each in zip(means, scores, strict=True)]
+        axes.errorbar([epsilon for epsilon, _ in points], means, [low, high], marker="o", capsize=2, label=label)
+    axes.set_xscale("log")
+    axes.set_xticks([1, 10], ["1", "10"])
+    axes.minorticks_off()
+    axes.set(xlabel="ε", ylabel="accuracy of an MLP on real digits", ylim=(0, 1), xlim=(0.8, 12.5))
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    FigureCanvasAgg(figure).print_figure(PICTURES / f"methods-{setting}.png")

@@ -1,0 +1,242 @@
+"""What lies between a client and the engine: images per second by the batch route beside a bare loop.
+
+    python benchmarks/server.py [--rounds N]
+
+The bare loop is DDIM over the shipped model's network, written out, at its best batch size; the server is `pe serve
+small` with that batch, asked by the client adapter over HTTP. Both take turns, the one idle while the other works, and
+the table holds medians over the rounds. On a processor each engine has one core. Writes results/server.md.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+
+import argparse
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from record import keep, where
+
+from adapters.diffusion.noise import normals, seeded
+from adapters.diffusion.pixel_files import PixelFiles
+from adapters.server.formats import NPZ, Wanted, wanted_to_npz
+from adapters.server_client import ServerClient
+from pe.protocols import RandomRequest
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda:0" if CUDA else "cpu"
+STEPS, PORT = 10, 18765
+BATCHES = (256, 512, 1024) if CUDA else (16, 32, 64)
+TURN = 8 if CUDA else 4  # batches per turn
+CALLERS = 32
+UNDER_WAY = 3  # requests at once: one is made while another waits and a third is read and written
+URL = f"http://127.0.0.1:{PORT}"
+
+
+def bare() -> Callable[[np.ndarray], None]:
+    """Images of these seeds, in one batch."""
+    files = PixelFiles.find("small", None, offline=True)
+    network = files.network().eval().requires_grad_(False).to(DEVICE)
+    scheduler = files.sampler("ddim")
+    scheduler.set_timesteps(STEPS)
+
+    @torch.no_grad()
+    def run(seeds: np.ndarray) -> None:
+        x = normals((1, 28, 28), [seeded(int(seed)) for seed in seeds]).to(DEVICE)
+        classes = torch.zeros(len(x), dtype=torch.long, device=DEVICE)
+        for t in scheduler.timesteps:
+            x = scheduler.step(network(x, t, class_labels=classes).sample, t, x).prev_sample
+        ((x + 1) * 127.5).round().clamp(0, 255).byte().cpu().numpy()
+
+    return run
+
+
+def best_batch(run: Callable[[np.ndarray], None]) -> int:
+    """The size at which the bare loop makes most images per second."""
+
+    def speed(size: int) -> float:
+        seeds = np.arange(size, dtype=np.uint64)
+        return max(size / timed(lambda: run(seeds)) for _ in range(3))
+
+    speeds = {size: speed(size) for size in BATCHES}
+    return max(speeds, key=lambda size: speeds[size])
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def serving(replicas: int, batch: int) -> Iterator[int]:
+    """`pe serve small`, for as long as the block lasts; its session's number."""
+    limits = ["--limit", f"images={batch}", "--limit", "waiting=100000", "--limit", "requests=1000"]
+    options = ["--port", str(PORT), "--replicas", str(replicas), "--max-batch", str(batch), *limits]
+    pe = str(Path(sys.executable).with_name("pe"))
+    command = [pe, "serve", "small", *options]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert server.stderr is not None
+        for line in server.stderr:
+            if URL in line:
+                break
+        else:
+            raise RuntimeError("the server did not start")
+        yield server.pid
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(120)
+
+
+def memory(session: int) -> float:
+    """GB of main memory of a session's processes, what they share counted once."""
+    kilobytes = 0
+    for place in Path("/proc").iterdir():
+        try:
+            if place.name.isdigit() and os.getsid(int(place.name)) == session:
+                lines = (place / "smaps_rollup").read_text().splitlines()
+                kilobytes += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        except OSError:
+            continue  # it has just ended
+    return kilobytes / 2**20
+
+
+def many(callers: int) -> float:
+    """Images per second of callers who want one each, again and again."""
+
+    def ask(seed: int) -> None:
+        wanted = Wanted(np.array([seed], dtype=np.uint64), steps=STEPS, classes=np.zeros(1, dtype=np.int64))
+        request = urllib.request.Request(f"{URL}/v1/batch/images", wanted_to_npz(wanted), {"Content-Type": NPZ})
+        urllib.request.urlopen(request, timeout=120).read()
+
+    with ThreadPoolExecutor(callers) as threads:
+        return 4 * callers / timed(lambda: list(threads.map(ask, range(4 * callers))))
+
+
+def mean_batch(before: dict[str, float], after: dict[str, float]) -> float:
+    """Images per batch between two looks at the counters."""
+    images, batches = (
+        after[name] - before[name] for name in ("pe_server_images_total", "pe_server_batch_images_count")
+    )
+    return images / batches
+
+
+def asked(batch: int) -> Callable[[np.ndarray], None]:
+    """Images of these seeds, by the batch route, several requests at once."""
+    client = ServerClient(base_url=URL, steps=STEPS, chunk=batch, concurrency=2 * UNDER_WAY)
+
+    def run(seeds: np.ndarray) -> None:
+        parts = [seeds[start : start + batch] for start in range(0, len(seeds), batch)]
+        with ThreadPoolExecutor(2 * UNDER_WAY) as threads:
+            answers = threads.map(lambda part: client.random_api(RandomRequest(("a",) * len(part), part)), parts)
+            assert all(len(answer.samples) == batch for answer in answers)
+
+    return run
+
+
+def counters() -> dict[str, float]:
+    time.sleep(15)  # Ray gathers them every ten seconds
+    found: dict[str, float] = {}
+    with urllib.request.urlopen(f"{URL}/metrics", timeout=20) as page:
+        for line in page.read().decode().splitlines():
+            if not line.startswith("#"):
+                name = line.partition("{")[0]
+                found[name] = found.get(name, 0.0) + float(line.rpartition(" ")[2])
+    return found
+
+
+def lone(rounds: int, run: Callable[[np.ndarray], None]) -> tuple[float, float, float]:
+    """Milliseconds to one image when nobody else asks: by HTTP, by the bare loop, and to /healthz."""
+    one = np.zeros(1, dtype=np.uint64)
+    body = wanted_to_npz(Wanted(one, steps=STEPS, classes=np.zeros(1, dtype=np.int64)))
+    request = urllib.request.Request(f"{URL}/v1/batch/images", data=body, headers={"Content-Type": NPZ})
+    http, loop, ping = [], [], []
+    for _ in range(5 * rounds):
+        http.append(timed(lambda: urllib.request.urlopen(request, timeout=60).read()))
+        loop.append(timed(lambda: run(one)))
+        ping.append(timed(lambda: urllib.request.urlopen(f"{URL}/healthz", timeout=60).read()))
+    return tuple(1000 * statistics.median(times) for times in (http, loop, ping))  # type: ignore[return-value]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    run = bare()
+    run(np.arange(4, dtype=np.uint64))
+    batch = best_batch(run)
+    seeds = np.random.default_rng(0).integers(0, 2**64, TURN * batch, dtype=np.uint64)
+
+    def loop() -> None:
+        for start in range(0, len(seeds), batch):
+            run(seeds[start : start + batch])
+
+    with serving(1, batch) as session:
+        ask = asked(batch)
+        ask(seeds)  # the engine finds its batch size
+        before = counters()
+        pairs = []
+        for turn in range(rounds):
+            works = [lambda: ask(seeds), loop]
+            times = [timed(work) for work in (works if turn % 2 else works[::-1])]
+            pairs.append(times if turn % 2 else times[::-1])
+        after = counters()
+        latency = lone(rounds, run)
+        between = counters()
+        alone = (between["pe_server_engine_seconds_total"] - after["pe_server_engine_seconds_total"]) / (5 * rounds)
+        crowd = many(CALLERS)
+        fills = mean_batch(before, after), mean_batch(between, counters())
+        memories = [memory(session)]
+    engine = after["pe_server_engine_seconds_total"] - before["pe_server_engine_seconds_total"]
+    busy = engine / sum(here for here, _ in pairs)
+    speeds = [len(seeds) / statistics.median(each) for each in zip(*pairs, strict=True)]
+    ratio = statistics.median(there / here for here, there in pairs)
+    with serving(2, batch) as session:
+        ask = asked(batch)
+        double = np.concatenate([seeds, seeds])
+        ask(double)
+        memories.append(memory(session))
+        two = len(double) / statistics.median(timed(lambda: ask(double)) for _ in range(rounds))
+    device = torch.cuda.get_device_name(0) if CUDA else f"no GPU: the processor, {torch.get_num_threads()} thread each"
+    rows = {
+        "by HTTP, the batch route, images/s": f"{speeds[0]:.1f}",
+        "bare loop, images/s": f"{speeds[1]:.1f}",
+        "ratio of the two, median over the rounds": f"{ratio:.3f}",
+        "share of that time in which the engine was at work": f"{busy:.3f}",
+        f"images per batch, of {batch}": f"{fills[0]:.1f}",
+        f"{CALLERS} callers of one image each, again and again, images/s": f"{crowd:.1f}",
+        "their images per batch": f"{fills[1]:.1f}",
+        "a lone request of one image, ms": f"{latency[0]:.1f}",
+        "of which the engine's, ms (mean)": f"{1000 * alone:.1f}",
+        "the bare loop for one image, ms": f"{latency[1]:.1f}",
+        "/healthz, ms": f"{latency[2]:.1f}",
+        "two replicas, images/s": f"{two:.1f} ({two / speeds[0]:.2f} of one)",
+        "main memory of all processes, one and two replicas, GB": " and ".join(f"{each:.1f}" for each in memories),
+    }
+    keep(
+        "server.md",
+        "# The diffusion server beside a bare loop over the same network\n\n"
+        f"{where()}, torch {torch.__version__}. Device: {device}. The shipped model (0.69M, 28×28), {STEPS} DDIM "
+        f"steps, batches of {batch} (the bare loop's best of {', '.join(map(str, BATCHES))}), {TURN} batches a turn, "
+        f"{2 * UNDER_WAY} requests at once, both sides in turns, medians of {rounds} rounds. Client, proxy, ingress "
+        "and engines share the machine. Targets: a ratio of at least 0.90 on a processor, 0.95 on a GPU. "
+        "`python benchmarks/server.py`\n\n"
+        "| | |\n|---|--:|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+    )
+
+
+if __name__ == "__main__":
+    main()

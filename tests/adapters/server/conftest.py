@@ -1,0 +1,53 @@
+"""The servers that the tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.server.serving import Asked, Server, Servers
+
+SMALL = Asked(
+    "small",
+    ("--replicas", "2", "--steps", "4", "--max-batch", "16", "--limit", "requests=80", "--limit", "steps=50"),
+)
+KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    held = Servers()
+    try:
+        yield held
+    finally:
+        held.stop()
+
+
+@pytest.fixture(scope="session")
+def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Stable Diffusion, saved as real ones are."""
+    import torch
+
+    from tests.adapters.diffusion import tiny
+
+    folder = tmp_path_factory.mktemp("text") / "model"
+    torch.manual_seed(0)
+    tiny.stable_diffusion(faithful=True).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def small(servers: Servers) -> Server:
+    """The model that ships with the project, in two replicas, for the machine itself."""
+    return servers.running(SMALL)
+
+
+@pytest.fixture
+def text(servers: Servers, text_model: Path) -> Server:
+    """A model that takes prompts, behind keys, with narrow limits."""
+    limits = {"requests": 2, "waiting": 40, "n": 4, "images": 32, "steps": 8, "pixels": 4096, "body": 2**20}
+    options = tuple(part for name, value in limits.items() for part in ("--limit", f"{name}={value}"))
+    options += ("--api-key-env", "TEST_KEYS", "--steps", "2", "--guidance", "2", "--replicas", "1")
+    return servers.running(Asked(str(text_model), options, (("TEST_KEYS", ",".join(KEYS)),)))

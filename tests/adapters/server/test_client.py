@@ -1,0 +1,155 @@
+"""The client adapter: what the server makes is what the local adapter makes, and nothing is asked for twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.diffusion.pixel_space import PixelSpace
+from adapters.server_client import ServerClient
+from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.errors import APIError, RecipeError
+from pe.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+from pe.recipe.schema import Recipe
+from pe.run.directory import Run
+from pe.run.writer import read_journal
+from tests.adapters.server.asking import apart
+from tests.adapters.server.serving import Server
+from tests.durability.driver import SameNoise, make_private
+from tests.generators import Mean
+
+CLASSES: dict[str | int, Any] = {"a": "7", "b": ["A", 3]}
+LABELS = tuple("abab" * 5)
+SEEDS = np.random.default_rng(0).integers(0, 2**64, len(LABELS), dtype=np.uint64)
+
+
+def client(server: Server, **settings: Any) -> ServerClient:
+    return ServerClient(**({"base_url": server.url, "classes": CLASSES, "steps": 4} | settings))
+
+
+def varied(api: GenerationAPI, parents: Answer, degree: float) -> Answer:
+    return api.variation_api(VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS + 1, degree))
+
+
+def test_it_answers_as_the_local_adapter_does(small: Server) -> None:
+    remote, local = client(small), PixelSpace(model="small", classes=CLASSES, steps=4, device="cpu", batch_size=7)
+    assert isinstance(remote, GenerationAPI)
+    drawn, same = (api.random_api(RandomRequest(LABELS, SEEDS)) for api in (remote, local))
+    assert apart(drawn.samples.array, same.samples.array) <= 1
+    np.testing.assert_array_equal(drawn.conditions["api_class"], same.conditions["api_class"])
+    for degree in (0, 0.5, 1):
+        one, other = (varied(api, same, degree) for api in (remote, local))
+        assert apart(one.samples.array, other.samples.array) <= 1
+        assert (one.usage is None or one.usage.calls) == (degree > 0)
+
+
+def test_what_cannot_be_made_is_missing_with_its_reason(small: Server) -> None:
+    api = client(small)
+    parents = api.random_api(RandomRequest(LABELS, SEEDS))
+    missing = varied(api, parents, 0.1).missing
+    assert sorted(missing) == list(range(len(LABELS)))
+    assert "leaves no denoising step" in missing[0].reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"classes": {"a": "cat", "b": 1}}, "no class named 'cat'"),
+        ({"classes": {"a": 62, "b": 1}}, "62 classes"),
+        ({"classes": {"a": 1}}, "none for the label 'b'"),
+        ({"steps": 51}, "num_inference_steps lies from 1 to 50"),
+        ({"classes": None, "prompts": "a cat"}, "knows no words"),
+    ],
+)
+def test_what_the_model_cannot_do_is_said_in_one_sentence(small: Server, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises((RecipeError, APIError), match=said):
+        client(small, **settings).random_api(RandomRequest(LABELS, SEEDS))
+
+
+def test_of_several_servers_one_that_is_not_there_costs_nothing_but_time(small: Server) -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        api = client(small, base_url=[nobody, small.url])
+        assert api.hosts == [nobody.removeprefix("http://"), small.url.removeprefix("http://")]
+        for _ in range(2):
+            assert len(api.random_api(RandomRequest(LABELS, SEEDS)).samples) == len(LABELS)
+
+
+POPULATION, LOOKAHEAD = 40, 2
+IMAGES = POPULATION * (1 + LOOKAHEAD + 1)
+
+
+def carry_out(folder: Path, api: dict[str, Any], name: str = "run") -> None:
+    """Begin the run, or go on with it."""
+    private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+    content = {
+        "private": private,
+        "api": api,
+        "embedding": {"kind": "object:tests.generators.Mean"},
+        "privacy": {"noise_multiplier": 1, "delta": 1e-5},
+        "evolution": {"iterations": 1, "population": POPULATION, "lookahead": LOOKAHEAD, "degree": 0.5},
+    }
+    surroundings = Surroundings(embedding=Mean(), noise=SameNoise())
+    if (folder / name).exists():
+        resume_run(folder / name, surroundings)
+    else:
+        run_recipe(Recipe.parse(content, "the test"), folder / name, surroundings)
+
+
+def received(folder: Path) -> int:
+    with read_journal(Run.open(folder / "run")) as journal:
+        return journal.totals().images
+
+
+def remote(server: Server, concurrency: int = 4) -> dict[str, Any]:
+    return {
+        "kind": "diffusion_server",
+        "base_url": server.url,
+        "steps": 4,
+        "classes": CLASSES,
+        "chunk": 5,
+        "concurrency": concurrency,
+    }
+
+
+def test_a_run_over_the_server_is_the_local_run(small: Server, tmp_path: Path) -> None:
+    make_private(tmp_path / "private.npz")
+    carry_out(tmp_path, remote(small))
+    local = {"kind": "pixel_diffusion", "model": "small", "steps": 4, "classes": CLASSES, "device": "cpu"}
+    carry_out(tmp_path, local, "local")
+    one, other = Run.open(tmp_path / "run"), Run.open(tmp_path / "local")
+    assert apart(one.synthetic.samples.array, other.synthetic.samples.array) <= 1
+    np.testing.assert_array_equal(one.synthetic.parents, other.synthetic.parents)
+
+
+def test_a_run_that_is_killed_and_resumed_asks_for_nothing_twice(small: Server, tmp_path: Path) -> None:
+    make_private(tmp_path / "private.npz")
+    before, context = small.images_made(), multiprocessing.get_context("forkserver")
+    process = context.Process(target=carry_out, args=(tmp_path, remote(small)))
+    process.start()
+    while process.is_alive() and not ((tmp_path / "run").exists() and received_so_far(tmp_path) >= IMAGES // 3):
+        time.sleep(0.005)
+    process.kill()
+    process.join(60)
+    there, made = received(tmp_path), small.images_made() - before
+    assert IMAGES // 3 <= there <= made < IMAGES
+    again = context.Process(target=carry_out, args=(tmp_path, remote(small)))
+    again.start()
+    again.join(100)
+    assert again.exitcode == 0
+    assert received(tmp_path) == IMAGES
+    assert small.images_made() - before - made == IMAGES - there  # what had not been received, and no more
+
+
+def received_so_far(folder: Path) -> int:
+    try:
+        return received(folder)
+    except Exception:  # the run is only beginning
+        return 0

@@ -1,0 +1,134 @@
+"""Many at once, and replicas that die: nobody sees the others, and nothing is lost but time."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from adapters.server.errors import RETRYABLE
+from adapters.server.formats import NPZ, Made, Wanted, made_of_npz, wanted_to_npz
+from tests.adapters.server.asking import apart, batch, post
+from tests.adapters.server.serving import PATIENCE, Server
+
+
+def mixed(count: int) -> list[Wanted]:
+    """Requests for 1 to 3 images, new ones and variations of several degrees and steps."""
+    dice, rng = random.Random(3), np.random.default_rng(3)
+    requests = []
+    for _ in range(count):
+        n, degree = dice.randrange(1, 4), dice.choice((None, 0.25, 0.5, 1.0))
+        images = None if degree is None else rng.integers(0, 256, (n, 28, 28, 1)).astype(np.uint8)
+        seeds = rng.integers(0, 2**64, n, dtype=np.uint64)
+        requests.append(Wanted(seeds, degree, dice.choice((4, 5)), images=images, classes=rng.integers(0, 62, n)))
+    return requests
+
+
+def test_64_clients_at_once_get_what_each_gets_alone(small: Server) -> None:
+    requests = mixed(64)
+    before = small.images_made()
+    with ThreadPoolExecutor(64) as clients:
+        together = list(clients.map(lambda wanted: batch(small, wanted), requests))
+    after, batches = small.images_made(), small.metrics()["pe_server_batch_images_count"]
+    assert after - before == sum(map(len, requests))
+    assert batches < after / 2  # they shared forward passes
+    for wanted, made in zip(requests, together, strict=True):
+        assert len(made.images) == len(wanted)
+        assert apart(made.images, batch(small, wanted).images) <= 1
+
+
+def test_one_bad_item_fails_alone(small: Server) -> None:
+    """No item can be bad in itself here but a whole job can; the others' do not fail with it."""
+    image = np.zeros((1, 28, 28, 1), np.uint8)
+    bad = Wanted(np.zeros(1, np.uint64), 0.01, 4, images=image)
+    good = Wanted(np.arange(3, dtype=np.uint64), steps=4)
+    with ThreadPoolExecutor(8) as clients:
+        made = list(clients.map(lambda wanted: batch(small, wanted), [bad, good] * 4))
+    assert all("leaves no denoising step" in one.missing[0].reason for one in made[::2])
+    assert all(len(one.images) == 3 for one in made[1::2])
+
+
+class Load:
+    """Clients that ask again and again, until the end of the block."""
+
+    def __init__(self, server: Server, clients: int = 6) -> None:
+        self._server, self._over = server, threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(i,)) for i in range(clients)]
+        self.answers: list[tuple[Wanted, int, bytes]] = []
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def _ask(self, client: int) -> None:
+        rng = np.random.default_rng(client)
+        while not self._over.is_set():
+            wanted = Wanted(rng.integers(0, 2**64, 8, dtype=np.uint64), steps=4)
+            status, answer, _ = post(self._server, "/v1/batch/images", wanted_to_npz(wanted), NPZ)
+            self.answers.append((wanted, status, answer))
+            if status != 200:
+                time.sleep(0.2)
+
+    def wait(self, count: int) -> None:
+        """Until so many more were answered well."""
+        aim = self.good + count
+        deadline = time.monotonic() + PATIENCE
+        while self.good < aim:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    @property
+    def good(self) -> int:
+        return sum(status == 200 for _, status, _ in self.answers)
+
+
+def check(load: Load, server: Server, most_refused: int) -> None:
+    """Every request was answered, well or with an error that asks to come again."""
+    refused = [json.loads(answer)["error"]["type"] for _, status, answer in load.answers if status != 200]
+    assert all(status in (200, *RETRYABLE) for _, status, _ in load.answers)
+    assert len(refused) <= most_refused
+    whole: list[tuple[Wanted, Made]] = [
+        (wanted, made_of_npz(answer, 8)) for wanted, status, answer in load.answers if status == 200
+    ]
+    assert all(len(made.images) == 8 for _, made in whole)
+    for wanted, made in whole[:: max(1, len(whole) // 6)]:
+        assert apart(made.images, batch(server, wanted).images) <= 1
+
+
+def test_a_replica_that_is_killed_under_load_costs_no_request(small: Server) -> None:
+    batch(small, Wanted(np.arange(64, dtype=np.uint64), steps=4))
+    small.images_made()
+    known, victim = set(small.shares()), small.replicas()[0]
+    with Load(small) as load:
+        load.wait(6)
+        os.kill(victim, signal.SIGKILL)
+        load.wait(6)
+        deadline = time.monotonic() + PATIENCE
+        while not set(small.shares()) - known:  # until another has its share of the work
+            assert time.monotonic() < deadline
+            load.wait(2)
+    check(load, small, most_refused=0)  # a replica was asked again what the dead one lost
+    assert victim not in small.replicas()
+    assert len(small.replicas()) == 2
+
+
+def test_an_ingress_that_is_killed_under_load_loses_nothing_but_a_retryable_error(small: Server) -> None:
+    victim = small.replicas("ingress")[0]
+    with Load(small) as load:
+        load.wait(6)
+        os.kill(victim, signal.SIGKILL)
+        load.wait(12)  # more than had been under way, so from the new one
+    check(load, small, most_refused=400)
+    assert small.replicas("ingress") != [victim]
