@@ -15,7 +15,8 @@
           ├── LimitReached       a limit of the recipe stops the run; exit status 3
           └── Interrupted        the user stops the run; exit status 130
 
-A message never holds an un-noised value, a private record or a key.
+A message of a run that goes on never holds an un-noised value, a private record or a key; one that refuses a start may
+name a record to its owner.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ def sentence(error: ValidationError, model: type[Any], where: str) -> str:
         return f"{where}: unknown key '{'.'.join([*keys, name])}'; {nearest_name(name, _fields(holder))}"
     key = ".".join(keys)
     if fault["type"].startswith("missing"):
-        return f"{where}: '{key}' is missing."
+        field = _fields(holder).get(keys[-1])
+        meaning = f": {field.description}" if field and field.description else ""
+        return f"{where}: '{key}' is missing{meaning}."
     message = fault["msg"].removeprefix("Value error, ")
     got = "" if isinstance(fault["input"], dict) else f" (got {fault['input']!r})"
     return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{got}."

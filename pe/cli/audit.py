@@ -36,9 +36,9 @@ def audit(
     confidence: float,
     as_json: bool,
 ) -> None:
-    """Attack the histogram as shipped and bound its ε from below (half a minute; made-up data).
+    """Attack the histogram as shipped; bound its ε from below.
 
-    Exit status 1 if what is found contradicts what is claimed.
+    Half a minute, on made-up data. Exit status 1 if what is found contradicts what is claimed.
     """
     from pe.evaluation.audit import audit as run_audit
     from pe.evaluation.audit_worlds import Claim

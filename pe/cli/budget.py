@@ -12,17 +12,18 @@ from pe.cli.options import json_option
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option(
-    "--delta", type=float, default=1e-5, show_default=True, help="At which the total is stated, without a cap."
-)
+@click.option("--delta", type=float, help="At which the total is stated; default: the cap's, or the runs' smallest.")
 @click.option("--cap-epsilon", type=float, help="Refuse every run that would bring the total above this.")
 @click.option("--cap-delta", type=float, help="δ of the cap.")
 @click.option("--no-cap", is_flag=True, help="Take the cap away.")
 @json_option
 def budget(
-    data: Path, delta: float, cap_epsilon: float | None, cap_delta: float | None, no_cap: bool, as_json: bool
+    data: Path, delta: float | None, cap_epsilon: float | None, cap_delta: float | None, no_cap: bool, as_json: bool
 ) -> None:
-    """What all runs over DATA (a folder or file of private records) have spent together, and its cap."""
+    """What all runs over DATA have spent together, and the cap.
+
+    DATA is the folder or file of private records.
+    """
     from pe.privacy.data_set import DataSetBudget, total_epsilon
     from pe.privacy.ledger import Budget
 
@@ -36,11 +37,17 @@ def budget(
     elif cap_epsilon is not None and cap_delta is not None:
         file.cap(Budget(cap_epsilon, cap_delta))
     content = file.read()
-    cap = content["cap"]
-    at = cap["delta"] if cap else delta
-    total = total_epsilon(content["runs"], at)
+    cap, runs = content["cap"], content["runs"]
+    deltas = [cap["delta"]] if cap else [content.get("deltas", {}).get(run) for run in runs]
+    if delta is None and None in deltas:
+        raise click.UsageError(f"{file.path} does not say at which δ its runs were made: give --delta.")
+    at = min(deltas, default=None) if delta is None else delta
+    total = 0.0 if at is None else total_epsilon(runs, at)
     if as_json:
-        click.echo(json.dumps({"epsilon": total, "delta": at, "runs": len(content["runs"]), "cap": cap}))
+        click.echo(json.dumps({"epsilon": total, "delta": at, "runs": len(runs), "cap": cap}))
         return
-    click.echo(f"{len(content['runs'])} runs: ε = {total:.6g} at δ = {at:g}.")
+    stated = f"ε = {total:.6g}" + (f" at δ = {at:g}" if at else "")
+    click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {stated}.")
     click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
+    if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
+        click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)

@@ -30,7 +30,10 @@ _SAMPLES = {"glyphs": "glyphs", "diffusion": "samples"}
 @quiet_option
 @log_level_option
 def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as_json: bool, quiet: bool) -> None:
-    """Make a private synthetic version of real handwritten digits (a minute or five; no GPU, no download)."""
+    """Make a private synthetic version of handwritten digits.
+
+    A minute or five; no GPU, no download.
+    """
     from pe.demo.digits import run_demo
     from pe.engine.execute import Surroundings
 

@@ -60,7 +60,7 @@ def evaluate(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Measure the synthetic data of RUN against real images, beside controls.
+    """Measure the data of RUN against real images, beside controls.
 
     The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
     """
@@ -68,6 +68,7 @@ def evaluate(
     from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
     from pe.evaluation.request import DEFAULT_CLASSIFIERS, Request
     from pe.run.directory import Run
+    from pe.run.purge import PURGED
 
     request = Request(
         test,
@@ -84,6 +85,8 @@ def evaluate(
     with stop_on_interrupt() as stop:
         values = evaluate_run(Run.open(run_folder), request, Bars(quiet), stop)
     click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
+    if (run_folder / PURGED).is_file():
+        click.echo(f"{run_folder} was purged before: `pe purge` deletes these metrics, too.", err=True)
 
 
 def _names(text: str) -> tuple[str, ...]:

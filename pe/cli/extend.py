@@ -15,13 +15,17 @@ from pe.cli.signals import stop_on_interrupt
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-n", "count", type=click.IntRange(min=1), required=True, help="How many more samples.")
 @click.option("--degree", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="0 = copies, 1 = as new.")
+@click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting.")
 @quiet_option
 @log_level_option
-def extend(run: Path, count: int, degree: float, quiet: bool) -> None:
-    """Make more samples of the finished RUN, by varying its last population; this costs no further ε."""
+def extend(run: Path, count: int, degree: float, changes: tuple[str, ...], quiet: bool) -> None:
+    """Make more samples of the finished RUN, at no further ε.
+
+    They are variations of its last population.
+    """
     from pe.engine.execute import Surroundings
     from pe.engine.extend import extend_run
 
     with stop_on_interrupt() as stop:
-        path = extend_run(run, count, degree, Surroundings(progress=Bars(quiet), stop=stop))
+        path = extend_run(run, count, degree, Surroundings(progress=Bars(quiet), stop=stop), changes)
     click.echo(f"{count} more samples: {path}")

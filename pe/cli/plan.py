@@ -11,6 +11,7 @@ import click
 from pe.cli.options import json_option
 
 if TYPE_CHECKING:
+    from pe.privacy.release import Poisson, Release
     from pe.protocols import GenerationAPI
     from pe.recipe.calls import Span
     from pe.recipe.forecast import Forecast, Iteration
@@ -39,15 +40,20 @@ _HEAD = ("t", "calls", "images", "degree", "candidates", "votes/candidate", "σ,
 def plan(
     recipe: Path, changes: tuple[str, ...], images_per_second: float | None, like: Path | None, as_json: bool
 ) -> None:
-    """Tell what RECIPE will ask for, cost and guarantee; nothing is called, no private record is read."""
+    """Tell what RECIPE will ask for, cost and guarantee.
+
+    Nothing is called, no private record is read.
+    """
     from pe.recipe.calls import generator_of
     from pe.recipe.forecast import forecast
+    from pe.recipe.readiness import obstacles
     from pe.recipe.schema import Recipe
 
     wanted = Recipe.load(recipe, changes)
     api, unknown = generator_of(wanted.api)
     rate = images_per_second if like is None else _measured(like, api, wanted.limits.max_concurrency)
-    found = forecast(wanted, api, unknown, rate)
+    here = [*obstacles(wanted), *([unknown] if unknown else [])]
+    found = forecast(wanted, api, here, rate)
     click.echo(json.dumps(found.to_dict()) if as_json else _page(wanted.name, found))
 
 
@@ -99,15 +105,37 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
     multipliers = list(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in found.signals))
     return [
         ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
+        ("Synthetic", f"{found.synthetic:,} images at the end; `pe extend` makes more of them at no further ε"),
         ("Cost", _cost(found)),
         (
             "Time",
             "unknown (state --images-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
         ),
         ("Guarantee", f"ε = {found.epsilon:.4g}, δ = {found.delta:g}"),
+        *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         ("Degree", _DEGREES[found.degree]),
     ]
+
+
+def _fit(found: Forecast) -> list[tuple[str, str]]:
+    """The releases by which the generator is fitted, equal ones in one line."""
+    if not found.fit:
+        return []
+    kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
+    for release in found.fit:
+        kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
+    share = f"ε = {found.fit_epsilon:.4g} of {found.epsilon:.4g}, before t = 0"
+    return [("Fit", share), *(("", _releases(same)) for same in kinds.values())]
+
+
+def _releases(same: list[Release]) -> str:
+    """Releases of one mechanism, noise and sampling."""
+    first, draws = same[0], sum(release.count for release in same)
+    named = first.name if len(same) == 1 else f"{first.name} … {same[-1].name}"
+    times = f", {draws:,} steps" if draws > 1 else ""
+    rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""
+    return f"{named}{times}: multiplier {first.noise_multiplier:.4g}{rate}"
 
 
 def _cost(found: Forecast) -> str:

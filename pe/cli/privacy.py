@@ -41,7 +41,7 @@ def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: st
 @_relation
 @json_option
 def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
-    """The least noise multiplier with which T histograms meet (ε, δ), rounded up."""
+    """The least noise multiplier for T histograms at (ε, δ)."""
     from pe.privacy.ledger import Budget
     from pe.privacy.release import Relation
     from pe.privacy.words import rounded_up
@@ -55,7 +55,11 @@ def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_j
 @click.argument("run", type=click.Path(path_type=Path))
 @json_option
 def privacy(run: Path, as_json: bool) -> None:
-    """Print the certificate of RUN (or of an exported folder) and check it: ε from its releases, every file's hash."""
+    """Print the certificate of RUN and check it.
+
+    RUN may be an exported folder. ε must follow from the releases, and every file have the hash that it was certified
+    with.
+    """
     from pe.privacy.markdown import certificate_markdown
     from pe.run.export import examine
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def probe(
     recipe: Path, changes: tuple[str, ...], label: str | None, degree: float | None, out: Path, as_json: bool
 ) -> None:
-    """Ask RECIPE's generator once for new samples and once for variations, and save them side by side.
+    """Ask RECIPE's generator for a few samples and variations.
 
-    No private record is read, no run is made. It costs two calls.
+    They are saved side by side. No private record is read, no run is made. It costs two calls.
     """
     from pe.engine.probe import probe as ask
     from pe.recipe.schema import Recipe
@@ -41,7 +41,7 @@ def probe(
 def _page(found: Probe, out: Path) -> str:
     """The probe as a person reads it."""
     lines = [f"Label '{found.label}'"]
-    lines += [f"{name}: {value}" for name, value in found.conditions.items()]
+    lines += [f"Condition of the first sample: {name} = {value}" for name, value in found.conditions.items()]
     for call in found.calls:
         lines.append(_line(call, found.currency))
         lines += [f"  missing: {reason}" for reason in call.missing]

@@ -11,7 +11,10 @@ import click
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--confidential", is_flag=True, help="Write the owner's page, into confidential/, not the shareable one.")
 def report(run_folder: Path, confidential: bool) -> None:
-    """Write RUN's report: one HTML file that needs nothing else. It may be shared; with --confidential, it may not."""
+    """Write RUN's report, one HTML file that needs nothing else.
+
+    It may be shared; with --confidential, it may not.
+    """
     from pe.engine.report import write_report
 
     click.echo(str(write_report(run_folder, confidential=confidential)))

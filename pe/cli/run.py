@@ -51,7 +51,10 @@ def run(recipe: Path, changes: tuple[str, ...], out: Path | None, go_on: bool, a
 @quiet_option
 @log_level_option
 def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """Go on with RUN from its last committed chunk; nothing that was answered is asked again."""
+    """Go on with RUN from its last committed chunk.
+
+    Nothing that was answered is asked again.
+    """
     from pe.engine.execute import resume_run, stored_recipe
 
     recipe = stored_recipe(run_folder, changes)
@@ -71,6 +74,7 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
         click.echo(json.dumps(result | {"seconds": round(time.monotonic() - started, 1)}))
         return
     click.echo(f"ε = {result['epsilon']:.4g}, δ = {result['delta']:g}; {result['api_calls']} API calls.")
-    click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}")
+    click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} images")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
     click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")
+    click.echo(f"More images at no further ε: pe extend {finished.folder} -n N")

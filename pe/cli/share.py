@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pe.cli.asking import asking
+
 if TYPE_CHECKING:
     from pe.run.export import Format
 
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
     help="How the synthetic images are written: PNG files, one .npz, or one Parquet file.",
 )  # fmt: skip
 def export(run: Path, to: Path, form: Format) -> None:
-    """Copy what may be shared of RUN, and its certificate, to a new folder."""
+    """Copy what may be shared of RUN to a new folder.
+
+    Its certificate is among that.
+    """
     from pe.run.directory import Run
     from pe.run.export import export as export_run
 
@@ -30,12 +35,19 @@ def export(run: Path, to: Path, form: Format) -> None:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(run: Path, yes: bool) -> None:
-    """Delete the confidential side of RUN: journal, logs, private embeddings, records."""
+    """Delete the confidential side of RUN.
+
+    That is its journal, logs, private embeddings, and who ran it on which data.
+    """
     from pe.run.directory import Run
     from pe.run.purge import purge as purge_run
 
     opened = Run.open(run)
     if not yes:
-        click.confirm(f"Delete {opened.confidential} for good?", abort=True)
+        with asking("--yes"):
+            yes = click.confirm(f"Delete {opened.confidential} for good?")
+    if not yes:
+        click.echo("Nothing was deleted.")
+        raise click.exceptions.Exit(1)
     purge_run(opened)
     click.echo(f"Deleted {opened.confidential}. What disks, snapshots and backups still hold is not erased by this.")

@@ -21,7 +21,7 @@ def status(run_folder: Path, as_json: bool) -> None:
     """Tell where RUN stands. It may be running: nothing is changed. The answer is confidential: it tells times."""
     from pe.recipe.layout import lay_out
     from pe.recipe.schema import Recipe
-    from pe.run.directory import RECIPE, Run
+    from pe.run.directory import CERTIFICATE, RECIPE, Run
     from pe.run.limits import Price
     from pe.run.status import status_of
 
@@ -29,18 +29,26 @@ def status(run_folder: Path, as_json: bool) -> None:
     recipe = Recipe.load(run.folder / RECIPE)
     plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
     found = status_of(run, plan, Price(**recipe.api.price.model_dump()), recipe.privacy.delta)
-    click.echo(json.dumps({"run": str(run_folder)} | found.to_dict()) if as_json else _page(run_folder, found))
+    finished = (run.folder / CERTIFICATE).is_file()
+    click.echo(
+        json.dumps({"run": str(run_folder)} | found.to_dict()) if as_json else _page(run_folder, found, finished)
+    )
 
 
-def _page(folder: Path, found: Status) -> str:
+def _page(folder: Path, found: Status, certified: bool) -> str:
     """The status as a person reads it."""
     if found.journal is None:
-        return f"{folder} has no confidential side (it was purged, or is a copy), so calls, cost and times are unknown."
+        state = "finished; its" if certified else "its"
+        return f"{folder}: {state} journal is gone (purged, or not copied), so calls, cost and times are unknown."
     title = f"{folder}: {found.state}"
     if found.state == "running":
         title += " (process unknown)" if found.pid is None else f" (process {found.pid})"
     elif found.state == "stopped":
-        title += f"; `pe resume {folder}` goes on"
+        extends = found.journal.phase is not None and found.journal.phase.extends
+        command = f"`pe extend {folder}` with the same numbers" if extends else f"`pe resume {folder}`"
+        title += f"; {command} goes on"
+    if found.journal.since_purge:
+        title += "; what follows counts from its purge on"
     return "\n".join([title, *(f"  {key:<12}{value}" for key, value in _facts(found, found.journal))])
 
 
@@ -62,6 +70,8 @@ def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
 
 
 def _phase(phase: Phase) -> str:
+    if phase.fits:
+        return f"{phase.name}: the generator is being fitted on the private records"
     if phase.done is None or phase.total is None:
         return phase.name
     return f"{phase.name}: {phase.done:,} of {phase.total:,} samples ({phase.done / phase.total:.0%})"

@@ -16,9 +16,10 @@ from pe.evaluation.controls import unevolved
 from pe.evaluation.utility import CLASSIFIERS, accuracies
 from pe.private.mnist import DIGITS, MnistSample
 from pe.recipe.schema import Recipe
-from pe.registry import construct
+from pe.registry import construct, require_extras
 from pe.run.directory import Run
 from pe.run.progress import Progress
+from pe.system.health import DISTRIBUTION
 from pe.trainer import load_model
 
 RECIPES = {name: Path(__file__).with_name(f"{name}.yaml") for name in ("glyphs", "diffusion")}
@@ -43,8 +44,12 @@ def run_demo(
         surroundings: progress, and the signal to stop.
 
     Returns:
-        epsilon, delta, accuracy (by classifier, then by training set), api_calls, seconds, run.
+        epsilon, delta, accuracy (by classifier, then by training set), api_calls, seconds, run, images.
+
+    Raises:
+        MissingDependency: a library is not installed that it needs, be it at its end; nothing is written.
     """
+    require_extras(DISTRIBUTION, ["demo"], "The demo")
     started = time.monotonic()
     changes = {"privacy.epsilon": epsilon, "seed": seed}
     recipe = Recipe.load(RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None))
@@ -63,7 +68,7 @@ def _accuracy(run: Run, recipe: Recipe, progress: Progress) -> dict[str, dict[st
     load_model(api, run.folder)
     training_sets = {
         "synthetic": (synthetic.samples, synthetic.labels),
-        "unevolved": (unevolved(api, synthetic.labels, DIGITS, recipe.seed), synthetic.labels),
+        "unevolved": (unevolved(api, synthetic.labels, DIGITS, recipe.seed).images, synthetic.labels),
         "real": _digits("private"),
     }
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}

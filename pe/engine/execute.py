@@ -29,7 +29,7 @@ from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
 from pe.recipe.schema import PluginSpec, Recipe
-from pe.registry import Group, construct
+from pe.registry import Group, construct, require
 from pe.report.contact_sheet import contact_sheet
 from pe.run.directory import (
     CERTIFICATE,
@@ -162,6 +162,7 @@ class Work:
         with logging_to(run.folder / CONFIDENTIAL / "log.txt"):
             run.journal.add_event(event)
             log.info("%s with %s", event, software_versions())
+            self.private.log_bad_records()
             ledger = self._ledger(run)
             data_set = self._enter(run)
             write_record(run, self.recipe, self.api, self.embedding, ledger)
@@ -257,6 +258,7 @@ def generator_of(recipe: Recipe, surroundings: Surroundings) -> GenerationAPI:
     Raises:
         PluginError: it is unknown, or another object than the run was made with.
         RecipeError: a wrong setting.
+        MissingDependency: a library that it needs is not installed.
     """
     api: GenerationAPI = _plugin("pe.adapters", recipe.api, surroundings.api)
     return api
@@ -292,6 +294,7 @@ def _plugin(group: Group, spec: PluginSpec, given: object | None) -> Any:
         return given
     if spec.kind.startswith(OBJECT):
         raise PluginError(f"The run was made with an object of your own, {name}: hand it over again from Python.")
+    require(group, spec.kind)
     return construct(group, spec.kind, spec.settings)
 
 

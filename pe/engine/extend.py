@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from pe.engine.execute import Surroundings, dispatcher_of, generator_of
 from pe.engine.logs import logging_to
+from pe.engine.report import write_report
 from pe.errors import RecipeError, RunError
+from pe.recipe.meaning import differences
 from pe.recipe.schema import Recipe
-from pe.run.directory import CONFIDENTIAL, RECIPE, Run
+from pe.report.shareable import REPORT
+from pe.run.directory import CONFIDENTIAL, RECIPE, Run, extension_place
 from pe.run.export import reissue
 from pe.run.writer import RunWriter
 from pe.trainer import load_model
@@ -19,7 +24,9 @@ from pe.trainer import load_model
 _PENDING = f"{CONFIDENTIAL}/extension.json"
 
 
-def extend_run(folder: Path, count: int, degree: float, surroundings: Surroundings) -> Path:
+def extend_run(
+    folder: Path, count: int, degree: float, surroundings: Surroundings, changes: tuple[str, ...] = ()
+) -> Path:
     """Make `count` more samples of a finished run, resumable like the run itself.
 
     The members of the last population are varied in turn, so labels keep their shares. The certificate is
@@ -30,26 +37,29 @@ def extend_run(folder: Path, count: int, degree: float, surroundings: Surroundin
         count: samples wanted, ≥ 1.
         degree: variation in [0, 1].
         surroundings: objects of the user's own, progress, the signal to stop.
+        changes: of limits and other machine settings, each of the form `a.b=value`.
 
     Returns:
         `extension-<k>.npz` in the run: images, labels, label_names.
 
     Raises:
         RunError: the run is not finished, or another extension of it is.
-        RecipeError: a count or degree out of range.
+        RecipeError: a count or degree out of range, or a change that gives the run another meaning.
     """
     if count < 1 or not 0 <= degree <= 1:
         raise RecipeError(f"An extension has at least 1 sample and a degree in [0, 1], not {count} and {degree:g}.")
     run = Run.open(folder)
     last = run.synthetic
+    stored, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
+    if meant := differences(stored, recipe):
+        raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(meant)}.")
+    api = generator_of(recipe, surroundings)
     with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
         index = _index(writer, count, degree)
-        recipe = Recipe.load(folder / RECIPE)
-        api = generator_of(recipe, surroundings)
         load_model(api, folder)
-        parents = np.arange(count, dtype=np.int64) % len(last)
-        place = f"extensions/{index:03d}"
-        asked = dispatcher_of(recipe, api, writer, surroundings)
+        parents, place = spread(len(last), count), extension_place(index)
+        command = f"pe extend {folder} -n {count} --degree {degree:g}"
+        asked = replace(dispatcher_of(recipe, api, writer, surroundings), command=command)
         more = asked.vary(f"extension/{index}", place, last, parents, degree, f"extension {index}")
         name = f"extension-{index:03d}.npz"
         writer.write_samples(name, more, recipe.private.labels)
@@ -57,7 +67,18 @@ def extend_run(folder: Path, count: int, degree: float, surroundings: Surroundin
         reissue(run, [name, *(f"{place}/{path.name}" for path in columns)])
         (folder / _PENDING).unlink()
         writer.journal.add_event(f"extended by {count}")
+    if (folder / REPORT).is_file():
+        write_report(folder)
     return folder / name
+
+
+def spread(members: int, count: int) -> npt.NDArray[np.int64]:
+    """The parents of `count` samples, int64 (count,): each member in turn, and what is left spread evenly over all.
+
+    Members stand in the order of their labels, so labels keep their shares, to a sample.
+    """
+    rounds, left = divmod(count, members)
+    return np.concatenate([np.tile(np.arange(members), rounds), np.arange(left) * members // max(left, 1)])
 
 
 def _index(writer: RunWriter, count: int, degree: float) -> int:

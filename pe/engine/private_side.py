@@ -13,7 +13,7 @@ from typing import Any
 from pe.errors import RecipeError, RunError
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.release import Release
-from pe.private.dataset import PrivateDataset
+from pe.private.dataset import BadRecord, PrivateDataset
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
 from pe.protocols import Embedding, check_vectors
@@ -74,6 +74,7 @@ class PrivateSide:
     progress: Progress
     _dataset: PrivateDataset | None = field(default=None, init=False)
     _embedded: PrivateEmbeddings | None = field(default=None, init=False)
+    _bad: Sequence[BadRecord] = field(default=(), init=False)
 
     def preflight(self) -> Identity:
         """Check all records before the run exists.
@@ -176,9 +177,13 @@ class PrivateSide:
     def _check(self, key: str) -> str:
         with self.progress.task("checking private records", None):
             found = self.dataset().preflight(bytes.fromhex(key))
-        for record in found.bad:
-            log.warning("Record %d casts no vote: %s", record.index, record.reason)
+        self._bad = found.bad
         return found.fingerprint
+
+    def log_bad_records(self) -> None:
+        """Name the records that cast no vote in the run's confidential log, and nowhere else: the run goes on."""
+        for record in self._bad:
+            log.warning("Record %d casts no vote: %s", record.index, record.reason)
 
     def dataset(self) -> PrivateDataset:
         """The records, opened when they are first asked for."""

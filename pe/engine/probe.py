@@ -14,6 +14,7 @@ from PIL import Image
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.data.seeds import item_seeds
+from pe.engine.execute import Surroundings, generator_of
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.protocols import (
     Answer,
@@ -25,7 +26,6 @@ from pe.protocols import (
     VariationRequest,
 )
 from pe.recipe.schema import Recipe
-from pe.registry import construct
 from pe.run.limits import Price
 from pe.run.work import check_answer
 
@@ -129,7 +129,7 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
     degree = _degree(recipe) if degree is None else degree
     if not 0 <= degree <= 1:
         raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
-    api: GenerationAPI = construct("pe.adapters", recipe.api.kind, recipe.api.settings)
+    api = generator_of(recipe, Surroundings())
     price = Price(**recipe.api.price.model_dump())
     first, founders = _random(api, label, recipe.seed, price)
     second = _variation(api, label, founders, degree, recipe.seed, price)

@@ -9,13 +9,14 @@ from pe.run.writer import read_journal
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """epsilon, delta, api_calls, run (its directory) of a finished run."""
+    """epsilon, delta, images (synthetic ones), api_calls, run (its directory) of a finished run."""
     certificate = run.guarantee
     with read_journal(run) as journal:
         calls = journal.totals().calls
     return {
         "epsilon": certificate["epsilon"],
         "delta": certificate["delta"],
+        "images": len(run.synthetic),
         "api_calls": calls,
         "run": str(run.folder),
     }

@@ -57,7 +57,7 @@ class DataSetBudget:
         """
         with self._opened() as (content, save):
             runs = self._with(content, run, releases)
-            save({**content, "runs": runs})
+            save({**content, "runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
             return {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
 
     def check(self, releases: Sequence[Release]) -> None:
@@ -90,6 +90,8 @@ class DataSetBudget:
 
     def read(self) -> dict[str, Any]:
         """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
+
+        Also deltas (identity → the run's δ), which older files lack.
 
         Raises:
             PrivacyError: it is not a budget file.

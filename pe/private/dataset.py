@@ -19,6 +19,8 @@ Outcome = UInt8Array | PEError
 """A decoded image (h×w×c); or BadImage, or PrivateDataError where the declaration does not fit the record."""
 Records = Iterable[Outcome]
 """The images in order. Each iteration reads anew and yields one outcome per record."""
+Where = Callable[[int], str]
+"""A record's index → how messages name its place ('Row 7 of labels.csv'), as a sentence begins."""
 Labels = npt.NDArray[np.int32]
 Units = npt.NDArray[np.int64]
 
@@ -85,8 +87,9 @@ class PrivateDataset:
         unit_name: str = "record",
         declared_size: int | None = None,
         on_bad_image: OnBadImage = "fail",
+        where: Where | None = None,
     ) -> None:
-        """Binds records to their labels and units.
+        """Binds records to their labels and units; `where` names a record's place for its owner.
 
         Raises:
             PrivateDataError: labels and units differ in length, a label is no index into `classes`, or
@@ -106,6 +109,7 @@ class PrivateDataset:
         self.image_shape = image_shape
         self.on_bad_image: OnBadImage = on_bad_image
         self._records = records
+        self._where = where or (lambda index: f"Record {index + 1}")
 
     @classmethod
     def of(
@@ -153,8 +157,8 @@ class PrivateDataset:
     def preflight(self, key: bytes) -> Preflight:
         """Decodes every image once, before any API call or release.
 
-        The answer and the error are the data owner's: for the console before a run, or for
-        confidential/, never for anything shareable.
+        The answer and the error are the data owner's. The bad records are for confidential/ alone; the error, which
+        refuses a start, may be told on the console, because no run goes on beside it.
 
         Args:
             key: of the fingerprint, so that nobody without it can test a guess at the records.
@@ -221,19 +225,24 @@ class PrivateDataset:
     def _outcomes(self) -> Iterator[Outcome]:
         """One outcome per record; an image of another shape is a PrivateDataError."""
         records = iter(self._records)
-        for _ in range(len(self)):
+        for index in range(len(self)):
             try:
                 outcome = next(records)
             except StopIteration:
                 raise PrivateDataError("The private data changed while they were read: start again.") from None
             if not isinstance(outcome, PEError) and outcome.shape != self.image_shape:
                 outcome = PrivateDataError(
-                    f"A private image has shape {outcome.shape} where {self.image_shape} is declared: "
-                    "give its size, or a resize rule (crop, fit or stretch)."
+                    f"{_printable(self._where(index))} is an image of {_shape(outcome.shape)} where "
+                    f"{_shape(self.image_shape)} are declared: set private.resize to crop, fit or stretch, or "
+                    "private.size to what all images have."
                 )
             yield outcome
 
 
-def _printable(error: PEError) -> str:
+def _printable(message: object) -> str:
     """The message in UTF-8; the bytes of file names that are not text become escapes."""
-    return str(error).encode("utf-8", "backslashreplace").decode()
+    return str(message).encode("utf-8", "backslashreplace").decode()
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))

@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pe.errors import PrivateDataError, nearest_name
+from pe.private.dataset import Where
 from pe.private.fields import RECORD, SUBFOLDER
-from pe.private.naming import Where, sorted_names, suggestion, text_of
+from pe.private.naming import sorted_names, suggestion, text_of
 
 LABELS_CSV = "labels.csv"
 _PASSED_OVER = frozenset({".txt", ".md", ".csv", ".json", ".xml", ".yaml", ".yml", ".html"})
@@ -214,7 +215,10 @@ def _inside(root: Path, text: str | None, where: str) -> str:
 def _folder_at(path: str, depth: int, root: Path) -> str:
     parts = PurePosixPath(path).parts
     if len(parts) < depth + 2:
-        raise PrivateDataError(f"{root / path} lies in no subfolder of {'its class folder' if depth else root}.")
+        raise PrivateDataError(
+            f"{root / path} lies in no subfolder of {'its class folder' if depth else root}: put each unit's images "
+            "into a folder of its own, or take another privacy_unit (record, or a column of labels.csv)."
+        )
     return _nfc(parts[depth])
 
 

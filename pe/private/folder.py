@@ -22,6 +22,9 @@ _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp"
 class ImageFolder(SourceFields):
     """A folder of images, one file per record, by the rules of `pe.private.files`.
 
+    Class folders, or a `labels.csv` at the top with the columns `file`, `label` and any others, one of which may be
+    the privacy unit (docs/data.md).
+
     Attributes:
         path: the folder.
     """
@@ -49,6 +52,7 @@ class ImageFolder(SourceFields):
             unit_name=self.privacy_unit,
             declared_size=self.declared_size,
             on_bad_image=self.on_bad_image,
+            where=files.where,
         )
 
 

@@ -122,6 +122,7 @@ class Dicom(SourceFields):
             unit_name=self.privacy_unit,
             declared_size=self.declared_size,
             on_bad_image=self.on_bad_image,
+            where=files.where,
         )
 
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from pe.errors import PrivateDataError, nearest_name
-from pe.private.dataset import Labels, Units
+from pe.private.dataset import Labels, Units, Where
 
 ONE_LABEL = "all"
 """The name of the only class where records have no labels."""
 _SHOWN = 50
 _SEPARATORS = re.compile(r"[,;|]")
-
-Where = Callable[[int], str]
-"""A record's index → how messages name its place ('Row 7 of labels.csv'), as a sentence begins."""
 
 
 def text_of(value: object) -> str | None:

@@ -73,6 +73,7 @@ class ImageNpz(SourceFields):
             unit_name=self.privacy_unit,
             declared_size=self.declared_size,
             on_bad_image=self.on_bad_image,
+            where=where,
         )
 
     def _check_images(self, images: _Header) -> None:

@@ -80,6 +80,7 @@ class ImageParquet(SourceFields):
             unit_name=self.privacy_unit,
             declared_size=self.declared_size,
             on_bad_image=self.on_bad_image,
+            where=where,
         )
 
     def _paths(self) -> list[Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pe.class_counts import class_counts_release
+from pe.errors import PrivacyError
 from pe.histogram import histogram_releases
 from pe.privacy.accounting import epsilon
 from pe.privacy.calibration import calibrate
@@ -78,13 +79,27 @@ def _histograms(z: float, settings: PlanSettings, together: bool = False) -> lis
 
 
 def noise_multiplier_for(budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE) -> float:
-    """The least noise multiplier with which `iterations` histograms meet `budget`, rounded up."""
-    settings = PlanSettings(iterations, relation)
+    """The least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`, rounded up.
+
+    Raises:
+        PrivacyError: no iteration, or a budget that no noise meets.
+    """
+    settings = _counted(iterations, relation)
     return calibrate(lambda z: _histograms(z, settings, together=True), budget)
 
 
 def epsilon_for(
     noise_multiplier: float, iterations: int, delta: float, relation: Relation = Relation.ADD_REMOVE
 ) -> float:
-    """ε of `iterations` histograms with that noise multiplier, rounded up."""
-    return epsilon(_histograms(noise_multiplier, PlanSettings(iterations, relation), together=True), delta)
+    """ε of `iterations` ≥ 1 histograms with that noise multiplier, rounded up.
+
+    Raises:
+        PrivacyError: no iteration, or another number out of range.
+    """
+    return epsilon(_histograms(noise_multiplier, _counted(iterations, relation), together=True), delta)
+
+
+def _counted(iterations: int, relation: Relation) -> PlanSettings:
+    if iterations < 1:
+        raise PrivacyError(f"There are {iterations} iterations, and each releases a histogram: give 1 or more.")
+    return PlanSettings(iterations, relation)

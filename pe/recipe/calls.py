@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
-from pydantic import ValidationError
 
 from pe.data.population import NO_PARENT
-from pe.errors import RecipeError
 from pe.evolution import Plan, Step, by_label
 from pe.protocols import Capabilities, GenerationAPI
+from pe.recipe.readiness import set_up
 from pe.recipe.schema import PluginSpec
-from pe.registry import construct, plugins
 from pe.run.answers import Standing
 from pe.run.work import Work
 
@@ -37,17 +35,12 @@ def generator_of(spec: PluginSpec) -> tuple[GenerationAPI | None, str]:
         PluginError: no generator has this name.
         RecipeError: a setting is unknown, missing or of the wrong type.
     """
+    api, why = set_up("pe.adapters", spec)
+    if api is not None:
+        return api, ""
     if spec.kind.startswith("object:"):
-        return None, f"The number of calls is unknown: {spec.kind.removeprefix('object:')} is an object of your own."
-    try:
-        api: GenerationAPI = construct("pe.adapters", spec.kind, spec.settings)
-        _ = api.capabilities
-    except Exception as error:  # whatever a library raises that lacks its weights, its device or its key
-        mistaken = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
-        if mistaken or spec.kind not in plugins("pe.adapters"):
-            raise
-        return None, f"The number of calls is unknown, because the generator cannot be set up here: {error}"
-    return api, ""
+        return None, f"The number of calls is unknown: {why}"
+    return None, f"The number of calls is unknown, because the generator cannot be set up here: {why}"
 
 
 def random_calls(plan: Plan, api: GenerationAPI) -> Span:

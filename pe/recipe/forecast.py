@@ -8,6 +8,7 @@ from typing import Any
 
 from pe.evolution import Plan
 from pe.privacy.accounting import epsilon
+from pe.privacy.release import Release
 from pe.protocols import DescribesDegree, GenerationAPI
 from pe.recipe.calls import Span, random_calls, total, variation_calls, variation_images
 from pe.recipe.layout import lay_out
@@ -51,6 +52,9 @@ class Forecast:
         degree: how the generator obeys the variation degree: exact, wording, none; None: unknown.
         seconds: for the images, at the most, at the rate given; None: none was given.
         warnings: one sentence each.
+        synthetic: images that the run ends with, |S_T|.
+        fit: the releases by which the generator is fitted, before S_0.
+        fit_epsilon: of those alone, at `delta`.
     """
 
     iterations: tuple[Iteration, ...]
@@ -62,6 +66,9 @@ class Forecast:
     degree: str | None
     seconds: float | None
     warnings: tuple[str, ...]
+    synthetic: int
+    fit: tuple[Release, ...] = ()
+    fit_epsilon: float = 0.0
 
     @property
     def images(self) -> Span:
@@ -101,26 +108,28 @@ class Forecast:
             "cost": self.cost,
             "cost_at_least": self.cost_at_least,
             "currency": self.currency,
+            "synthetic_images": self.synthetic,
             "seconds": self.seconds,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "noise_multiplier": _one_or_all([signal.noise_multiplier for signal in self.signals]),
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
+            "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "per_iteration": [_iteration_dict(one) for one in self.iterations],
             "warnings": list(self.warnings),
         }
 
 
 def forecast(
-    recipe: Recipe, api: GenerationAPI | None, unknown: str = "", images_per_second: float | None = None
+    recipe: Recipe, api: GenerationAPI | None, here: Sequence[str] = (), images_per_second: float | None = None
 ) -> Forecast:
     """What a run of `recipe` will do; calls nothing and reads no private record.
 
     Args:
         recipe: the recipe.
         api: the generator (`pe.recipe.calls.generator_of`), asked what it can do; None: the calls are unknown.
-        unknown: why they are unknown, one sentence.
+        here: warnings about this machine (`pe.recipe.readiness.obstacles`), and why the calls are unknown.
         images_per_second: the generator's rate, > 0; None: the time is unknown.
 
     Raises:
@@ -135,17 +144,21 @@ def forecast(
     least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
     signals = [one.signal for one in iterations if one.signal]
     warnings = [
-        *([unknown] if unknown else []),
+        *here,
         *_cost_warnings(price, calls, images),
         *_limit_warnings(recipe, images, (least, cost), images_per_second),
         *_privacy_warnings(recipe),
+        *_share_warnings(recipe),
         *signal_warnings(recipe, plan, signals),
     ]
     degree = None if api is None else api.capabilities.degree
     delta = recipe.privacy.delta
     spent = epsilon(plan.releases, delta)
     seconds = None if images_per_second is None else images.most / images_per_second
-    return Forecast(iterations, cost, least, price.currency, spent, delta, degree, seconds, tuple(warnings))
+    fitted = plan.fit, epsilon(plan.fit, delta) if plan.fit else 0.0
+    last = sum(plan.steps[-1].sizes if plan.steps else plan.sizes)
+    told = degree, seconds, tuple(warnings), last
+    return Forecast(iterations, cost, least, price.currency, spent, delta, *told, *fitted)
 
 
 def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> Iteration:
@@ -227,6 +240,17 @@ def _privacy_warnings(recipe: Recipe) -> list[str]:
     if unit != "record":
         found.append(f"All records of a {unit} together weigh as one, so there are fewer votes per candidate.")
     return found
+
+
+def _share_warnings(recipe: Recipe) -> list[str]:
+    """About a part of the budget that nothing uses."""
+    share = None if recipe.api.fit is None else recipe.api.fit.budget_share
+    if share is None or share == 1 or recipe.evolution.iterations or recipe.evolution.estimate_label_sizes:
+        return []
+    return [
+        f"Nothing uses {1 - share:.4g} of privacy.epsilon, because api.fit.budget_share is {share:g} and there are no "
+        "iterations: leave the share out, or evolve what was fitted."
+    ]
 
 
 def _most(span: Span | None) -> int | None:

@@ -92,10 +92,11 @@ def apportion(
 
 def _equal(total: int, classes: tuple[str, ...], t: int) -> tuple[int, ...]:
     if total % len(classes):
-        below, above = (total // len(classes) + i for i in (0, 1))
+        below, above = (total // len(classes) * len(classes) + more for more in (0, len(classes)))
+        fitting = f"{below} or {above}" if below else f"{above}"
         raise RecipeError(
             f"evolution.population: {total} members of S_{t} cannot be divided equally among {len(classes)} labels: "
-            f"take {max(below, 1) * len(classes)} or {above * len(classes)}, or state evolution.label_sizes."
+            f"take {fitting}, or state evolution.label_sizes."
         )
     return (total // len(classes),) * len(classes)
 

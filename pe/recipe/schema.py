@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pe.errors import RecipeError
 from pe.privacy.release import Relation
 from pe.private.sources import PrivateSource
+from pe.recipe.reading import changed, read_yaml
 from pe.validation import sentence
 
 WITHHELD = "withheld"
@@ -43,7 +43,7 @@ class PluginSpec(BaseModel):
 class Privacy(Section):
     """The guarantee asked for: a target ε or a noise multiplier, and δ."""
 
-    delta: float = Field(gt=0, lt=1, description="δ; no default, because it is the user's to choose")
+    delta: float = Field(gt=0, lt=1, description="δ, well below 1 / number of records (1e-6, say); no default")
     epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, description="target ε of the whole run")
     noise_multiplier: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="noise standard deviation over sensitivity, every iteration"
@@ -204,16 +204,11 @@ class Recipe(Section):
         """The recipe of a YAML file, with `changes` of the form `a.b=value` applied.
 
         Raises:
-            RecipeError: the file is missing, is not YAML or is no recipe.
+            RecipeError: the file is missing, is not YAML, gives a key twice or is no recipe.
         """
-        try:
-            content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
-        except OSError as error:
-            raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise RecipeError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+        content = read_yaml(path)
         for change in changes:
-            content = _changed(content, change)
+            content = changed(content, change)
         return cls.parse(content, str(path))
 
     def dump(self) -> str:
@@ -236,27 +231,3 @@ class Recipe(Section):
 
 def _yaml(content: dict[str, Any]) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that reads 1e-5 as a number, as YAML 1.2 does."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def _changed(content: Any, change: str) -> Any:
-    path, equals, value = change.partition("=")
-    if not equals or not path:
-        raise RecipeError(f"--set {change} is not of the form a.b=value.")
-    keys = path.split(".")
-    content = dict(content) if isinstance(content, dict) else {}
-    inner = content
-    for key in keys[:-1]:
-        below = inner.get(key)
-        inner[key] = dict(below) if isinstance(below, dict) else {}
-        inner = inner[key]
-    inner[keys[-1]] = yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
-    return content

@@ -18,7 +18,7 @@ from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError,
 from pe.protocols import GenerationAPI
 from pe.run.answers import Answers, Items, Standing, Stored
 from pe.run.directory import population_place
-from pe.run.limits import Meter
+from pe.run.limits import LimitToRaise, Meter
 from pe.run.progress import Progress, Task
 from pe.run.reuse import NOBODY, lend
 from pe.run.work import Work
@@ -44,6 +44,7 @@ class Dispatcher:
             sample is drawn anew.
         progress: told of every finished chunk.
         meter: says before each request whether it may be made.
+        command: goes on when a limit or the user stops it; empty: `pe resume`.
     """
 
     api: GenerationAPI
@@ -54,6 +55,7 @@ class Dispatcher:
     retries: int = 2
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
+    command: str = ""
 
     def random(self, labels: npt.NDArray[np.int32]) -> Population:
         """S_0: a new sample for each of `labels`, int32 (n,).
@@ -170,7 +172,9 @@ class Dispatcher:
                     self._ask_all(work, wanted, standing, task)
                 except (LimitReached, Interrupted) as stopped:
                     left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
-                    raise type(stopped)(f"{stopped} {left}; `pe resume {self.run.folder}` goes on.") from stopped
+                    option = stopped.option if isinstance(stopped, LimitToRaise) else ""
+                    command = self.command or f"pe resume {self.run.folder}"
+                    raise type(stopped)(f"{stopped} {left}; `{command}{option}` goes on.") from stopped
         self._check_given_up(work, standing)
         return standing
 

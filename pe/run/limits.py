@@ -50,6 +50,18 @@ class Limits:
     max_refused: float | None = None
 
 
+class LimitToRaise(LimitReached):
+    """A limit at which a run stops again, however often it is gone on with, until the limit is raised.
+
+    Attributes:
+        option: what the command that goes on must be given.
+    """
+
+    def __init__(self, message: str, option: str = "") -> None:
+        super().__init__(message)
+        self.option = option
+
+
 @dataclass
 class Meter:
     """Says, before each request, whether it may be made.
@@ -77,18 +89,27 @@ class Meter:
         if self.stop.is_set():
             return Interrupted("Stopped as asked, with everything that was answered committed.")
         if limits.max_images is not None and spent.images + images > limits.max_images:
-            return LimitReached(f"limits.max_images = {limits.max_images} is reached ({spent.images} images made).")
+            return LimitToRaise(
+                f"limits.max_images = {limits.max_images} is reached: {spent.images} images are made, and the next "
+                f"request, with those under way, would make them {spent.images + images}.",
+                " --set limits.max_images=…",
+            )
         if limits.max_seconds is not None and time.monotonic() - self._started > limits.max_seconds:
             return LimitReached(f"limits.max_seconds = {limits.max_seconds:g} is reached.")
         if limits.max_refused is not None and spent.refused > limits.max_refused * max(asked, MEANINGFUL):
-            return LimitReached(
+            return LimitToRaise(
                 f"refusals.max_share = {limits.max_refused:g} is reached ({spent.refused} of {asked} samples asked for "
-                "were refused): change the prompts in a new run, or raise the share."
+                "were refused): change the prompts in a new run, or raise the share.",
+                " --set refusals.max_share=…",
             )
         cost = self.price.of(spent.calls + calls, spent.images + images, spent.tokens)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"
-            return LimitReached(f"limits.max_cost = {limit} is reached ({self.spending(spent)} spent).")
+            return LimitToRaise(
+                f"limits.max_cost = {limit} is reached: {self.spending(spent)} are spent, and the next request, with "
+                f"those under way, would make them {cost:.2f}.",
+                " --set limits.max_cost=…",
+            )
         return None
 
     def spending(self, spent: Totals) -> str:

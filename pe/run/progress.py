@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 
 class Task:
@@ -27,3 +28,26 @@ class Progress:
 
     def warn(self, message: str) -> None:
         """A warning made of released quantities only."""
+
+
+@dataclass(frozen=True)
+class Part(Progress):
+    """Another progress that is told of a part of the work by that part's name.
+
+    Attributes:
+        whole: told.
+        name: stands before each description.
+    """
+
+    whole: Progress
+    name: str
+
+    @contextmanager
+    def task(self, description: str, total: int | None) -> Iterator[Task]:
+        """A phase of the part."""
+        with self.whole.task(f"{self.name}: {description}", total) as task:
+            yield task
+
+    def warn(self, message: str) -> None:
+        """A warning, as it is."""
+        self.whole.warn(message)

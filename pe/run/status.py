@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pe.errors import RunError
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
-from pe.run.directory import Run, population_place
+from pe.run.directory import CERTIFICATE, Run, population_place
 from pe.run.journal import Journal, Totals
 from pe.run.limits import Price
 from pe.run.purge import PURGED
@@ -23,6 +23,8 @@ from pe.run.writer import read_journal
 
 if TYPE_CHECKING:
     from pe.evolution import Plan
+
+_FIT, _MODEL = "fit/", "model/"  # as pe.trainer, which knows the run, names releases of a fit and the model's folder
 
 State = Literal["running", "stopped", "finished", "purged"]
 
@@ -32,7 +34,8 @@ class Phase:
     """A stretch of work.
 
     Attributes:
-        name: as in the journal: population/2, lookahead/2, histogram/2, class_counts, extension/1.
+        name: as in the journal: population/2, lookahead/2, histogram/2, class_counts, extension/1; of a generator
+            that is fitted the next of its releases, fit/…, and then fit.
         iteration: t.
         done: samples answered; None for a release, which has none.
         total: samples wanted; None for a release, and for offspring of which the lookahead has made some.
@@ -43,6 +46,16 @@ class Phase:
     done: int | None = None
     total: int | None = None
 
+    @property
+    def extends(self) -> bool:
+        """Whether it is more samples of a finished run."""
+        return self.name.startswith("extension/")
+
+    @property
+    def fits(self) -> bool:
+        """Whether the generator is being fitted on the private records."""
+        return f"{self.name}/".startswith(_FIT)
+
 
 @dataclass(frozen=True)
 class Progressed:
@@ -51,6 +64,7 @@ class Progressed:
     Attributes:
         phase: the work under way, or next; None: none is left.
         totals: calls, images, tokens and refusals; those since the purge if there was one.
+        since_purge: whether there was one, and the journal was begun after it.
         epsilon_charged: ε of everything charged, at the recipe's δ.
         events: (time in UTC, event), in order.
     """
@@ -59,6 +73,7 @@ class Progressed:
     totals: Totals
     epsilon_charged: float
     events: list[tuple[str, str]]
+    since_purge: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,8 @@ class Status:
     """Where a run stands.
 
     Attributes:
-        state: running, stopped (it can be gone on with), finished, or purged: there is no confidential side.
+        state: running, stopped (it can be gone on with), finished, or purged: there is no journal, because the
+            confidential side was deleted or this is a copy; what stands there now an evaluation has written since.
         pid: of the process that writes it; None: there is none, or it has not said yet.
         iterations: T.
         epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too.
@@ -148,9 +164,9 @@ def _state(running: bool, found: Progressed | None) -> State:
 
 
 def _progressed(run: Run, plan: Plan, delta: float) -> Progressed | None:
-    if not run.confidential.is_dir():
-        return None
     if not _begun(run.confidential / "journal.sqlite"):
+        if not run.confidential.is_dir() or (run.folder / CERTIFICATE).is_file():
+            return None
         return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
         charges = [Release.from_dict(json.loads(declared)) for _, declared, _ in journal.charges()]
@@ -158,7 +174,7 @@ def _progressed(run: Run, plan: Plan, delta: float) -> Progressed | None:
         charged = run.guarantee["epsilon"] if purged else epsilon(charges, delta)
         phases = _phases(run, plan, journal, purged)
         phase = next((phase for phase, over in phases if not over), None)
-        return Progressed(phase, journal.totals(), charged, journal.events())
+        return Progressed(phase, journal.totals(), charged, journal.events(), purged)
 
 
 def _phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:
@@ -177,6 +193,10 @@ def _phases_of(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
     """The phases up to S_T, and whether each is over."""
     if plan.class_counts is not None:
         yield Phase(plan.class_counts.name, 0), journal.release(plan.class_counts.name) is not None
+    if plan.fit:
+        fitted = bool(journal.files(_MODEL))
+        yield from ((Phase(one.name, 0), fitted or journal.release(one.name) is not None) for one in plan.fit)
+        yield Phase(_FIT.rstrip("/"), 0), fitted
     size = sum(plan.sizes)
     yield Phase("population/0", 0, _answered(journal, "population/0"), size), _made(journal, 0)
     for step in plan.steps:

@@ -15,20 +15,23 @@ import numpy as np
 
 from pe.errors import PEError
 from pe.nearest import nearest
-from pe.registry import Group, plugins
+from pe.registry import Group, libraries, missing_libraries, plugins
 from pe.system.software import installed_version
 from pe.version import __version__
 
 DISTRIBUTION = "private-evolution"
 PACKAGES = ("pe", "adapters", "embeddings")
 
-_LIBRARIES = {  # distribution → (extra that installs it, purpose)
-    "scikit-learn": ("demo", "pe demo"),
-    "mlxtend": ("demo", "pe demo"),
-    "matplotlib": ("demo", "fonts for the glyph simulator"),
-    "pyarrow": ("parquet", "private records in Parquet"),
-    "pydicom": ("medical", "private records in DICOM"),
-    "tifffile": ("medical", "private records in scientific TIFF"),
+_EXTRAS = {
+    "demo": "pe demo; fonts for drawn text",
+    "diffusion": "local diffusion models",
+    "embeddings": "OpenCLIP, DINOv2, Inception",
+    "evaluation": "pe evaluate",
+    "http": "endpoints",
+    "medical": "private records in DICOM and scientific TIFF",
+    "parquet": "private records in Parquet",
+    "server": "pe serve",
+    "trained": "generators that are fitted on the private records",
 }
 
 
@@ -47,11 +50,11 @@ def findings() -> Iterator[Finding]:
     yield from _import_names()
     yield from _accelerators()
     yield from _neighbors()
-    for library, (extra, purpose) in _LIBRARIES.items():
-        yield _library(library, extra, purpose)
+    for extra, purpose in _EXTRAS.items():
+        yield _extra(extra, purpose)
     groups: tuple[Group, ...] = ("pe.adapters", "pe.embeddings", "pe.commands")
     for group in groups:
-        yield Finding("ok", f"{group}: {', '.join(plugins(group)) or 'none'}")
+        yield from _plugins(group)
 
 
 def _import_names() -> Iterator[Finding]:
@@ -95,7 +98,8 @@ def _neighbors() -> Iterator[Finding]:
     try:
         right = bool((nearest(vectors, vectors, 1)[:, 0] == np.arange(8)).all())
     except PEError as error:
-        yield Finding("missing", f"neighbour search: {error}", f"pip install '{DISTRIBUTION}[cpu]'")
+        remedy = f"pip install '{DISTRIBUTION}[cpu]' (or [gpu], for CUDA; never both)"
+        yield Finding("missing", f"neighbour search: {error}", remedy)
         return
     name = next((each for each in ("faiss-cpu", "faiss-gpu") if installed_version(each)), "faiss")
     if right:
@@ -106,8 +110,23 @@ def _neighbors() -> Iterator[Finding]:
         )
 
 
-def _library(library: str, extra: str, purpose: str) -> Finding:
-    installed = installed_version(library)
-    if installed:
-        return Finding("ok", f"{library} {installed} ({purpose})")
-    return Finding("missing", f"{library} ({purpose})", f"pip install '{DISTRIBUTION}[{extra}]'")
+def _extra(extra: str, purpose: str) -> Finding:
+    """Whether everything is installed that an extra of ours brings."""
+    found = libraries(DISTRIBUTION, extra)
+    missing = [name for name, version in found.items() if not version]
+    if missing:
+        what = f"extra {extra} ({purpose}): {', '.join(missing)} not installed"
+        return Finding("missing", what, f"pip install '{DISTRIBUTION}[{extra}]'")
+    return Finding("ok", f"extra {extra} ({purpose}): {', '.join(f'{name} {found[name]}' for name in found)}")
+
+
+def _plugins(group: Group) -> Iterator[Finding]:
+    """Each plug-in of a group that lacks a library, and all the others together."""
+    ready = []
+    for name, point in plugins(group).items():
+        if point.dist and (missing := missing_libraries(point.dist.name, point.extras)):
+            remedy = f"pip install '{point.dist.name}[{','.join(point.extras)}]'"
+            yield Finding("missing", f"{group}: {name} lacks {', '.join(missing)}", remedy)
+        else:
+            ready.append(name)
+    yield Finding("ok", f"{group}: {', '.join(ready) or 'none'}")

@@ -15,6 +15,7 @@ import yaml
 from PIL import Image
 
 from pe.recipe.schema import Recipe
+from pe.registry import plugins
 
 PE = str(Path(sys.executable).with_name("pe"))
 
@@ -90,13 +91,34 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         assert re.search(rf"^  {command} ", result.stdout, re.M)
 
 
+def test_what_a_command_does_is_told_whole_in_the_list_of_commands() -> None:
+    ours = [point.load() for point in plugins("pe.commands").values() if point.value.startswith("pe.")]
+    assert len(ours) >= 19
+    for command in ours:
+        assert not command.get_short_help_str(limit=63).endswith("..."), command.name  # 80 columns
+
+
+def test_a_limit_names_what_goes_on_and_that_does(recipe: Path) -> None:
+    last = pe("run", recipe, "--out", "out", "--set", "limits.max_images=20", cwd=recipe.parent).stderr.splitlines()[-1]
+    assert "limits.max_images = 20 is reached: 16 images are made, and the next request, with those under way, " in last
+    assert "0 of 8 samples of population/1 are there; `pe resume out --set limits.max_images=…` goes on." in last
+    assert pe("resume", "out", "--set", "limits.max_images=40", cwd=recipe.parent).returncode == 0
+    stopped = pe("extend", "out", "-n", 4, cwd=recipe.parent)
+    assert stopped.returncode == 3
+    assert "`pe extend out -n 4 --degree 0.3 --set limits.max_images=…` goes on." in stopped.stderr
+    assert "stopped; `pe extend out` with the same numbers goes on" in pe("status", "out", cwd=recipe.parent).stdout
+    extended = pe("extend", "out", "-n", 4, "--set", "limits.max_images=44", cwd=recipe.parent)
+    assert "4 more samples" in extended.stdout
+
+
 def test_run_makes_a_run(recipe: Path) -> None:
     result = pe("run", "recipe.yaml", cwd=recipe.parent)
     assert result.returncode == 0, result.stderr
     (run,) = (recipe.parent / "runs").iterdir()
     assert re.fullmatch(r"scans-\d{8}T\d{6}Z-[0-9a-f]{4}", run.name)
     assert "ε = 20, δ = 0.001" in result.stdout
-    assert str(Path("runs") / run.name / "synthetic.npz") in result.stdout
+    assert f"{Path('runs') / run.name / 'synthetic.npz'}, 8 images" in result.stdout
+    assert f"pe extend {Path('runs') / run.name} -n N" in result.stdout
     with Image.open(run / "evolution.png") as picture:
         assert picture.size[0] > 200
 
@@ -104,18 +126,24 @@ def test_run_makes_a_run(recipe: Path) -> None:
 def test_json_is_all_that_stdout_holds(recipe: Path) -> None:
     result = pe("run", recipe, "--out", "out", "--json", "--set", "privacy.epsilon=3", cwd=recipe.parent)
     answer = json.loads(result.stdout)
-    assert answer.keys() == {"epsilon", "delta", "api_calls", "seconds", "run"}
+    assert answer.keys() == {"epsilon", "delta", "images", "api_calls", "seconds", "run"}
+    assert answer["images"] == 8
     assert answer["epsilon"] == pytest.approx(3, rel=1e-3)
     assert answer["run"] == "out"
 
 
-def test_console_output_does_not_tell_the_number_of_records(recipe: Path, scans: Path) -> None:
-    first = pe("run", recipe, "--out", "one", cwd=recipe.parent)
-    for image in sorted(scans.rglob("*.png"))[::2]:
+def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(recipe: Path, scans: Path) -> None:
+    changes = ["--set", "private.on_bad_image=skip"]
+    first = pe("run", recipe, "--out", "one", *changes, cwd=recipe.parent)
+    images = sorted(scans.rglob("*.png"))
+    for image in images[::2]:
         image.unlink()
-    second = pe("run", recipe, "--out", "two", cwd=recipe.parent)
+    images[1].write_bytes(b"no image")
+    second = pe("run", recipe, "--out", "two", *changes, cwd=recipe.parent)
     assert first.stderr == second.stderr != ""
-    assert first.stdout.replace("one/", "two/") == second.stdout
+    assert re.sub(r"\bone\b", "two", first.stdout) == second.stdout
+    log = (recipe.parent / "two" / "confidential" / "log.txt").read_text()
+    assert f"casts no vote: {images[1].relative_to(recipe.parent)}" in log
 
 
 @pytest.mark.parametrize(
@@ -152,10 +180,36 @@ def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:
     flags = ["--classes", "", "--privacy-unit", "record", "--declared-size", 500, "--size", 32, "--out", "r.yaml"]
     assert pe("init", "scans", *flags, cwd=scans.parent).returncode == 0
     recipe = Recipe.load(scans.parent / "r.yaml")
-    assert not recipe.private.classes
+    assert recipe.private.classes == ()
     assert recipe.privacy.delta < 1 / 500
+    assert recipe.evolution.population == [25, 25, 25, 25, 25, 25, 500]
+    text = (scans.parent / "r.yaml").read_text()
+    assert "25 at a time" in text
+    assert {line.index("# ") for line in text.splitlines() if " # " in line.strip() and "degree" not in line} == {29}
     assert_one_sentence(pe("init", "scans", *flags, cwd=scans.parent), "r.yaml exists already")
     assert_one_sentence(pe("init", "nowhere", *flags, cwd=scans.parent), "folder nowhere does not exist")
+
+
+@pytest.mark.parametrize(
+    ("folder", "flags", "sentence"),
+    [
+        ("empty", ["--classes", "", "--privacy-unit", "record"], "The folder empty holds no images"),
+        ("scans", ["--classes", "benign,malignant", "--privacy-unit", "patient"], "'patient' would be a column of"),
+        ("scans", ["--classes", "benign,malign", "--privacy-unit", "record"], "has the label 'malignant'.*malign"),
+    ],
+)
+def test_init_refuses_what_the_run_would(scans: Path, folder: str, flags: list[str], sentence: str) -> None:
+    (scans.parent / "empty").mkdir()
+    result = pe("init", folder, *flags, "--declared-size", 24, cwd=scans.parent)
+    assert_one_sentence(result, sentence)
+    assert not (scans.parent / "recipe.yaml").exists()
+
+
+def test_a_question_that_nobody_answers_names_the_options(scans: Path) -> None:
+    result = pe("init", "scans", "--classes", "", cwd=scans.parent)
+    assert result.returncode == 2
+    assert "give --classes, --privacy-unit and --declared-size" in result.stderr
+    assert not (scans.parent / "recipe.yaml").exists()
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:
@@ -164,6 +218,8 @@ def test_doctor_tells_what_works(tmp_path: Path) -> None:
     assert "✓ neighbour search: faiss" in result.stdout
     assert "accelerator: " in result.stdout
     assert re.search(r"pe\.adapters: .*glyphs, .*public_images", result.stdout)
+    for extra in ("demo", "diffusion", "embeddings", "evaluation", "http", "medical", "parquet", "trained"):
+        assert f"extra {extra} (" in result.stdout
 
 
 def test_doctor_finds_another_package_under_our_name(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_a_table_says_that_it_is_internal(place: Path) -> None:
     assert "Not covered by the certificate. Written to run/confidential/metrics.json" in result.stdout
     for row in ("synthetic", "unevolved", "random_selection", "real"):
         assert len(re.findall(rf"^  {row} ", result.stdout, re.M)) == 2  # fidelity, accuracy
+    assert "random selection: VARIATION_API 1: 20 done\n" in result.stderr
     assert "Fréchet" in result.stdout
     assert "FID" not in result.stdout  # that is the name under Inception alone
     assert re.search(r"AUC 0\.\d{3} \(95 % interval", result.stdout)
@@ -124,3 +125,15 @@ def test_a_folder_that_is_no_run_is_refused(place: Path) -> None:
     result = pe("evaluate", "test", "--test", "test", cwd=place)
     assert (result.returncode, result.stdout) == (2, "")
     assert "test is not a run" in result.stderr
+
+
+def test_after_a_purge_evaluation_and_status_say_what_is_there(place: Path) -> None:
+    assert pe("run", "recipe.yaml", "--out", "purged", "--quiet", cwd=place).returncode == 0
+    assert pe("purge", "purged", "--yes", cwd=place).returncode == 0
+    flags = ["--test", "test", "--metrics", "fidelity", "--no-random-selection"]
+    assert "`pe purge` deletes these metrics, too" in pe("evaluate", "purged", *flags, cwd=place).stderr
+    page = pe("status", "purged", cwd=place).stdout
+    assert page.startswith("purged: finished; its journal is gone (purged, or not copied)")
+    assert pe("privacy", "purged", cwd=place).returncode == 0
+    assert pe("purge", "purged", "--yes", cwd=place).returncode == 0
+    assert not (place / "purged" / "confidential").exists()

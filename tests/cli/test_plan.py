@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def test_the_private_records_need_not_be_there(recipe: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "all  unknown      40" in result.stdout
     assert "warning: The number of calls is unknown, because the generator cannot be set up here" in result.stdout
+    assert "warning: A run would not start: private.path: there is nothing at nowhere.\n" in result.stdout
     assert sorted(path.name for path in recipe.parent.iterdir()) == ["public", "recipe.yaml", "scans"]
 
 
@@ -57,8 +59,52 @@ def test_the_private_records_need_not_be_there(recipe: Path) -> None:
     [
         ("api.kind=none", "Unknown adapter 'none'"),
         ("api.siz=3", "siz"),
+        ("embedding.kind=pixel", "Unknown embedding 'pixel'"),
+        ("embedding.blurr=1", "unknown key 'blurr'; did you mean 'blur'"),
         ("evolution.population=9", "cannot be divided equally among 2 labels"),
     ],
 )
 def test_a_mistake_is_one_sentence(recipe: Path, change: str, sentence: str) -> None:
     assert_one_sentence(pe("plan", recipe, "--set", change, cwd=recipe.parent), sentence)
+
+
+def test_an_embedding_that_cannot_be_set_up_is_a_warning(recipe: Path) -> None:
+    page = pe("plan", recipe, "--set", "embedding.size=2", cwd=recipe.parent).stdout
+    assert "warning: A run would not start: the embedding cannot be set up here: size is 2" in page
+
+
+def test_the_fit_of_a_generator_is_told_release_by_release(recipe: Path) -> None:
+    changes = ["api={kind: dp_merf}", "evolution.iterations=0", "private.declared_size=24"]
+    page = pe("plan", recipe, *(flag for change in changes for flag in ("--set", change)), cwd=recipe.parent).stdout
+    assert "Fit         ε = 20 of 20, before t = 0\n            fit/mean_features: multiplier 0." in page
+    assert "Synthetic   8 images at the end; `pe extend`" in page
+
+
+def test_a_missing_library_is_told_by_plan_and_refuses_a_run_before_anything_is_written(recipe: Path) -> None:
+    site = recipe.parent / "site" / "flat-1.dist-info"
+    site.mkdir(parents=True)
+    (site / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: flat\nVersion: 1\nProvides-Extra: big\nProvides-Extra: all\n"
+        "Requires-Dist: numpy>=1; extra == 'big'\nRequires-Dist: no-such-library>=2; extra == 'big'\n"
+        "Requires-Dist: elsewhere; sys_platform == 'win32' and extra == 'big'\n"
+        "Requires-Dist: flat[big]; extra == 'all'\n"
+    )
+    (site / "entry_points.txt").write_text(
+        "[pe.adapters]\nflat = adapters.public_images:PublicImages [all]\n"
+        "[pe.embeddings]\nflat = embeddings.pixels:Pixels [big]\n"
+    )
+    sentence = "The adapter 'flat' needs no-such-library: not installed, so pip install 'flat[all]'"
+    here = {"cwd": recipe.parent, "PYTHONPATH": str(site.parent)}
+    before = sorted(recipe.parent.rglob("*"))
+    flat = ["--set", "api.kind=flat"]
+    plan = pe("plan", recipe, *flat, "--set", "embedding.kind=flat", **here)
+    assert f"warning: A run would not start: {sentence[:1].lower()}{sentence[1:]}" in plan.stdout
+    assert "the embedding 'flat' needs no-such-library" in plan.stdout
+    assert "all      5      40" in plan.stdout
+    for command in ("run", "probe"):
+        assert_one_sentence(pe(command, recipe, *flat, **here), re.escape(sentence))
+    assert_one_sentence(pe("run", recipe, "--set", "embedding.kind=flat", **here), "The embedding 'flat' needs no-such")
+    assert sorted(recipe.parent.rglob("*")) == before
+    doctor = pe("doctor", **here).stdout
+    assert "- pe.adapters: flat lacks no-such-library\n    pip install 'flat[all]'" in doctor
+    assert not re.search(r"✓ pe\.adapters: .*\bflat\b", doctor)

@@ -98,7 +98,11 @@ def test_an_exported_parquet_file_is_what_the_run_made(run: pe.Run, tmp_path: Pa
 
 
 def test_after_a_purge_all_that_is_shareable_works(run: pe.Run, tmp_path: Path) -> None:
-    assert command("purge", run.folder, cwd=tmp_path, typed="n\n").returncode == 130
+    kept = command("purge", run.folder, cwd=tmp_path, typed="n\n")
+    assert (kept.returncode, kept.stdout.splitlines()[-1].endswith("Nothing was deleted.")) == (1, True)
+    unanswered = command("purge", run.folder, cwd=tmp_path)
+    assert unanswered.returncode == 2
+    assert "give --yes" in unanswered.stderr
     assert run.confidential.is_dir()
     assert command("purge", run.folder, "--yes", cwd=tmp_path).returncode == 0
     assert not run.confidential.exists()
@@ -130,9 +134,13 @@ def test_epsilon_and_calibrate_are_each_other_s_inverse(tmp_path: Path) -> None:
     [
         (["epsilon", "--noise-multiplier", -1, "--iterations", 3, "--delta", 1e-5], "noise"),
         (["epsilon", "--noise-multiplier", 1, "--iterations", 3, "--delta", 0], "delta"),
+        (["epsilon", "--noise-multiplier", 1, "--iterations", 0, "--delta", 1e-5], "There are 0 iterations, and each"),
         (["calibrate", "--epsilon", 0, "--iterations", 3, "--delta", 1e-5], "epsilon"),
         (["calibrate", "--epsilon", "nan", "--iterations", 3, "--delta", 1e-5], "epsilon"),
-        (["privacy", "nowhere"], "nowhere is not a run"),
+        (["privacy", "nowhere"], "nowhere is not a run: there is nothing of that name"),
+        (["status", "nowhere"], "nowhere is not a run: there is nothing of that name"),
+        (["compare", "nowhere", "nowhere"], "nowhere is not a run: there is nothing of that name"),
+        (["status", "."], "is not a run: it has no recipe.yaml"),
         (["export", "nowhere", "--to", "x"], "nowhere is not a run"),
     ],
 )
@@ -145,3 +153,26 @@ def test_budget_adds_up_the_runs_over_the_data(run: pe.Run, tmp_path: Path) -> N
     assert answer == {"epsilon": pytest.approx(5, rel=1e-3), "delta": 1e-5, "runs": 1, "cap": None}
     flags = ["--cap-epsilon", 6, "--cap-delta", 1e-5]
     assert "Cap: ε = 6 at δ = 1e-05" in command("budget", "private.npz", *flags, cwd=tmp_path).stdout
+    flags = ["--cap-epsilon", 4, "--cap-delta", 1e-6]
+    reached = command("budget", "private.npz", *flags, cwd=tmp_path)
+    assert "1 run: ε = 5." in reached.stdout
+    assert "at δ = 1e-06." in reached.stdout
+    assert "warning: the runs there are have reached the cap" in reached.stderr
+
+
+def test_the_total_is_stated_at_the_runs_own_delta(run: pe.Run, tmp_path: Path) -> None:
+    def told(*flags: object) -> dict[str, object]:
+        return json.loads(command("budget", "private.npz", *flags, "--json", cwd=tmp_path).stdout)
+
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a/b", "c d"])
+    settings = {"noise_multiplier": 1.0, "delta": 1e-9, "population": 8, "iterations": 1, "lookahead": 0}
+    pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "other", **settings)
+    assert (told()["delta"], told()["runs"]) == (1e-9, 2)
+    assert told("--delta", 1e-5)["epsilon"] < told()["epsilon"]
+    file = tmp_path / "private.npz.budget.json"
+    older = json.loads(file.read_text())
+    older.pop("deltas")
+    file.write_text(json.dumps(older))
+    asked = command("budget", "private.npz", cwd=tmp_path)
+    assert asked.returncode == 2
+    assert "does not say at which δ its runs were made: give --delta" in asked.stderr

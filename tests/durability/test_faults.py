@@ -85,7 +85,7 @@ def stopped(tmp_path: Path) -> Path:
     driver.make_private(tmp_path / "private.npz")
     content = driver.recipe(tmp_path / "private.npz").model_dump()
     recipe = pe.engine.execute.Recipe.parse(content | {"limits": {"max_images": 95}}, "the test")
-    with pytest.raises(LimitReached, match=r"`pe resume .*run` goes on"):
+    with pytest.raises(LimitReached, match=r"`pe resume .*run --set limits\.max_images=…` goes on"):
         run_recipe(recipe, tmp_path / "run", surroundings(tmp_path))
     return tmp_path
 

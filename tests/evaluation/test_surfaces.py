@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 
 import pe
@@ -142,6 +143,33 @@ def test_the_bars_and_warnings_are_the_same_for_other_records(
     assert "embedding private records" in first
     assert "no candidate's noisy votes exceed the threshold" in first
     assert first == drawn("b", *other)
+
+
+def test_an_image_that_is_skipped_is_named_in_the_confidential_log_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    scans, shown = tmp_path / "scans", []
+    source = pe.ImageFolder(scans, size=4, channels=1, classes=["dark", "light"], on_bad_image="skip")
+    for side in ("good", "bad"):
+        for label, shade in (("dark", 20), ("light", 210)):
+            (scans / label).mkdir(parents=True, exist_ok=True)
+            for i in range(3):
+                Image.new("L", (4, 4), shade + i).save(scans / label / f"{i}.png")
+        if side == "bad":
+            (scans / "dark" / "1.png").write_bytes(b"no image")
+        listener = Listener()
+        settings = SETTINGS | {"embedding": Mean(), "progress": listener}
+        run = pe.evolve(source, Shades(), out=tmp_path / side / "run", **settings)
+        resumed = pe.evolve(source, Shades(), out=tmp_path / side / "run", resume=True, **settings)
+        logged = (resumed.confidential / "log.txt").read_text()
+        assert ("casts no vote" in logged) == (str(scans / "dark" / "1.png") in logged) == (side == "bad")
+        shown.append((run.folder, listener.told, capfd.readouterr()))
+        scans.with_name("scans.budget.json").unlink()
+    (good, told, printed), (bad, told_too, printed_too) = shown
+    assert compare_surfaces(good, bad) == []
+    assert told == told_too
+    assert printed == printed_too == ("", "")
+    assert caplog.records == []  # whatever is logged elsewhere ends on the console
 
 
 def into_a_file(run: Path, votes: np.ndarray) -> None:

@@ -74,9 +74,10 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         DataSetBudget(tmp_path / "none" / "b.json").enter("one", RUN, 1e-5)
 
 
-def test_the_file_holds_releases_and_nothing_else(tmp_path: Path) -> None:
+def test_the_file_holds_releases_and_deltas_and_nothing_else(tmp_path: Path) -> None:
     budget = DataSetBudget(tmp_path / "b.json")
     budget.enter("one", RUN, 1e-5)
     content = json.loads(budget.path.read_text())
-    assert content == {"format": 1, "cap": None, "runs": {"one": [release.to_dict() for release in RUN]}}
+    runs = {"one": [release.to_dict() for release in RUN]}
+    assert content == {"format": 1, "cap": None, "runs": runs, "deltas": {"one": 1e-5}}
     assert budget.path.stat().st_mode & 0o777 == 0o600

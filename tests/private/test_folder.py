@@ -1,9 +1,11 @@
 """Folders of private images: which files are records, with which labels and units."""
 
 import os
+import re
 import sys
 import tracemalloc
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,7 +69,11 @@ def test_a_subfolder_is_one_unit_across_classes(scans):
 
 def test_an_image_outside_any_subfolder_has_no_unit(scans, picture):
     picture(scans / "good" / "loose.png", 9)
-    refused(scans, r"good/loose\.png lies in no subfolder of its class folder", privacy_unit="subfolder")
+    refused(
+        scans,
+        r"good/loose\.png lies in no subfolder of its class folder: put each unit's images",
+        privacy_unit="subfolder",
+    )
 
 
 def test_an_image_outside_any_class_folder_has_no_label(scans, picture):
@@ -295,7 +301,7 @@ def test_not_one_readable_image_is_an_error_even_with_skip(scans):
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 def test_other_sizes_need_a_rule_and_are_never_skipped(scans, picture, policy, read):
     picture(scans / "good/ann/4.png", 4, 8, 9)
-    with pytest.raises(PrivateDataError, match=r"\(8, 9, 3\) where \(8, 8, 3\) is declared: .*resize rule"):
+    with pytest.raises(PrivateDataError, match=r"good/ann/4\.png is an image of 8×9×3 where 8×8×3 are .*resize"):
         folder(scans, on_bad_image=policy).check()
     assert read(folder(scans, resize="crop"))[1].all()
 
@@ -326,3 +332,15 @@ def test_reading_does_not_hold_the_images(tmp_path):
         return size
 
     assert peak() < 8 * 2**20  # 400 images are 75 MiB, two blocks 3
+
+
+def test_the_labels_csv_of_the_documentation_is_read_as_it_says(tmp_path, picture):
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```csv\n(.*?)```", page, re.S)
+    for line in text.splitlines()[1:]:
+        picture(tmp_path / line.partition(",")[0], 1)
+    table(tmp_path, text)
+    data = folder(tmp_path, classes=["benign", "malignant"], privacy_unit="patient")
+    assert (data.labels.tolist(), data.units.tolist()) == ([0, 1, 0], [0, 0, 1])
+    years = folder(tmp_path, classes=["benign", "malignant"], privacy_unit="subfolder")
+    assert years.units.tolist() == [0, 0, 1]

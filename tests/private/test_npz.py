@@ -66,7 +66,7 @@ def test_grey_wide_transparent_and_bilevel_images(tmp_path, read):
 
 def test_other_sizes_need_a_rule(tmp_path, read):
     np.savez(tmp_path / "a.npz", images=PIXELS)
-    refused(tmp_path / "a.npz", "resize rule", classes=None, size=4)
+    refused(tmp_path / "a.npz", r"Record 1 of .*a\.npz is an image of .* set private\.resize", classes=None, size=4)
     assert read(source(tmp_path / "a.npz", classes=None, size=4, resize="fit").open())[0].shape == (7, 4, 4, 3)
 
 

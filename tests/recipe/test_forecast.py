@@ -140,7 +140,7 @@ def test_what_depends_on_tokens_or_unknown_calls_is_unknown() -> None:
     assert found.cost is None
     assert "calls and images alone cost 3.00 USD or more" in found.warnings[0]
     calls = {"api__price": {"call": 1}, "limits": {"max_cost": 50}}
-    found = forecast(Recipe.parse(with_(evolution__lookahead=0, **calls), "here"), None, "Unknown.")
+    found = forecast(Recipe.parse(with_(evolution__lookahead=0, **calls), "here"), None, ["Unknown."])
     assert (found.cost, found.calls, found.images) == (None, None, Span(30, 30))
     assert found.warnings[0] == "Unknown."
     assert "with one image a call it would be 30.00 USD" in found.warnings[1]
@@ -234,3 +234,23 @@ def test_a_mistake_in_the_generator_s_settings_is_an_error() -> None:
         generator_of(ApiSpec(kind="none"))
     with pytest.raises(RecipeError, match="siz"):
         generator_of(ApiSpec(kind="glyphs", siz=3))
+
+
+def test_the_plan_of_a_fitted_generator_tells_its_releases_and_what_is_left_unused() -> None:
+    fitted = {"api__kind": "dp_merf", "private__declared_size": 1000, "evolution__iterations": 0}
+    found = planned(**fitted)
+    assert [release.name for release in found.fit] == ["fit/mean_features"]
+    assert found.fit_epsilon == found.epsilon == pytest.approx(1, rel=1e-3)
+    assert found.warnings == ()
+    half = planned(**fitted, api__fit={"budget_share": 0.5})
+    assert half.epsilon == pytest.approx(0.5, rel=1e-3)
+    assert half.warnings[0].startswith("Nothing uses 0.5 of privacy.epsilon, because api.fit.budget_share is 0.5")
+    evolved = planned(**fitted | {"evolution__iterations": 2}, api__fit={"budget_share": 0.5})
+    assert evolved.fit_epsilon == pytest.approx(0.5, rel=1e-3)
+    assert evolved.epsilon == pytest.approx(1, rel=1e-3)
+    assert not any("Nothing uses" in warning for warning in evolved.warnings)
+
+
+def test_the_synthetic_images_are_those_of_the_last_population() -> None:
+    assert planned().synthetic == 10
+    assert planned(evolution__population=[4, 6, 40]).to_dict()["synthetic_images"] == 40

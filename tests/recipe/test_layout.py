@@ -53,6 +53,7 @@ def test_label_sizes_divide_the_population_by_largest_remainders() -> None:
     ("changes", "sentence"),
     [
         ({"evolution__population": 10}, "cannot be divided equally among 3 labels: take 9 or 12"),
+        ({"evolution__population": 2}, "cannot be divided equally among 3 labels: take 3, or state"),
         (
             {"evolution__population": 3, "evolution__neighbors": 2},
             "has 1 members of label 'a', and each record votes for 2",

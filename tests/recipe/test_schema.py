@@ -58,7 +58,7 @@ def test_set_changes_one_value(tmp_path: Path) -> None:
         ({"evoluton": {}}, "unknown key 'evoluton'; did you mean 'evolution'?"),
         ({"privacy__noise_multiplier": 2}, "privacy: give either epsilon or noise_multiplier, and not both"),
         ({"privacy__epsilon": None}, "privacy: give either epsilon or noise_multiplier, and not both"),
-        ({"privacy__delta": None}, "'privacy.delta' is missing"),
+        ({"privacy__delta": None}, "'privacy.delta' is missing: δ, well below 1 / number of records (1e-6, say)"),
         ({"privacy__delta": 0}, "privacy.delta: input should be greater than 0"),
         ({"privacy__delta": 1}, "privacy.delta: input should be less than 1"),
         ({"privacy__epsilon": float("nan")}, "privacy.epsilon: input should be"),
@@ -83,11 +83,53 @@ def test_a_wrong_recipe_ends_in_one_sentence(changes: dict[str, object], sentenc
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("- 1\n", "is not a mapping"), ("a: [", "is not YAML"), ("a: !!python/object:os.system x", "is not YAML")],
+    [
+        ("- 1\n", "is not a mapping"),
+        ("a: [", r"is not YAML in line 1, column 5: expected the node content"),
+        ("seed: 1\nname: a: b\n", r"is not YAML in line 2, column 8: mapping values are not allowed here\.$"),
+        ("a: !!python/object:os.system x", r"is not YAML in line 1, column 4: could not determine a constructor"),
+        ("a: 2026-13-45", "is not YAML: month must be in 1..12"),
+        ("a: \x01", "is not YAML: unacceptable character"),
+    ],
 )
 def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "recipe.yaml").write_text(text)
-    with pytest.raises(RecipeError, match=sentence):
+    with pytest.raises(RecipeError, match=sentence) as caught:
+        Recipe.load(tmp_path / "recipe.yaml")
+    assert "\n" not in str(caught.value)
+    assert "<unicode string>" not in str(caught.value)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n")
+    with pytest.raises(RecipeError, match=r"x\.png is not YAML: it is no text in UTF-8"):
+        Recipe.load(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "privacy:\n  epsilon: 1\n  delta: 1e-5\n  epsilon: 10\n",
+            r"privacy\.epsilon is given twice \(lines 2 and 4\)",
+        ),
+        ("seed: 1\nname: x\nseed: 1\n", r"seed is given twice \(lines 1 and 3\)"),
+        ("api: {kind: glyphs, kind: flat}", r"api\.kind is given twice \(lines 1 and 1\)"),
+        ("api: {classes: [{a: 1}, {b: 1, b: 2}]}", r"api\.classes\.1\.b is given twice"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=rf"recipe\.yaml: {sentence}"):
+        Recipe.load(tmp_path / "recipe.yaml")
+
+
+def test_aliases_and_merges_are_not_taken_for_keys_given_twice(tmp_path: Path) -> None:
+    text = yaml.safe_dump(GOOD).replace("api:\n  kind: glyphs", "api: &one\n  kind: glyphs\n  a: {<<: &b {c: 1}, c: 2}")
+    (tmp_path / "recipe.yaml").write_text(text + "embedding: *one\n")
+    assert Recipe.load(tmp_path / "recipe.yaml").embedding.settings == {"a": {"c": 2}}
+    (tmp_path / "recipe.yaml").write_text("a: &a [*a]")
+    with pytest.raises(RecipeError, match="unknown key 'a'"):
         Recipe.load(tmp_path / "recipe.yaml")
 
 
@@ -97,6 +139,10 @@ def test_a_missing_file_and_a_wrong_change_are_named(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(GOOD))
     with pytest.raises(RecipeError, match=r"not of the form a\.b=value"):
         Recipe.load(tmp_path / "recipe.yaml", ("epsilon",))
+    with pytest.raises(RecipeError, match=r"--set evolution\.degree=\[0\.5 is not YAML in line 1"):
+        Recipe.load(tmp_path / "recipe.yaml", ("evolution.degree=[0.5",))
+    with pytest.raises(RecipeError, match=r"--set api=\{kind: a, kind: b\}: kind is given twice"):
+        Recipe.load(tmp_path / "recipe.yaml", ("api={kind: a, kind: b}",))
 
 
 def test_a_plug_in_s_none_is_kept_when_a_recipe_is_written(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from pe.recipe.layout import lay_out
 from pe.recipe.schema import Recipe
 from pe.run.directory import Run
 from pe.run.limits import Price
+from pe.run.progress import Progress, Task
 from pe.run.purge import purge
 from pe.run.status import Phase, Status, status_of
 from tests.durability import driver
@@ -189,7 +191,7 @@ def test_after_a_purge_one_sentence_says_so(tmp_path: Path) -> None:
     command = [PE, "status", tmp_path / "run"]
     page = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert page.count("\n") == 1
-    assert "it was purged" in page
+    assert "journal is gone (purged, or not copied)" in page
 
 
 def test_an_extension_that_was_stopped_is_told_even_after_a_purge(tmp_path: Path) -> None:
@@ -224,5 +226,65 @@ def test_what_is_no_run_or_has_a_damaged_journal_is_one_sentence(tmp_path: Path)
     with pytest.raises(RunError, match=r"The journal of .* cannot be read"):
         stand(tmp_path)
     journal.unlink()
-    assert stand(tmp_path).state == "stopped"
+    assert stand(tmp_path).state == "purged"  # its certificate is there, so it does not go on
     assert not journal.exists()
+
+
+def test_what_an_evaluation_leaves_after_a_purge_is_not_taken_for_a_stopped_run(tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    carry_out(tmp_path)
+    run = Run.open(tmp_path / "run")
+    purge(run)
+    copy = Run.open(run.export(tmp_path / "copy"))
+    for folder in (run.folder, copy.folder):
+        (folder / "confidential").mkdir()
+        (folder / "confidential" / "metrics.json").write_text("{}")
+        page = subprocess.run([PE, "status", folder], capture_output=True, text=True, timeout=60, check=True).stdout
+        assert page.startswith(f"{folder}: finished; its journal is gone (purged, or not copied)")
+    assert stand(tmp_path).to_dict()["images"] is None
+    purge(run)
+    assert not run.confidential.exists()
+
+
+def test_after_an_extension_of_a_purged_run_what_is_counted_is_said(tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    carry_out(tmp_path)
+    purge(Run.open(tmp_path / "run"))
+    extend_run(tmp_path / "run", 20, 0.5, Surroundings(api=Gated(tmp_path / "gate"), embedding=Mean()))
+    found = stand(tmp_path)
+    assert (found.state, found.journal and found.journal.totals.images) == ("finished", 20)
+    command = [PE, "status", tmp_path / "run"]
+    page = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "finished; what follows counts from its purge on\n" in page
+
+
+def test_while_a_generator_is_fitted_the_status_says_so(tmp_path: Path) -> None:
+    class Stopping(Progress):
+        def __init__(self) -> None:
+            self.seen: list[Status] = []
+
+        @contextmanager
+        def task(self, description: str, total: int | None) -> Iterator[Task]:
+            if description == "fitting the generator":
+                self.seen.append(
+                    status_of(Run.open(tmp_path / "run"), plan, Price(), recipe.privacy.delta),
+                )
+            yield Task()
+
+    driver.make_private(tmp_path / "private.npz")
+    source = {"kind": "npz", "path": tmp_path / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+    content = {
+        "private": source | {"declared_size": 60},
+        "api": {"kind": "dp_merf", "steps": 2, "features": 8},
+        "privacy": {"epsilon": 5, "delta": 1e-5},
+        "evolution": {"iterations": 0, "population": 4},
+    }
+    recipe = Recipe.parse(content, "the test")
+    plan, told = lay_out(recipe, recipe.private.labels, "record"), Stopping()
+    run_recipe(recipe, tmp_path / "run", Surroundings(progress=told))
+    (found,) = told.seen
+    assert found.state == "running"
+    assert found.journal is not None
+    assert (found.journal.phase, found.journal.epsilon_charged) == (Phase("fit", 0), found.epsilon_planned)
+    after = status_of(Run.open(tmp_path / "run"), plan, Price(), recipe.privacy.delta)
+    assert after.state == "finished"

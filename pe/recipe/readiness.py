@@ -1,0 +1,63 @@
+"""Whether this machine has what a recipe names: plug-ins that can be set up, their libraries, the private data's place.
+
+Looked up, without asking a plug-in for anything, and without reading a private record.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pe.errors import MissingDependency, RecipeError
+from pe.recipe.schema import WITHHELD, PluginSpec, Recipe
+from pe.registry import Group, construct, plugins, require
+
+_OBJECT = "object:"
+
+
+def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
+    """The plug-in that a recipe names; or None, and why there is none here.
+
+    Raises:
+        PluginError: there is no plug-in of this name.
+        RecipeError: a setting is unknown, missing or of the wrong type.
+    """
+    if spec.kind.startswith(_OBJECT):
+        return None, f"{spec.kind.removeprefix(_OBJECT)} is an object of your own."
+    try:
+        plugin = construct(group, spec.kind, spec.settings)
+        _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
+    except Exception as error:  # whatever a library raises that lacks its weights, its device or its key
+        mistaken = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
+        if mistaken or spec.kind not in plugins(group):
+            raise
+        return None, str(error)
+    return plugin, ""
+
+
+def obstacles(recipe: Recipe) -> list[str]:
+    """What would refuse a start of the recipe here and now, one sentence each; the generator's settings aside.
+
+    Raises:
+        PluginError: the embedding is unknown.
+        RecipeError: a setting of the embedding is unknown, missing or of the wrong type.
+    """
+    found = [*_missing("pe.adapters", recipe.api), *_missing("pe.embeddings", recipe.embedding)]
+    embedding, why = set_up("pe.embeddings", recipe.embedding)
+    if embedding is None and not recipe.embedding.kind.startswith(_OBJECT):
+        found.append(f"the embedding cannot be set up here: {why}")
+    path: Path | None = getattr(recipe.private, "path", None)
+    if path is not None and str(path) != WITHHELD and not path.exists():
+        found.append(f"private.path: there is nothing at {path}.")
+    return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in found]
+
+
+def _missing(group: Group, spec: PluginSpec) -> list[str]:
+    try:
+        if not spec.kind.startswith(_OBJECT):
+            require(group, spec.kind)
+    except MissingDependency as error:
+        return [str(error)]
+    return []
