@@ -10,7 +10,8 @@ demo: $(VENV)/.light
 
 test: $(VENV)/.test browser
 	$(MAKE) check
-	$(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --ignore=tests/adapters/server
+	$(BIN)/pytest tests/adapters/server
 
 check lint: $(VENV)/.test
 	$(BIN)/ruff check .

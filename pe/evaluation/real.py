@@ -25,7 +25,10 @@ _WORDS = (
     ("The private records", "its records"),
     ("A private image", "an image"),
     ("private image", "image"),
-    ("give its size, or a resize rule (crop, fit or stretch)", "bring the set to the run's size"),
+    (
+        "set private.resize to crop, fit or stretch, or private.size to what all images have",
+        "bring the set to the run's size",
+    ),
 )
 
 

@@ -90,7 +90,7 @@ def test_the_mnist_test_digits_are_known_by_name() -> None:
         ({"labels": None}, "classes lists several classes, but its records have no labels"),
         (
             {"images": PIXELS[:, :5]},
-            r"shape \(5, 8, 3\) where \(8, 8, 3\) is declared: bring the set to the run's size",
+            "an image of 5×8×3 where 8×8×3 are declared: bring the set to the run's size",
         ),
         ({"images": PIXELS[:1], "labels": NAMES[:1]}, "fewer than two images"),
         ({"images": PIXELS[:0], "labels": NAMES[:0]}, "holds no images"),
