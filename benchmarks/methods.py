@@ -21,16 +21,20 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 from methods_table import LABELS, write_table
 from record import RESULTS, where
 
+if TYPE_CHECKING:
+    from pe.evaluation.labelled import Labelled
+
 PE = Path(sys.executable).with_name("pe")
 DELTA, DIGITS = 1e-5, tuple("0123456789")
 FROM_SCRATCH = {"learning_rate": 2e-3}  # a network that was not trained before has further to go
+QUERY = {"semantics": 2, "semantics_share": 0.1}
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ def api_of(method: str, setting: Setting) -> dict[str, Any]:
         "dpdm": {"kind": "dpdm", **setting.diffusion, "training": setting.diffusion["training"] | FROM_SCRATCH},
         "pdp_diffusion": {"kind": "pdp_diffusion", **public, **setting.diffusion},
         "dp_ldm": {"kind": "dp_ldm", **public, **setting.diffusion},
-        "privimage": {"kind": "privimage", **public, **setting.diffusion},
+        "privimage": {"kind": "privimage", **public, **QUERY, **setting.diffusion},
+        "dp_imgsyn": {"kind": "dp_imgsyn", "public": public["public"]},
     }
     return apis[name] | ({"fit": {"budget_share": 0.5}} if evolved else {})
 
@@ -152,7 +157,18 @@ def high_water(pid: int) -> int:
     return int(found[1]) if found else 0
 
 
-def measured(train: tuple[Any, Any], real: Any, test: Any, seed: int, epochs: int | None) -> dict[str, Any]:
+def semantics_of(run: Path) -> dict[str, Any]:
+    """The public characters that PrivImage's query found for each digit, and for how many digits they hold it."""
+    from adapters.trained.diffusion.semantics import chosen_semantics
+    from adapters.trained.public import CHARACTERS
+
+    chosen = chosen_semantics(np.load(run / "releases" / "fit-semantics.npy"), QUERY["semantics"])
+    found = ["".join(CHARACTERS[one] for one in row) for row in chosen]
+    print("PrivImage's query found", found, flush=True)
+    return {"semantics": found, "digits_found": sum(digit in row for digit, row in zip(DIGITS, found, strict=True))}
+
+
+def measured(train: Labelled, real: Any, test: Any, seed: int, epochs: int | None) -> dict[str, Any]:
     """What a training set is worth: accuracies on the test digits, and the distance from the private ones.
 
     Guarantee: none. These numbers compare methods on digits that are public in truth.
@@ -161,15 +177,14 @@ def measured(train: tuple[Any, Any], real: Any, test: Any, seed: int, epochs: in
     from pe.evaluation.classifiers import Classifier, NetworkSettings
     from pe.evaluation.features import features
     from pe.evaluation.frechet import frechet_distance
-    from pe.evaluation.labelled import Labelled
     from pe.evaluation.utility import utility
     from pe.run.progress import Progress, Task
 
     names = ["logistic_regression", "mlp", *(["resnet9"] if epochs else [])]
     classifiers = [Classifier.named(name, NetworkSettings(epochs=epochs or 1)) for name in names]
-    scores = utility(classifiers, {"set": Labelled(*train)}, test, len(DIGITS), [seed], Progress())
-    pixels = Pixels(size=train[0].shape[0], blur=0)
-    one, other = (features(images, pixels, 0, Task()).moments for images in (train[0], real.images))
+    scores = utility(classifiers, {"set": train}, test, len(DIGITS), [seed], Progress())
+    pixels = Pixels(size=train.images.shape[0], blur=0)
+    one, other = (features(images, pixels, 0, Task()).moments for images in (train.images, real.images))
     return {
         "accuracy": {name: round(float(scores[name]["set"].accuracy[0]), 4) for name in names},
         "frechet": round(frechet_distance(one, other), 3),
@@ -180,20 +195,24 @@ def cell(method: str, epsilon: float, run: int, setting: Setting, files: tuple[P
     """One method at one ε, once; `drawn` and `real` are the two ends of the scale and cost no ε."""
     from adapters.glyphs import Glyphs
     from pe.evaluation.controls import unevolved
+    from pe.evaluation.labelled import Labelled, labelled
     from pe.run.directory import Run
 
     private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
     epochs = setting.resnet[0] if run < setting.resnet[1] else None
     if method == "real":
-        return measured((private.images, private.labels), private, test, run, epochs)
+        return measured(private, private, test, run, epochs)
     if method == "drawn":
         labels = np.arange(setting.samples, dtype=np.int32) % len(DIGITS)
         images = unevolved(Glyphs(size=setting.side), labels, DIGITS, run).images
-        return measured((images, labels), private, test, run, epochs)
+        return measured(Labelled(images, labels), private, test, run, epochs)
     with tempfile.TemporaryDirectory() as folder:
         found = carried_out(recipe_of(method, epsilon, run, setting, files[0]), Path(folder))
+        if method.startswith("privimage"):
+            found |= semantics_of(Path(folder) / "run")
         synthetic = Run.open(Path(folder) / "run").synthetic
-    return found | measured((synthetic.samples, synthetic.labels), private, test, run, epochs)
+    train = labelled(synthetic.samples, synthetic.labels, synthetic.conditions)
+    return found | measured(train, private, test, run, epochs)
 
 
 def digits(split: Any, setting: Setting, file: Path | None) -> Any:

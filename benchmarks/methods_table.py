@@ -17,6 +17,7 @@ LABELS = {
     "pdp_diffusion": "PDP-Diffusion",
     "dp_ldm": "DP-LDM",
     "privimage": "PrivImage",
+    "dp_imgsyn": "DP-ImgSyn",
     "privimage+pe": "PrivImage, half of ε; PE over it, the other half",
     "dp_merf+pe": "DP-MERF, half of ε; PE over it, the other half",
 }
