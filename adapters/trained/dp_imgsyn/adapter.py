@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -84,6 +85,7 @@ class DPImgSyn:
         self._training, self._alignment = training or TeacherTraining(), alignment or Alignment()
         self._device, self._batch_size = device, batch_size
         self._model: Model | None = None
+        self._aligning = Lock()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -216,10 +218,11 @@ class DPImgSyn:
     ) -> Answer:
         model, parts = self._fitted(), range(0, len(images), self._batch_size)
         try:
-            aligned = [
-                model.aligned(images[part], labels[part], begin[part])
-                for part in (slice(start, start + self._batch_size) for start in parts)
-            ]
+            with self._aligning:
+                aligned = [
+                    model.aligned(images[part], labels[part], begin[part])
+                    for part in (slice(start, start + self._batch_size) for start in parts)
+                ]
         except (RuntimeError, MemoryError) as error:
             if memory_refused(error):
                 raise APIError(f"Aligning {self._batch_size} images at once needs more memory: take less.") from error

@@ -15,6 +15,8 @@ Vector = npt.NDArray[np.float64]
 class Reader:
     """Logits and moments of images, by a classifier that stays as it is.
 
+    To be called by one thread at a time: what enters a layer is caught where the layer is.
+
     Args:
         teacher: frozen, in evaluation mode, so that each image is seen alone.
     """

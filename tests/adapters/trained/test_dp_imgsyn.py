@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,14 @@ def test_an_answer_does_not_depend_on_what_else_was_asked(fitted: DPImgSyn) -> N
     whole = fitted.random_api(asked()).samples.array.astype(int)
     one = RandomRequest(asked().labels[3:4], asked().seeds[3:4])
     assert np.abs(fitted.random_api(one).samples.array.astype(int) - whole[3:4]).max() <= 1
+
+
+def test_requests_at_the_same_time_get_the_answers_that_each_gets_alone(fitted: DPImgSyn) -> None:
+    alone = fitted.random_api(asked(40))
+    with ThreadPoolExecutor(4) as pool:
+        together = [one.result() for one in [pool.submit(fitted.random_api, asked(40)) for _ in range(8)]]
+    for answer in together:
+        np.testing.assert_array_equal(answer.samples.array, alone.samples.array)
 
 
 def test_degree_0_changes_nothing_and_a_larger_one_changes_more(fitted: DPImgSyn) -> None:
