@@ -79,6 +79,31 @@ class PixelFiles:
             _names(read_json(names)) if names.is_file() else (),
         )
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the model's images.
+
+        Raises:
+            RecipeError: its settings do not state them.
+        """
+        size, channels = self.unet.get("sample_size"), int(self.unet.get("in_channels", 3))
+        sides = [size, size] if isinstance(size, int) else size
+        if not isinstance(sides, list | tuple) or len(sides) != 2:
+            raise RecipeError(
+                f"{self.weights}: the model's settings state no sample_size, so its images' size is unknown."
+            )
+        return channels, int(sides[0]), int(sides[1])
+
+    def class_count(self, guided: bool = False) -> int | None:
+        """How many classes an image may have; None: the model takes none.
+
+        The last class stands for none where the model is guided, and where all classes but that one are named.
+        """
+        count = self.unet.get("num_class_embeds")
+        if count is None:
+            return None
+        return int(count) - (guided or len(self.classes) == int(count) - 1)
+
     def network(self) -> UNet2DModel:
         """The network on the CPU, with its weights.
 

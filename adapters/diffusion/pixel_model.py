@@ -28,6 +28,8 @@ class PixelModel:
         shape: c, h, w of an image.
         classes: how many classes the network knows; None: it takes none.
         eta: of DDIM: 0 is deterministic, 1 as random as DDPM.
+        guidance: classifier-free (Ho and Salimans 2022): how far to go from what the network finds for no class, its
+            class number `classes`, to what it finds for the image's class, and beyond; at 1 there is none.
         afresh: whether degree 1 is a new image; else it is, as any other, the image noised to the start timestep,
             and a schedule whose first timestep is not pure noise leaves a trace of it.
     """
@@ -41,10 +43,11 @@ class PixelModel:
         dtype: torch.dtype,
         classes: int | None = None,
         eta: float = 0.0,
+        guidance: float = 1.0,
         afresh: bool = True,
     ) -> None:
         self._unet, self._scheduler, self._shape = unet, scheduler, shape
-        self._device, self._dtype, self._classes = device, dtype, classes
+        self._device, self._dtype, self._classes, self._guidance = device, dtype, classes, guidance
         self._extra = {"eta": eta} if type(scheduler).__name__ == "DDIMScheduler" else {}
         ddpm = type(scheduler).__name__ == "DDPMScheduler"
         self._learned = ddpm and scheduler.config.variance_type in ("learned", "learned_range")
@@ -77,11 +80,22 @@ class PixelModel:
         labels = self._labels(items)
         timesteps = self._scheduler.timesteps[-steps:]
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
-            output = self._unet(x.to(self._dtype), t_there, class_labels=labels).sample.float()
+            output = self._output(x.to(self._dtype), t_there, labels)
             if not self._learned:
                 output = output[:, : self._shape[0]]
             x = self._scheduler.step(output, t, x, generator=generators, **self._extra).prev_sample
         return _outcomes(x)
+
+    def _output(self, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
+        """What the network predicts, float32, guided towards the classes."""
+        import torch
+
+        found: Tensor = self._unet(x, t, class_labels=labels).sample.float()
+        if self._guidance == 1 or labels is None or self._classes is None:
+            return found
+        none = torch.full_like(labels, self._classes)
+        unguided: Tensor = self._unet(x, t, class_labels=none).sample.float()
+        return unguided + self._guidance * (found - unguided)
 
     def _labels(self, items: Sequence[Item]) -> Tensor | None:
         import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, get_args
 
@@ -42,6 +43,8 @@ class PixelSpace:
         eta: of ddim: 0 is deterministic given the first noise, 1 as random as ddpm.
         classes: label → the model's class, by name or number, or several to draw from; without it any class may
             be drawn for any label.
+        guidance: classifier-free guidance scale, for a model that was trained without its classes now and then; what
+            stands for "no class" is the last of its classes. 1: none.
         device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
         precision: of the network: fp32, bf16 or fp16.
         batch_size: images per forward pass; None: as many as memory takes, found by trying.
@@ -64,6 +67,7 @@ class PixelSpace:
         sampler: Sampler = "ddim",
         eta: float = 0.0,
         classes: dict[str | int, int | str | list[int | str]] | None = None,
+        guidance: float = 1.0,
         device: Devices = "auto",
         precision: Precision = "fp32",
         batch_size: int | None = None,
@@ -79,9 +83,11 @@ class PixelSpace:
             raise RecipeError(f"sampler is '{sampler}': it must be one of {', '.join(get_args(Sampler))}.")
         if not 0 <= eta <= 1:
             raise RecipeError(f"eta is {eta}: it must lie in [0, 1].")
+        if not 1 <= guidance < inf:
+            raise RecipeError(f"guidance is {guidance}: it must be at least 1, which is none.")
         check_arithmetic(device, precision)
         self._model, self._revision, self._offline = model, revision, offline
-        self._steps, self._sampler, self._eta = steps, sampler, eta
+        self._steps, self._sampler, self._eta, self._guidance = steps, sampler, eta, guidance
         self._classes = None if classes is None else {str(label): named for label, named in classes.items()}
         self._precision, self._compile, self._chunk = precision, compile, chunk
         self._engine = Engine(self._load, device=device, batch_size=batch_size)
@@ -129,13 +135,13 @@ class PixelSpace:
 
     def _answer(self, items: Sequence[Item], classes: npt.NDArray[np.int64] | None) -> Answer:
         conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
-        channels, height, width = _shape(self._files())
+        channels, height, width = self._files().shape
         return answer_of(self._engine.run(items), (height, width, channels), conditions)
 
     def _drawn(self, labels: Sequence[str], seeds: Seeds) -> npt.NDArray[np.int64] | None:
         """The class of each item, int64 (n,): drawn by its seed from those of its label; None: there are none."""
         files = self._files()
-        count = _class_count(files)
+        count = self._class_count(files)
         if count is None:
             if self._classes is not None:
                 raise RecipeError(f"classes is given, but the model '{self._model}' has none: leave it out.")
@@ -165,7 +171,7 @@ class PixelSpace:
 
     def _carried(self, request: VariationRequest) -> npt.NDArray[np.int64] | None:
         """The parents' classes; drawn for parents that carry none, because they come from elsewhere."""
-        if API_CLASS in request.conditions and _class_count(self._files()) is not None:
+        if API_CLASS in request.conditions and self._class_count(self._files()) is not None:
             return request.conditions[API_CLASS].astype(np.int64)
         return self._drawn(request.labels, request.seeds)
 
@@ -184,22 +190,16 @@ class PixelSpace:
         if self._compile:
             network.compile()
         scheduler = files.sampler(self._sampler)
-        return PixelModel(network, scheduler, _shape(files), device, dtype, _class_count(files), self._eta)
+        classes = self._class_count(files)
+        return PixelModel(network, scheduler, files.shape, device, dtype, classes, self._eta, self._guidance)
 
-
-def _shape(files: PixelFiles) -> tuple[int, int, int]:
-    """Channels, height and width of the model's images."""
-    size, channels = files.unet.get("sample_size"), files.unet.get("in_channels", 3)
-    if isinstance(size, int):
-        return channels, size, size
-    if isinstance(size, list | tuple) and len(size) == 2:
-        return channels, int(size[0]), int(size[1])
-    raise RecipeError(f"{files.weights}: the model's settings state no sample_size, so its images' size is unknown.")
-
-
-def _class_count(files: PixelFiles) -> int | None:
-    count = files.unet.get("num_class_embeds")
-    return None if count is None else int(count)
+    def _class_count(self, files: PixelFiles) -> int | None:
+        count = files.class_count(guided=self._guidance != 1)
+        if count is None and self._guidance != 1:
+            raise RecipeError(
+                f"guidance is {self._guidance:g}, but the model '{self._model}' has no classes: leave it out."
+            )
+        return count
 
 
 def _class_index(named: int | str, names: Sequence[str], count: int) -> int:

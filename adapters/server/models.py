@@ -13,7 +13,6 @@ from adapters.diffusion.text_model import TextModel
 from adapters.diffusion.text_pipelines import Memory, TextFiles, parameters_of
 from adapters.diffusion.weights import local_model, read_json
 from adapters.server.checks import Description
-from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     import torch
@@ -42,13 +41,8 @@ class PixelFamily:
 
     def __init__(self, model: str, precision: Precision) -> None:
         self._files, self._precision = PixelFiles.find(model, None, offline=False), precision
-        size, channels = self._files.unet.get("sample_size"), int(self._files.unet.get("in_channels", 3))
-        sides = [size, size] if isinstance(size, int) else size
-        if not isinstance(sides, list | tuple) or len(sides) != 2:
-            raise RecipeError(f"{self._files.weights}: the model's settings state no sample_size.")
-        self._shape = int(sides[0]), int(sides[1]), channels
-        count = self._files.unet.get("num_class_embeds")
-        self._class_count = None if count is None else int(count)
+        channels, height, width = self._files.shape
+        self._shape = height, width, channels
 
     def load(self, device: torch.device) -> Model:
         """The network and DDIM on the model's own schedule."""
@@ -57,13 +51,12 @@ class PixelFamily:
         dtype = dtype_of(self._precision)
         network = self._files.network().eval().requires_grad_(False)
         nn.Module.to(network, device, dtype)
-        height, width, channels = self._shape
         scheduler = self._files.sampler("ddim")
-        return PixelModel(network, scheduler, (channels, height, width), device, dtype, self._class_count)
+        return PixelModel(network, scheduler, self._files.shape, device, dtype, self._files.class_count())
 
     def describe(self, name: str, batch: int) -> Description:
         """One size, classes, no words."""
-        return Description(name, False, False, self._class_count, self._files.classes, self._shape, batch)
+        return Description(name, False, False, self._files.class_count(), self._files.classes, self._shape, batch)
 
 
 class TextFamily:

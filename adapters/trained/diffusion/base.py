@@ -47,6 +47,8 @@ class FittedDiffusion(ABC):
 
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch")
 
+    _guidance: float = 1.0
+
     _frozen: ClassVar[bool] = False
     """Whether some parameters are not trained, so that they are in no release."""
 
@@ -122,7 +124,7 @@ class FittedDiffusion(ABC):
             RecipeError: there is none, or it is damaged.
         """
         require_torch("trained", "Fitting a generator")
-        self._model, labels = open_model(folder, self._sampling, self._device, self._batch_size)
+        self._model, labels = open_model(folder, self._sampling, self._device, self._batch_size, self._guidance)
         self._labels = frozenset(labels)
 
     def random_api(self, request: RandomRequest) -> Answer:

@@ -29,7 +29,7 @@ def write_model(model: nn.Module, classes: Sequence[str], folder: Path) -> None:
 
 
 def open_model(
-    folder: Path, sampling: Sampling, device: str | list[str], batch_size: int | None
+    folder: Path, sampling: Sampling, device: str | list[str], batch_size: int | None, guidance: float = 1.0
 ) -> tuple[PixelSpace, tuple[str, ...]]:
     """The generator that samples the model in `folder`, each label from its class, and the labels.
 
@@ -45,6 +45,7 @@ def open_model(
         sampler=sampling.sampler,
         eta=sampling.eta,
         classes={name: name for name in files.classes},
+        guidance=guidance,
         device=device,
         batch_size=batch_size,
         chunk=sampling.chunk,

@@ -18,14 +18,26 @@ from adapters.trained.diffusion.network import scheduler
 Randomness = tuple[Tensor, ...]
 
 
-class Velocity:
-    """The squared error of the velocity; a `Loss` of DP-SGD, and of plain training, too."""
+_UNLABELLED = 0.1
+"""How often a draw has no class, in a network that is to be guided (Ho and Salimans 2022)."""
 
-    def __init__(self) -> None:
+
+class Velocity:
+    """The squared error of the velocity; a `Loss` of DP-SGD, and of plain training, too.
+
+    Args:
+        none: the number of the class that stands for none, for a network that is to be guided: it takes the place of
+            the image's class in a tenth of the draws.
+    """
+
+    def __init__(self, none: int | None = None) -> None:
         self._levels: Tensor = scheduler().alphas_cumprod
+        self._none = none
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
         """Timesteps, their ᾱ, and noise: int64 and float32 (records, draws), float32 (records, draws, c, h, w).
+
+        Then, for a network that is to be guided, where a draw has no class: bool (records, draws).
 
         A record's timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean over
         them, which is what is clipped, varies less.
@@ -35,13 +47,28 @@ class Velocity:
         parts = (torch.arange(draws, device=device) + within) / draws
         steps = (parts * len(self._levels)).long().clamp(max=len(self._levels) - 1)
         noise = torch.randn((records, draws, *shape), generator=generator, device=device)
-        return steps, self._levels.to(device)[steps], noise
+        drawn = steps, self._levels.to(device)[steps], noise
+        if self._none is None:
+            return drawn
+        return *drawn, torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """The losses, (draws,): of one image and label, or of as many of both as there are draws."""
-        steps, level, noise = randomness
+        noisy, velocity, classes = self._noised(image, label, randomness)
+        found = model(noisy, randomness[0], class_labels=classes).sample
+        return square(found - velocity)
+
+    def _noised(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
+        """What the network sees, what it is to find, and the classes that it is told."""
+        steps, level, noise, *unlabelled = randomness
         signal, spread = level.sqrt()[:, None, None, None], (1 - level).sqrt()[:, None, None, None]
-        noisy, velocity = signal * image + spread * noise, signal * noise - spread * image
-        found = model(noisy, steps, class_labels=label.expand(len(steps))).sample
-        losses: Tensor = ((found - velocity) ** 2).mean(dim=(1, 2, 3))
-        return losses
+        classes = label.expand(len(steps))
+        if unlabelled and self._none is not None:
+            classes = classes.masked_fill(unlabelled[0], self._none)
+        return signal * image + spread * noise, signal * noise - spread * image, classes
+
+
+def square(difference: Tensor) -> Tensor:
+    """The mean square of each image, (n,) from n×c×h×w."""
+    found: Tensor = (difference**2).mean(dim=(1, 2, 3))
+    return found

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     from pe.trainer import Fitting
 
 
-def pretrained(model: UNet2DModel, public: PublicSet, settings: PlainTraining, fitting: Fitting) -> UNet2DModel:
+def pretrained(
+    model: UNet2DModel, public: PublicSet, settings: PlainTraining, fitting: Fitting, none: int | None = None
+) -> UNet2DModel:
     """`model` after training on all of `public`, whose labels are its classes; it is left on its device.
+
+    `none`: the class that stands for none, of a network that is to be guided.
 
     Raises:
         Interrupted: the fit was told to stop.
         RecipeError: memory does not suffice.
     """
-    loss = Velocity()
+    loss = Velocity(none)
 
     def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         _, channels, height, width = images.shape
