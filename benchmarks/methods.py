@@ -56,6 +56,7 @@ class Setting:
     resnet: tuple[int, int]
     pretraining: dict[str, Any]
     merf: dict[str, Any] = field(default_factory=dict)
+    sad: dict[str, Any] = field(default_factory=dict)
 
 
 SETTINGS = {
@@ -97,8 +98,23 @@ def api_of(method: str, setting: Setting) -> dict[str, Any]:
         "dp_ldm": {"kind": "dp_ldm", **public, **setting.diffusion},
         "privimage": {"kind": "privimage", **public, **QUERY, **setting.diffusion},
         "dp_imgsyn": {"kind": "dp_imgsyn", "public": public["public"]},
+        "dp_sad": {"kind": "dp_sad", **distilled(setting), **setting.sad},
+        "dp_sad_drawn": {"kind": "dp_sad", **public, **taught_by_drawn_digits(setting), **setting.sad},
     }
     return apis[name] | ({"fit": {"budget_share": 0.5}} if evolved else {})
+
+
+def distilled(setting: Setting) -> dict[str, Any]:
+    """DP-SAD without public images: half of DP-DM's steps for the teacher, half for the student."""
+    training = setting.diffusion["training"] | FROM_SCRATCH
+    half = training | {"steps": training["steps"] // 2}
+    return setting.diffusion | {"teacher": half, "training": half}
+
+
+def taught_by_drawn_digits(setting: Setting) -> dict[str, Any]:
+    """DP-SAD whose teacher learned from the ten digits among the public characters, and so costs nothing."""
+    drawn = {"kind": "glyphs", "characters": "".join(DIGITS), "count": setting.characters * len(DIGITS) // 62}
+    return setting.diffusion | {"public": drawn, "teacher": {"share": 0}}
 
 
 def recipe_of(method: str, epsilon: float, run: int, setting: Setting, private: Path | None) -> dict[str, Any]:

@@ -18,6 +18,8 @@ LABELS = {
     "dp_ldm": "DP-LDM",
     "privimage": "PrivImage",
     "dp_imgsyn": "DP-ImgSyn",
+    "dp_sad": "DP-SAD",
+    "dp_sad_drawn": "DP-SAD, its teacher of drawn digits",
     "privimage+pe": "PrivImage, half of ε; PE over it, the other half",
     "dp_merf+pe": "DP-MERF, half of ε; PE over it, the other half",
 }
