@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
@@ -23,6 +24,7 @@ from pe.trainer import FIT
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
+    from adapters.trained.clusters import Clusters
     from adapters.trained.diffusion.discriminator import Judge
     from adapters.trained.diffusion.loss import Velocity
     from adapters.trained.dp_sgd.settings import DPSGD
@@ -49,6 +51,7 @@ class DPSAD(FittedDiffusion):
         pretraining: on them.
         teacher: its DP-SGD.
         begin: whether the student begins as the `teacher`, or as a `new` network.
+        clusters: into how many classes each label is split, by centroids of the public images; 1: into none.
         imitation: weight of the distance to the teacher; 0 leaves it out.
         adversarial: λ, the weight of the discriminator's judgement; 0 leaves it out.
         discrimination: training of the discriminator.
@@ -72,6 +75,7 @@ class DPSAD(FittedDiffusion):
         pretraining: PlainTraining | None = None,
         teacher: Teaching | None = None,
         begin: Begin = "teacher",
+        clusters: int = 1,
         imitation: float = 1.0,
         adversarial: float = 1.0,
         discrimination: Discrimination | None = None,
@@ -97,11 +101,17 @@ class DPSAD(FittedDiffusion):
                 "teacher.share is 0, and public names no images, so the teacher has nothing to learn from: "
                 "give it a share, or public images."
             )
+        if clusters < 1 or (clusters > 1 and public is None):
+            raise RecipeError(
+                f"clusters is {clusters}: it must be at least 1, and above 1 it needs public images, from which the "
+                "centroids are found."
+            )
         if begin == "new" and not imitation and not adversarial:
             raise RecipeError(
                 "imitation and adversarial are 0, and begin is new, so the teacher would teach nothing: "
                 "take begin: teacher, or api.kind: dpdm."
             )
+        self._clusters = clusters
         self._imitation, self._adversarial, self._guidance = imitation, adversarial, guidance
         self._discrimination = discrimination or Discrimination()
 
@@ -118,9 +128,10 @@ class DPSAD(FittedDiffusion):
         require_torch("trained", "Fitting a generator")
         from adapters.trained.dp_sgd.training import Training
 
-        terms, private = fitting.terms, cache(fitting.private)
-        teacher = self._begun(fitting, private)
-        student = deepcopy(teacher) if self._begin == "teacher" else self._new(terms, len(terms.classes) + 1)
+        terms, public = fitting.terms, self._read(fitting.terms)
+        private = cache(lambda: self._classed(fitting.private(), public, terms))
+        teacher = self._taught(fitting, private, public)
+        student = deepcopy(teacher) if self._begin == "teacher" else self._new(terms, self._classes(terms) + 1)
         teacher.eval().requires_grad_(False)
         judge = self._judge(teacher, terms)
         settings = settled(self._training, terms, self._others(terms))
@@ -132,19 +143,21 @@ class DPSAD(FittedDiffusion):
 
         learn(training.start())
         state = train_blocks(training, blocks_of(settings, terms), fitting, private, "training the student", learn)
-        write_model(training.load(state), terms.classes, fitting.folder)
+        write_model(training.load(state), terms.classes, fitting.folder, self._clusters)
 
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
+        return self._taught(fitting, private, self._read(fitting.terms))
+
+    def _taught(self, fitting: Fitting, private: Callable[[], PrivateRecords], public: PublicSet | None) -> UNet2DModel:
         """The teacher, all of whose private steps are released."""
         from adapters.trained.diffusion.loss import Velocity
         from adapters.trained.diffusion.network import with_new_classes
         from adapters.trained.diffusion.pretraining import pretrained
         from adapters.trained.dp_sgd.training import Training
 
-        terms, classes = fitting.terms, len(fitting.terms.classes) + 1
+        terms, classes = fitting.terms, self._classes(fitting.terms) + 1
         model = self._new(terms, classes).to(self._place())
-        if self._public is not None:
-            public = self._read(terms)
+        if public is not None:
             model = self._new(terms, public.classes + 1).to(self._place())
             model = pretrained(model, public, self._pretraining, fitting, none=public.classes)
             if self._teacher.share:
@@ -174,13 +187,38 @@ class DPSAD(FittedDiffusion):
         budget = Budget(self._teacher.share * terms.budget.epsilon, terms.budget.delta)
         return settled(self._teacher, terms, (), budget)
 
-    def _read(self, terms: FitTerms) -> PublicSet:
+    def _read(self, terms: FitTerms) -> PublicSet | None:
         """The public images; where no record teaches the labels, those of the private labels' names."""
-        assert self._public is not None
+        if self._public is None:
+            return None
         public = read(self._public, terms.image_shape, terms.seed)
         if self._teacher.share:
             return public
-        return public.selected(np.array([[public.names.index(name)] for name in terms.classes]))
+        named = public.selected(np.array([[public.names.index(name)] for name in terms.classes]))
+        split = self._split(named, terms)
+        if split is None:
+            return named
+        names = tuple(map(str, range(self._classes(terms))))
+        return PublicSet(named.images, split.split(named.images, named.labels).astype(np.int64), names)
+
+    def _split(self, public: PublicSet | None, terms: FitTerms) -> Clusters | None:
+        from adapters.trained.clusters import Clusters
+
+        if self._clusters == 1:
+            return None
+        assert public is not None
+        return Clusters.of(public, self._clusters, terms.seed)
+
+    def _classed(self, records: PrivateRecords, public: PublicSet | None, terms: FitTerms) -> PrivateRecords:
+        """CONFIDENTIAL: the records with the network's classes for labels, each a function of its record alone."""
+        split = self._split(public, terms)
+        if split is None:
+            return records
+        return replace(records, labels=split.split(records.images, records.labels))
+
+    def _classes(self, terms: FitTerms) -> int:
+        """How many the network tells apart."""
+        return len(terms.classes) * self._clusters
 
     def _judge(self, teacher: UNet2DModel, terms: FitTerms) -> Judge | None:
         from adapters.trained.diffusion.discriminator import Judge
@@ -189,9 +227,9 @@ class DPSAD(FittedDiffusion):
             return None
         height, width, channels = terms.image_shape
         steps, shape = self._sampling.steps, (channels, height, width)
-        return Judge(teacher, shape, len(terms.classes), self._discrimination, steps, terms.seed)
+        return Judge(teacher, shape, self._classes(terms), self._discrimination, steps, terms.seed)
 
     def _loss(self, teacher: UNet2DModel, judge: Judge | None, terms: FitTerms) -> Velocity:
         from adapters.trained.diffusion.distillation import Distillation
 
-        return Distillation(teacher, judge, self._imitation, self._adversarial, none=len(terms.classes))
+        return Distillation(teacher, judge, self._imitation, self._adversarial, none=self._classes(terms))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from adapters.diffusion.pixel_files import PixelFiles
 from adapters.diffusion.pixel_space import PixelSpace
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def write_model(model: nn.Module, classes: Sequence[str], folder: Path) -> None:
-    """unet/ and scheduler/ in diffusers' format, and classes.json: the labels' names."""
+def write_model(model: nn.Module, labels: Sequence[str], folder: Path, clusters: int = 1) -> None:
+    """unet/ and scheduler/ in diffusers' format, and classes.json: the classes' names, and the label of each."""
     from diffusers import UNet2DModel
 
     from adapters.trained.diffusion.network import scheduler
@@ -25,13 +25,15 @@ def write_model(model: nn.Module, classes: Sequence[str], folder: Path) -> None:
     assert isinstance(model, UNet2DModel)
     model.cpu().save_pretrained(folder / "unet", safe_serialization=True)
     scheduler().save_pretrained(folder / "scheduler")
-    (folder / "classes.json").write_text(json.dumps({"classes": list(classes)}) + "\n", encoding="utf-8")
+    names = [(f"{label}/{i}" if clusters > 1 else label, label) for label in labels for i in range(clusters)]
+    content = {"classes": [name for name, _ in names], "labels": [label for _, label in names]}
+    (folder / "classes.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def open_model(
     folder: Path, sampling: Sampling, device: str | list[str], batch_size: int | None, guidance: float = 1.0
 ) -> tuple[PixelSpace, tuple[str, ...]]:
-    """The generator that samples the model in `folder`, each label from its class, and the labels.
+    """The generator that samples the model in `folder`, each label from its classes, and the labels.
 
     Raises:
         RecipeError: there is none, or a part of it is missing.
@@ -39,16 +41,26 @@ def open_model(
     files = PixelFiles.find(str(folder), None, offline=True)
     if not files.classes or not files.weights.is_file():
         raise RecipeError(f"{folder} holds no fitted diffusion model: fit it in a new run.")
+    of_label: dict[str | int, int | str | list[int | str]] = {}
+    for number, label in enumerate(_labels(folder)):
+        cast(list[int | str], of_label.setdefault(label, [])).append(number)
     found = PixelSpace(
         model=str(folder),
         steps=sampling.steps,
         sampler=sampling.sampler,
         eta=sampling.eta,
-        classes={name: name for name in files.classes},
+        classes=of_label,
         guidance=guidance,
         device=device,
         batch_size=batch_size,
         chunk=sampling.chunk,
         offline=True,
     )
-    return found, files.classes
+    return found, tuple(map(str, of_label))
+
+
+def _labels(folder: Path) -> list[str]:
+    try:
+        return list(map(str, json.loads((folder / "classes.json").read_text(encoding="utf-8"))["labels"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecipeError(f"{folder / 'classes.json'} is damaged: fit the model in a new run.") from error
