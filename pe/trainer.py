@@ -7,7 +7,7 @@ private side: it is handed the records, and must let nothing of them out but thr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Protocol, runtime_checkable
@@ -128,6 +128,53 @@ class Trainer(Protocol):
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder` from now on."""
+        ...
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a part of a fit will take, measured where it will run.
+
+    Attributes:
+        part: what its releases are named by, or what it does where it releases nothing.
+        steps: how many.
+        seconds_per_step: on average.
+        parameters: how many numbers are trained.
+        memory: bytes that it holds at most, beside the model; None where the system does not tell.
+        blocks: in how many releases.
+        state_bytes: of one release.
+        noise_multiplier: σ of DP-SGD; None where no noise is added, or no budget has settled it yet.
+    """
+
+    part: str
+    steps: int
+    seconds_per_step: float
+    parameters: int
+    memory: int | None
+    blocks: int = 0
+    state_bytes: int = 0
+    noise_multiplier: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """For all steps."""
+        return self.steps * self.seconds_per_step
+
+    def to_dict(self) -> dict[str, str | int | float | None]:
+        """As JSON values, `seconds` with them."""
+        return {**asdict(self), "seconds": self.seconds}
+
+
+@runtime_checkable
+class Rehearsing(Protocol):
+    """A `Trainer` that can tell what its fit will take."""
+
+    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+        """A few steps of each part on random images; no record is read, nothing is kept.
+
+        Raises:
+            RecipeError: it cannot be fitted on these terms, or memory does not suffice.
+        """
         ...
 
 

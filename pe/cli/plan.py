@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pe.protocols import GenerationAPI
     from pe.recipe.calls import Span
     from pe.recipe.forecast import Forecast, Iteration
+    from pe.trainer import DryRun
 
 _DEGREES = {
     "exact": "the generator obeys it exactly",
@@ -36,9 +37,17 @@ _HEAD = ("t", "calls", "images", "degree", "candidates", "votes/candidate", "σ,
 @click.option(
     "--rate-of", "like", type=click.Path(path_type=Path), metavar="RUN", help="Take the rate measured in RUN."
 )
+@click.option(
+    "--dry-run", is_flag=True, help="Try a few steps of a generator's fit on random images, and tell time and memory."
+)
 @json_option
 def plan(
-    recipe: Path, changes: tuple[str, ...], images_per_second: float | None, like: Path | None, as_json: bool
+    recipe: Path,
+    changes: tuple[str, ...],
+    images_per_second: float | None,
+    like: Path | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Tell what RECIPE will ask for, cost and guarantee.
 
@@ -53,7 +62,7 @@ def plan(
     api, unknown = generator_of(wanted.api)
     rate = images_per_second if like is None else _measured(like, api, wanted.limits.max_concurrency)
     here = [*obstacles(wanted), *([unknown] if unknown else [])]
-    found = forecast(wanted, api, here, rate)
+    found = forecast(wanted, api, here, rate, dry_run)
     click.echo(json.dumps(found.to_dict()) if as_json else _page(wanted.name, found))
 
 
@@ -126,7 +135,18 @@ def _fit(found: Forecast) -> list[tuple[str, str]]:
     for release in found.fit:
         kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
     share = f"ε = {found.fit_epsilon:.4g} of {found.epsilon:.4g}, before t = 0"
-    return [("Fit", share), *(("", _releases(same)) for same in kinds.values())]
+    tried = [("" if i else "Dry run", _tried(one)) for i, one in enumerate(found.dry_runs)]
+    return [("Fit", share), *(("", _releases(same)) for same in kinds.values()), *tried]
+
+
+def _tried(one: DryRun) -> str:
+    """What a part of the fit takes on this machine."""
+    memory = "" if one.memory is None else f", {one.memory / 2**30:.2g} GB of memory beside the model"
+    kept = f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB" if one.blocks else ""
+    return (
+        f"{one.part}: {one.steps:,} steps of {one.parameters:,} parameters in about {_duration(one.seconds)} here"
+        f"{memory}{kept}"
+    )
 
 
 def _releases(same: list[Release]) -> str:

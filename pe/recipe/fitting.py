@@ -7,7 +7,19 @@ from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
 from pe.registry import construct, load, plugins
-from pe.trainer import FitTerms, Trainer
+from pe.trainer import DryRun, FitTerms, Rehearsing, Trainer
+
+
+def fit_dry_runs(recipe: Recipe, classes: tuple[str, ...], unit: str) -> tuple[DryRun, ...]:
+    """What each part of the fit will take on this machine; none where nothing is fitted, or none can be told.
+
+    Raises:
+        RecipeError: see `fit_releases`; memory does not suffice.
+    """
+    trainer = _trainer(recipe)
+    if not isinstance(trainer, Rehearsing):
+        return ()
+    return tuple(trainer.dry_run(fit_terms(recipe, classes, unit)))
 
 
 def fit_releases(recipe: Recipe, classes: tuple[str, ...], unit: str) -> tuple[Release, ...]:
@@ -16,16 +28,22 @@ def fit_releases(recipe: Recipe, classes: tuple[str, ...], unit: str) -> tuple[R
     Raises:
         RecipeError: the recipe's `fit` is missing, superfluous or at odds with the rest of it.
     """
+    trainer = _trainer(recipe)
+    return () if trainer is None else tuple(trainer.planned(fit_terms(recipe, classes, unit)))
+
+
+def _trainer(recipe: Recipe) -> Trainer | None:
+    """The generator, if it is one that is fitted."""
     kind = recipe.api.kind
     fitted = kind in plugins("pe.adapters") and hasattr(load("pe.adapters", kind), "planned")
     if not fitted:
         if recipe.api.fit is not None:
             raise RecipeError(f"api.fit is given, but '{kind}' is not fitted on private records: leave it out.")
-        return ()
+        return None
     trainer = construct("pe.adapters", kind, recipe.api.settings)
     if not isinstance(trainer, Trainer):
         raise RecipeError(f"The adapter '{kind}' has `planned`, but lacks `fit` or `load`: see pe/trainer.py.")
-    return tuple(trainer.planned(fit_terms(recipe, classes, unit)))
+    return trainer
 
 
 def fit_terms(recipe: Recipe, classes: tuple[str, ...], unit: str) -> FitTerms:

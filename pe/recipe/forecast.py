@@ -11,10 +11,12 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.protocols import DescribesDegree, GenerationAPI
 from pe.recipe.calls import Span, random_calls, total, variation_calls, variation_images
+from pe.recipe.fitting import fit_dry_runs
 from pe.recipe.layout import lay_out
 from pe.recipe.schema import Recipe
 from pe.recipe.signal import Signal, signal_of, signal_warnings
 from pe.run.limits import Price
+from pe.trainer import DryRun
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Forecast:
         synthetic: images that the run ends with, |S_T|.
         fit: the releases by which the generator is fitted, before S_0.
         fit_epsilon: of those alone, at `delta`.
+        dry_runs: what each part of the fit will take here, where it was tried.
     """
 
     iterations: tuple[Iteration, ...]
@@ -69,6 +72,7 @@ class Forecast:
     synthetic: int
     fit: tuple[Release, ...] = ()
     fit_epsilon: float = 0.0
+    dry_runs: tuple[DryRun, ...] = ()
 
     @property
     def images(self) -> Span:
@@ -116,13 +120,18 @@ class Forecast:
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
+            "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
             "per_iteration": [_iteration_dict(one) for one in self.iterations],
             "warnings": list(self.warnings),
         }
 
 
 def forecast(
-    recipe: Recipe, api: GenerationAPI | None, here: Sequence[str] = (), images_per_second: float | None = None
+    recipe: Recipe,
+    api: GenerationAPI | None,
+    here: Sequence[str] = (),
+    images_per_second: float | None = None,
+    dry_run: bool = False,
 ) -> Forecast:
     """What a run of `recipe` will do; calls nothing and reads no private record.
 
@@ -131,6 +140,7 @@ def forecast(
         api: the generator (`pe.recipe.calls.generator_of`), asked what it can do; None: the calls are unknown.
         here: warnings about this machine (`pe.recipe.readiness.obstacles`), and why the calls are unknown.
         images_per_second: the generator's rate, > 0; None: the time is unknown.
+        dry_run: whether a few steps of the fit are tried here, on random images.
 
     Raises:
         RecipeError: the population does not fit the labels.
@@ -155,7 +165,8 @@ def forecast(
     delta = recipe.privacy.delta
     spent = epsilon(plan.releases, delta)
     seconds = None if images_per_second is None else images.most / images_per_second
-    fitted = plan.fit, epsilon(plan.fit, delta) if plan.fit else 0.0
+    tried = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
+    fitted = plan.fit, epsilon(plan.fit, delta) if plan.fit else 0.0, tried
     last = sum(plan.steps[-1].sizes if plan.steps else plan.sizes)
     told = degree, seconds, tuple(warnings), last
     return Forecast(iterations, cost, least, price.currency, spent, delta, *told, *fitted)

@@ -5,27 +5,31 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from pe.cli.plan import plan
 from tests.cli.test_commands import assert_one_sentence, pe, public, recipe, scans
 
 __all__ = ["public", "recipe", "scans"]  # fixtures
 
 
 def test_the_plan_is_what_the_run_then_does(recipe: Path) -> None:
-    plan = json.loads(pe("plan", recipe, "--json", cwd=recipe.parent).stdout)
-    assert plan.keys() >= {
+    found = json.loads(pe("plan", recipe, "--json", cwd=recipe.parent).stdout)
+    assert found.keys() >= {
         "api_calls", "cost", "epsilon", "delta", "noise_multiplier", "votes_per_candidate", "warnings",
     }  # fmt: skip
-    assert plan["api_calls"] == {"random": 1, "variation": 4, "images": 8 + 2 * (8 + 8)}
-    assert [one["images"] for one in plan["per_iteration"]] == [8, 16, 16]
-    assert (plan["cost"], plan["seconds"]) == (0, None)
+    assert found["api_calls"] == {"random": 1, "variation": 4, "images": 8 + 2 * (8 + 8)}
+    assert [one["images"] for one in found["per_iteration"]] == [8, 16, 16]
+    assert (found["cost"], found["seconds"]) == (0, None)
     run = json.loads(pe("run", recipe, "--out", "out", "--json", cwd=recipe.parent).stdout)
-    assert plan["api_calls"]["random"] + plan["api_calls"]["variation"] == run["api_calls"]
-    assert (plan["epsilon"], plan["delta"]) == (pytest.approx(run["epsilon"]), run["delta"])
+    assert found["api_calls"]["random"] + found["api_calls"]["variation"] == run["api_calls"]
+    assert (found["epsilon"], found["delta"]) == (pytest.approx(run["epsilon"]), run["delta"])
     status = json.loads(pe("status", "out", "--json", cwd=recipe.parent).stdout)
-    assert (status["images"], status["calls"]) == (plan["api_calls"]["images"], run["api_calls"])
+    assert (status["images"], status["calls"]) == (found["api_calls"]["images"], run["api_calls"])
 
 
 def test_the_page_tells_calls_cost_time_noise_and_warnings(recipe: Path) -> None:
@@ -78,6 +82,47 @@ def test_the_fit_of_a_generator_is_told_release_by_release(recipe: Path) -> None
     page = pe("plan", recipe, *(flag for change in changes for flag in ("--set", change)), cwd=recipe.parent).stdout
     assert "Fit         ε = 20 of 20, before t = 0\n            fit/mean_features: multiplier 0." in page
     assert "Synthetic   8 images at the end; `pe extend`" in page
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "parts"),
+    [
+        ("dpdm", {}, ["fit/training"]),
+        (
+            "pdp_diffusion",
+            {"public": {"kind": "glyphs"}, "pretraining": {"steps": 7}},
+            ["public images", "fit/training"],
+        ),
+        (
+            "dp_sad",
+            {"teacher": {"expected_batch": 40}, "discrimination": {"chains": 2}},
+            ["fit/teacher", "fit/training"],
+        ),
+    ],
+)
+def test_a_dry_run_tells_what_each_part_of_the_fit_takes_here(
+    recipe: Path, kind: str, settings: dict[str, Any], parts: list[str]
+) -> None:
+    content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    training = {"steps": 3, "expected_batch": 40, "draws": 1, "micro_batch": 2, "block": 2}
+    content["api"] = {"kind": kind, "training": training, "device": "cpu", **settings}
+    content["private"] |= {"size": 8, "declared_size": 40}
+    content["evolution"] = {"iterations": 0, "population": 20}
+    content["privacy"] = {"epsilon": 8, "delta": 1e-3}
+    recipe.write_text(yaml.safe_dump(content), encoding="utf-8")
+
+    def planned(*flags: str) -> str:
+        return CliRunner().invoke(plan, [str(recipe), *flags], catch_exceptions=False).output
+
+    plain = json.loads(planned("--json"))
+    found = json.loads(planned("--dry-run", "--json"))
+    assert plain["dry_run"] is None
+    assert [one["part"] for one in found["dry_run"]] == parts
+    last = found["dry_run"][-1]
+    assert (last["steps"], last["blocks"]) == (3, 2)
+    assert last["noise_multiplier"] == found["fit"]["releases"][-1]["noise_multiplier"]
+    assert all(one["seconds"] > 0 and one["parameters"] > 1000 for one in found["dry_run"])
+    assert f"{parts[-1]}: 3 steps of {last['parameters']:,} parameters in about" in planned("--dry-run")
 
 
 def test_a_missing_library_is_told_by_plan_and_refuses_a_run_before_anything_is_written(recipe: Path) -> None:

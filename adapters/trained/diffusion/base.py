@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.diffusion.items import describe_steps
-from adapters.trained.blocks import blocks_of, settled, train_blocks
+from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks
 from adapters.trained.diffusion.files import open_model, write_model
 from adapters.trained.diffusion.levels import levels
 from adapters.trained.diffusion.settings import Network, Sampling
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from adapters.diffusion.pixel_space import PixelSpace
     from pe.privacy.release import Release
-    from pe.trainer import FitTerms, Fitting, PrivateRecords
+    from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 
 class FittedDiffusion(ABC):
@@ -117,6 +117,22 @@ class FittedDiffusion(ABC):
         state = train_blocks(training, blocks, fitting, private)
         write_model(training.load(state), terms.classes, fitting.folder)
 
+    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+        """A step of each part, on random images.
+
+        Raises:
+            RecipeError: a setting is out of range, or memory does not suffice.
+            PrivacyError: the budget is too small.
+        """
+        require_torch("trained", "Fitting a generator")
+        from adapters.trained.diffusion.loss import Velocity
+        from adapters.trained.dp_sgd.forecast import dry_run
+
+        settings = settled(self._training, terms, self._others(terms))
+        model = self._prepared(self._new(terms, len(terms.classes)))
+        private = dry_run(model, Velocity(), terms.image_shape, settings, self._place(), TRAINING)
+        return [*self._public_dry_runs(terms), private]
+
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`.
 
@@ -154,6 +170,14 @@ class FittedDiffusion(ABC):
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
         """What is released beside the training."""
+        return ()
+
+    def _prepared(self, model: UNet2DModel) -> UNet2DModel:
+        """The network with those parameters frozen that DP-SGD does not train."""
+        return model
+
+    def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
+        """Of what is trained on public images."""
         return ()
 
     def _check(self, terms: FitTerms) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 
-from adapters.trained.blocks import blocks_of, settled, train_blocks
+from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks
 from adapters.trained.diffusion.base import FittedDiffusion
 from adapters.trained.diffusion.files import write_model
 from adapters.trained.diffusion.settings import Discrimination, Learning, Network, Sampling, Teaching
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from adapters.trained.dp_sgd.settings import DPSGD
     from adapters.trained.dp_sgd.state import FloatArray
     from pe.privacy.release import Release
-    from pe.trainer import FitTerms, Fitting, PrivateRecords
+    from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 Begin = Literal["teacher", "new"]
 
@@ -144,6 +144,29 @@ class DPSAD(FittedDiffusion):
         learn(training.start())
         state = train_blocks(training, blocks_of(settings, terms), fitting, private, "training the student", learn)
         write_model(training.load(state), terms.classes, fitting.folder, self._clusters)
+
+    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+        """A step of each part, on random images; the discriminator's training is not told.
+
+        Raises:
+            RecipeError: a setting is out of range, or memory does not suffice.
+            PrivacyError: the budget is too small.
+        """
+        require_torch("trained", "Fitting a generator")
+        from adapters.trained.diffusion.loss import Velocity
+        from adapters.trained.diffusion.pretraining import pretraining_dry_run
+        from adapters.trained.dp_sgd.forecast import dry_run
+
+        shape, place, classes = terms.image_shape, self._place(), self._classes(terms)
+        model, found = self._new(terms, classes + 1).to(place), []
+        if self._public is not None:
+            found.append(pretraining_dry_run(model, terms, self._pretraining))
+        if self._teacher.share:
+            found.append(dry_run(model, Velocity(classes), shape, self._teaching(terms), place, _TEACHER))
+        teacher = deepcopy(model).eval().requires_grad_(False)
+        settings = settled(self._training, terms, self._others(terms))
+        loss = self._loss(teacher, self._judge(teacher, terms), terms)
+        return [*found, dry_run(model, loss, shape, settings, place, TRAINING)]
 
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
         return self._taught(fitting, private, self._read(fitting.terms))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from adapters.trained.diffusion.base import FittedDiffusion
@@ -13,7 +13,7 @@ from adapters.trained.settings import FineTuning, PlainTraining
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
-    from pe.trainer import FitTerms, Fitting, PrivateRecords
+    from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 
 class PDPDiffusion(FittedDiffusion):
@@ -46,6 +46,11 @@ class PDPDiffusion(FittedDiffusion):
         super().__init__(network, training, sampling, device, batch_size)
         self._public, self._pretraining = public, pretraining or PlainTraining()
 
+    def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
+        from adapters.trained.diffusion.pretraining import pretraining_dry_run
+
+        return [pretraining_dry_run(self._new(terms, 1).to(self._place()), terms, self._pretraining)]
+
     def _check(self, terms: FitTerms) -> None:
         check(self._public, terms.image_shape)
 
@@ -69,6 +74,9 @@ class DPLDM(PDPDiffusion):
     _frozen: ClassVar[bool] = True
 
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
+        return self._prepared(super()._begun(fitting, private))
+
+    def _prepared(self, model: UNet2DModel) -> UNet2DModel:
         from adapters.trained.diffusion.network import only_attention_and_classes
 
-        return only_attention_and_classes(super()._begun(fitting, private))
+        return only_attention_and_classes(model)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from adapters.trained.blocks import check_stop
 from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.plain import train
+from adapters.trained.dp_sgd.memory import peak_memory
+from adapters.trained.plain import LossOf, train
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
+from pe.trainer import DryRun
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
-    from pe.trainer import Fitting
+    from pe.trainer import FitTerms, Fitting
 
 
 def pretrained(
@@ -30,6 +34,37 @@ def pretrained(
         Interrupted: the fit was told to stop.
         RecipeError: memory does not suffice.
     """
+    with fitting.progress.task("training on public images", settings.steps) as task:
+
+        def step_done() -> None:
+            task.advance(1)
+            check_stop(fitting)
+
+        return train(model, public, settings, _loss_of(model, none), fitting.terms.seed, "pretraining", step_done)
+
+
+def pretraining_dry_run(model: UNet2DModel, terms: FitTerms, settings: PlainTraining) -> DryRun:
+    """What `pretrained` will take: three steps on random images.
+
+    Raises:
+        RecipeError: memory does not suffice.
+    """
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (settings.batch, *terms.image_shape), dtype=np.uint8)
+    public = PublicSet(images, np.zeros(settings.batch, dtype=np.int64), ())
+    ended = [time.perf_counter()]
+
+    def steps(count: int) -> None:
+        few = settings.model_copy(update={"steps": count})
+        train(model, public, few, _loss_of(model, None), 0, "dry run", lambda: ended.append(time.perf_counter()))
+
+    memory = peak_memory(next(model.parameters()).device, lambda: steps(1))  # when libraries load, too
+    steps(2)
+    parameters = sum(value.numel() for value in model.parameters())
+    return DryRun("public images", settings.steps, ended[-1] - ended[-2], parameters, memory)
+
+
+def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:
     loss = Velocity(none)
 
     def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
@@ -37,10 +72,4 @@ def pretrained(
         drawn = loss.draw(1, len(images), (channels, height, width), generator)
         return loss(model, images, labels, tuple(part[0] for part in drawn)).mean()
 
-    with fitting.progress.task("training on public images", settings.steps) as task:
-
-        def step_done() -> None:
-            task.advance(1)
-            check_stop(fitting)
-
-        return train(model, public, settings, loss_of, fitting.terms.seed, "pretraining", step_done)
+    return loss_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from adapters.trained.blocks import check_stop
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adapters.trained.diffusion.query import Query
     from pe.privacy.noise import Noise
     from pe.privacy.release import Release
-    from pe.trainer import FitTerms, Fitting, PrivateRecords
+    from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 _QUERY = PlainTraining(steps=1000, batch=128, learning_rate=2e-3)
 
@@ -69,6 +69,11 @@ class PrivImage(FittedDiffusion):
             raise RecipeError(f"semantics_share is {semantics_share}: it must lie between 0 and 1.")
         self._public, self._k, self._share = public, semantics, semantics_share
         self._query, self._pretraining = query or _QUERY, pretraining or PlainTraining()
+
+    def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
+        from adapters.trained.diffusion.pretraining import pretraining_dry_run
+
+        return [pretraining_dry_run(self._new(terms, len(terms.classes)).to(self._place()), terms, self._pretraining)]
 
     def _check(self, terms: FitTerms) -> None:
         check(self._public, terms.image_shape)

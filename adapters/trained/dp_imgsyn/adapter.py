@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.diffusion.device import check_arithmetic, choose_devices, memory_refused
-from adapters.trained.blocks import blocks_of, settled, train_blocks
+from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
 from adapters.trained.dp_imgsyn.settings import Alignment, TeacherTraining
 from adapters.trained.public import Public, PublicSet, check, read
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from adapters.trained.dp_imgsyn.model import Model
     from adapters.trained.dp_imgsyn.reader import Reader
     from pe.privacy.release import Release
-    from pe.trainer import FitTerms, Fitting
+    from pe.trainer import DryRun, FitTerms, Fitting
 
 _PUBLIC = "public"
 _STATE = "settings.json"
@@ -156,6 +156,23 @@ class DPImgSyn:
         Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place()).write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         (fitting.folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+
+    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+        """A step of the teacher's training, on random images.
+
+        Raises:
+            RecipeError: a setting is out of range, or memory does not suffice.
+            PrivacyError: the budget is too small.
+        """
+        require_torch("trained", "Fitting a generator")
+        from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
+        from adapters.trained.dp_sgd.forecast import dry_run
+
+        height, width, channels = terms.image_shape
+        teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
+        settings = settled(self._training, terms, self._others(terms))
+        loss = CrossEntropy(self._training.shift)
+        return [dry_run(teacher, loss, terms.image_shape, settings, self._place(), TRAINING)]
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; the public images are read again from where the recipe says.

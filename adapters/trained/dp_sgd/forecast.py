@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,34 +14,7 @@ from adapters.trained.dp_sgd.memory import peak_memory
 from adapters.trained.dp_sgd.settings import DPSGD
 from adapters.trained.dp_sgd.training import Images, Training
 from pe.privacy.noise import SystemNoise
-
-
-@dataclass(frozen=True)
-class DryRun:
-    """What a training will take.
-
-    Attributes:
-        steps: how many.
-        blocks: in how many releases.
-        noise_multiplier: σ; None where no budget has settled it yet.
-        parameters: how many numbers are trained.
-        state_bytes: of one kept state; there is one per block.
-        memory: bytes that a micro-batch holds at most, beside the model; None where the system does not tell.
-        seconds_per_step: on average.
-    """
-
-    steps: int
-    blocks: int
-    noise_multiplier: float | None
-    parameters: int
-    state_bytes: int
-    memory: int | None
-    seconds_per_step: float
-
-    @property
-    def seconds(self) -> float:
-        """For all steps."""
-        return self.steps * self.seconds_per_step
+from pe.trainer import DryRun
 
 
 def dry_run(
@@ -50,6 +23,7 @@ def dry_run(
     image_shape: tuple[int, int, int],
     settings: DPSGD,
     device: str | torch.device = "cpu",
+    part: str = "training",
 ) -> DryRun:
     """Measure two full micro-batches and an empty step; the model stays as it is.
 
@@ -59,6 +33,7 @@ def dry_run(
         image_shape: h, w, c.
         settings: of the training; the noise may be open.
         device: where the training will run.
+        part: what its releases are named by.
 
     Raises:
         PluginError: a model that DP-SGD cannot train.
@@ -79,11 +54,12 @@ def dry_run(
     full, empty = step(images), step(images[:0])
     micro_batches = settings.expected_batch / size + 0.5  # the last of a step is half full, on average
     return DryRun(
+        part=part,
         steps=settings.steps,
-        blocks=settings.blocks,
-        noise_multiplier=settings.noise_multiplier,
-        parameters=training.count,
-        state_bytes=state.nbytes,
-        memory=memory,
         seconds_per_step=empty + micro_batches * max(0.0, full - empty),
+        parameters=training.count,
+        memory=memory,
+        blocks=settings.blocks,
+        state_bytes=state.nbytes,
+        noise_multiplier=settings.noise_multiplier,
     )
