@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation, Release
 from pe.private.dataset import PrivateDataset
+from pe.run.durable import write_durably
 from pe.run.progress import Progress
 
 MODEL = "model"
@@ -27,6 +28,32 @@ FIT = "fit/"
 """What the names of all releases of a fit begin with."""
 
 _BLOCK = 1024
+
+
+class Kept:
+    """What a fit computed from public values and releases alone, so that one that goes on need not do so again.
+
+    Args:
+        folder: where it lies until the fit is done; None: nothing is kept.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    def find(self, name: str) -> bytes | None:
+        """What was kept under `name`, whole; None if nothing was."""
+        path = None if self._folder is None else self._folder / name
+        return path.read_bytes() if path is not None and path.is_file() else None
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep `content`, durably; never anything that depends on a private record but through a release.
+
+        Raises:
+            RunError: the disk refuses it.
+        """
+        if self._folder is not None:
+            self._folder.mkdir(exist_ok=True)
+            write_durably(self._folder / name, content)
 
 
 @dataclass(frozen=True)
@@ -64,6 +91,7 @@ class Fitting:
         folder: where the fitted model goes.
         progress: told of steps done, never of anything private.
         stop: set to stop between two releases.
+        kept: what it computed from public values and releases before it was broken off.
     """
 
     terms: FitTerms
@@ -72,6 +100,7 @@ class Fitting:
     folder: Path
     progress: Progress = field(default_factory=Progress)
     stop: Event = field(default_factory=Event)
+    kept: Kept = field(default_factory=Kept)
 
 
 @dataclass(frozen=True, eq=False)

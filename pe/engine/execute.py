@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -48,7 +49,7 @@ from pe.run.progress import Progress
 from pe.run.releases import JournalReleases
 from pe.run.writer import RunWriter
 from pe.system.software import software_versions
-from pe.trainer import FIT, MODEL, FitTerms, Fitting, Trainer, load_model
+from pe.trainer import FIT, MODEL, FitTerms, Fitting, Kept, Trainer, load_model
 
 OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
@@ -193,11 +194,12 @@ class Work:
             terms = fit_terms(self.recipe, self.plan.classes, self.recipe.private.privacy_unit)
             with run.new_folder(MODEL) as folder:
                 surroundings = self.surroundings
-                self.api.fit(
-                    Fitting(terms, self.private.records, ledger, folder, surroundings.progress, surroundings.stop)
-                )
+                progress, stop, kept = surroundings.progress, surroundings.stop, run.run.confidential / "fit"
+                self.api.fit(Fitting(terms, self.private.records, ledger, folder, progress, stop, Kept(kept)))
                 if not (folder / FITTED).exists():
                     self._fitted(run, ledger, terms).write(folder)
+            if kept.exists():
+                shutil.rmtree(kept)
         run.check_files(f"{MODEL}/")
         load_model(self.api, run.folder)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from adapters.trained.blocks import check_stop
@@ -23,24 +24,33 @@ if TYPE_CHECKING:
     from pe.trainer import FitTerms, Fitting
 
 
+_KEPT = "pretrained.safetensors"
+
+
 def pretrained(
     model: UNet2DModel, public: PublicSet, settings: PlainTraining, fitting: Fitting, none: int | None = None
 ) -> UNet2DModel:
     """`model` after training on all of `public`, whose labels are its classes; it is left on its device.
 
-    `none`: the class that stands for none, of a network that is to be guided.
+    A fit that goes on takes what was kept. `none`: the class that stands for none, of a network that is to be guided.
 
     Raises:
         Interrupted: the fit was told to stop.
         RecipeError: memory does not suffice.
     """
+    found = fitting.kept.find(_KEPT)
+    if found is not None:
+        model.load_state_dict(load(found))
+        return model
     with fitting.progress.task("training on public images", settings.steps) as task:
 
         def step_done() -> None:
             task.advance(1)
             check_stop(fitting)
 
-        return train(model, public, settings, _loss_of(model, none), fitting.terms.seed, "pretraining", step_done)
+        train(model, public, settings, _loss_of(model, none), fitting.terms.seed, "pretraining", step_done)
+    fitting.kept.keep(_KEPT, save({name: value.cpu().contiguous() for name, value in model.state_dict().items()}))
+    return model
 
 
 def pretraining_dry_run(model: UNet2DModel, terms: FitTerms, settings: PlainTraining) -> DryRun:
