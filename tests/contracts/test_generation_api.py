@@ -14,10 +14,14 @@ from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from adapters.glyphs import Glyphs
 from adapters.public_images import PublicImages
+from adapters.trained.diffusion.dp_sad import DPSAD
+from adapters.trained.diffusion.dpdm import DPDM
+from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from pe.data.samples import Images
 from pe.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
+from tests.contracts.fitted import KINDS, fitted
 from tests.generators import Shades
 
 # of diffusers with numpy 2
@@ -54,8 +58,10 @@ MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
     ),
     "public_images": public_images,
     "the tests' own": lambda _: Shades(),
+    **{kind: lambda _, kind=kind: fitted(kind) for kind in KINDS},  # type: ignore[misc]
 }
-REPEATS: dict[type, int] = {TextToImage: 2, PixelSpace: 4, ImprovedDiffusion: 4}  # 30 where nothing is said
+REPEATS: dict[type, int] = {TextToImage: 2, PixelSpace: 4, ImprovedDiffusion: 4, DPDM: 4, DPImgSyn: 4, DPSAD: 4}
+"""Of a variation; 30 where nothing is said."""
 
 
 @pytest.fixture(params=MAKERS)
