@@ -89,10 +89,10 @@ class Model:
         alignment: Alignment,
         device: torch.device,
     ) -> Model:
-        """The model in `folder`; `teacher` gets its weights.
+        """The model in `folder`; `teacher` gets its weights. Fewer steps than it was fitted for may be taken.
 
         Raises:
-            RecipeError: a file is missing, damaged, or of another teacher.
+            RecipeError: a file is missing, damaged, or of another teacher; or more steps are wanted.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -105,6 +105,11 @@ class Model:
             )
         except (OSError, KeyError, RuntimeError, SafetensorError) as error:
             raise RecipeError(f"{folder} holds no DP-ImgSyn of this teacher: fit it in a new run.") from error
+        if alignment.steps > len(way[0]):
+            raise RecipeError(
+                f"alignment.steps is {alignment.steps}, and the model was fitted for {len(way[0])}: take at most those."
+            )
+        way = [each[: alignment.steps] for each in way]
         return cls(
             Aim(Reader(teacher.to(device)), means, deviations), Way(*way), public, tuple(labels), alignment, device
         )

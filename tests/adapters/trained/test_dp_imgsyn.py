@@ -22,7 +22,7 @@ from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from adapters.trained.dp_imgsyn.alignment import total_variation
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, clipped, moments_release, noisy_sum, on_grid
 from adapters.trained.dp_imgsyn.reader import Reader
-from adapters.trained.dp_imgsyn.settings import Alignment, TeacherTraining
+from adapters.trained.dp_imgsyn.settings import Alignment
 from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.public import Public
@@ -243,17 +243,21 @@ def test_a_fit_that_is_gone_on_with_draws_nothing_anew(tmp_path: Path, monkeypat
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> DPImgSyn:
-    folder = tmp_path_factory.mktemp("fitted")
-    run = run_recipe(recipe(private_file(folder)), folder / "run", Surroundings())
-    api = DPImgSyn(
-        public=Public.model_validate(PUBLIC),
-        training=TeacherTraining.model_validate(TRAINING),
-        alignment=Alignment.model_validate(ALIGNMENT),
-        device="cpu",
-    )
-    api.load(run.folder / "model")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("fitted")
+    return run_recipe(recipe(private_file(place)), place / "run", Surroundings()).folder / "model"
+
+
+def loaded(folder: Path, **alignment: Any) -> DPImgSyn:
+    settings = Alignment.model_validate(ALIGNMENT | alignment)
+    api = DPImgSyn(public=Public.model_validate(PUBLIC), alignment=settings, device="cpu")
+    api.load(folder)
     return api
+
+
+@pytest.fixture(scope="module")
+def fitted(folder: Path) -> DPImgSyn:
+    return loaded(folder)
 
 
 def asked(count: int = 6) -> RandomRequest:
@@ -280,6 +284,14 @@ def test_requests_at_the_same_time_get_the_answers_that_each_gets_alone(fitted: 
         together = [one.result() for one in [pool.submit(fitted.random_api, asked(40)) for _ in range(8)]]
     for answer in together:
         np.testing.assert_array_equal(answer.samples.array, alone.samples.array)
+
+
+def test_a_fitted_model_can_be_sampled_with_fewer_steps_of_alignment_and_not_with_more(folder: Path) -> None:
+    answers = [loaded(folder, steps=steps).random_api(asked()).samples.array.astype(int) for steps in (0, 2, 3)]
+    moved = [np.abs(answer - answers[0]).mean() for answer in answers[1:]]
+    assert 0 < moved[0] < moved[1]
+    with pytest.raises(PEError, match=r"alignment\.steps is 4, and the model was fitted for 3: take at most those"):
+        loaded(folder, steps=4)
 
 
 def test_degree_0_changes_nothing_and_a_larger_one_changes_more(fitted: DPImgSyn) -> None:
