@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PE = Path(sys.executable).with_name("pe")
 DELTA, DIGITS = 1e-5, tuple("0123456789")
 FROM_SCRATCH = {"learning_rate": 2e-3}  # a network that was not trained before has further to go
-QUERY = {"semantics": 3, "semantics_share": 0.1}
+QUERY = {"semantics": 2, "semantics_share": 0.1}
 
 
 @dataclass(frozen=True)
