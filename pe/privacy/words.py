@@ -78,22 +78,22 @@ def statement(epsilon: float, delta: float, kind: Relation, name: str, unsafe: b
     if unsafe:
         return "NO GUARANTEE. " + UNSAFE
     what = "record" if name == "record" else f"user (as named by '{name}')"
-    factor = f"{math.exp(epsilon):,.4g}" if epsilon < 500 else "e^ε"
+    factor = rounded_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         f"All covered files together are (ε = {rounded_up(epsilon)}, δ = {delta:g})-differentially private under "
         f"{kind} for one {what}. Whatever anybody concludes from them, and whatever else is known to that person: the "
         f"probability of that conclusion is at most {factor} times what it would be in the neighbouring world, "
         f"plus {delta:g}. A test for whether a given {what} was used that wrongly accuses 1 in 100 finds at "
-        f"most {100 * power(epsilon, delta, 0.01):.3g} in 100."
+        f"most {rounded_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
     )
 
 
-def rounded_up(epsilon: float) -> str:
-    """An ε to six significant digits, never below it."""
-    if epsilon == 0:
+def rounded_up(value: float, digits: int = 6) -> str:
+    """A number that must not be understated, to so many significant digits."""
+    if value == 0:
         return "0"
-    step = 10.0 ** (math.floor(math.log10(epsilon)) - 5)
-    return f"{math.ceil(epsilon / step - 1e-9) * step:.6g}"
+    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return f"{math.ceil(value / step - 1e-9) * step:.{digits}g}"
 
 
 def power(epsilon: float, delta: float, false_alarms: float) -> float:

@@ -30,12 +30,13 @@ def promise(certificate: Certificate) -> str:
         return str(certificate["statement"])
     epsilon, delta, unit = certificate["epsilon"], certificate["delta"], certificate["unit"]["name"]
     what = "record" if unit == "record" else f"user (as named by '{unit}')"
-    factor = rounded_up(math.exp(epsilon)) if epsilon < 500 else "e^ε"
+    factor = rounded_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         "Whatever anybody concludes from these files, and whatever else they know: the probability of that conclusion "
         f"is at most {factor} times what it would be if any one {what} "
         f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for whether a given {what} "
-        f"was used that wrongly accuses 1 in 100 finds at most {100 * power(epsilon, delta, 0.01):.3g} in 100."
+        "was used that wrongly accuses 1 in 100 finds at most "
+        f"{rounded_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
     )
 
 

@@ -1,6 +1,8 @@
 """The certificate says what holds, what does not, and finds what was tampered with."""
 
 import json
+import math
+import re
 
 import pytest
 
@@ -12,7 +14,7 @@ from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.store import MemoryStore
 from pe.privacy.verify import verify
-from pe.privacy.words import power, rounded_up
+from pe.privacy.words import power, rounded_up, statement
 from pe.recipe.budget import PlanSettings, plan
 
 BUDGET = Budget(4, 1e-6)
@@ -163,3 +165,11 @@ def test_a_printed_epsilon_is_never_below_the_true_one():
     assert rounded_up(3.9999999) == "4"
     assert rounded_up(123.4561) == "123.457"
     assert rounded_up(0) == "0"
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1, 2.5, 5, 10, 20, 100])
+def test_no_number_of_the_promise_is_below_the_true_one(epsilon: float):
+    sentence = statement(epsilon, 1e-5, Relation.ADD_REMOVE, "record", unsafe=False)
+    factor, found = re.search(r"at most (\S+) times .* at most (\S+) in 100", sentence).groups()
+    assert math.exp(epsilon) <= float(factor) * (1 + 1e-9) < math.exp(epsilon) * 1.002
+    assert 100 * power(epsilon, 1e-5, 0.01) <= float(found) * (1 + 1e-9)

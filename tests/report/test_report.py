@@ -144,7 +144,7 @@ def test_epsilon_and_delta_are_put_into_words_that_are_true(run: Path) -> None:
     assert "at most e<sup>ε</sup> times what it would be in the neighbouring world" in page
     assert "with probability at least" not in page
     header = page[page.index("<header>") : page.index("</header>")]
-    assert "at most 7.38906 times" in header
+    assert "at most 7.39 times" in header
     assert ", plus 1e-05." in header
     assert "add_remove" not in header
     assert "The only recorded run over this data set: ε" in page
