@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,26 @@ def write_table(setting: str, found: list[dict[str, Any]]) -> None:
             f"| ---: | --- |{' ---: |' * (len(CLASSIFIERS) + 5)}",
             *lines,
             "",
+            *queries(cells.values()),
         ]
     )
     keep(f"methods-{setting}.md", text)
     plot(setting, groups)
+
+
+def queries(cells: Iterable[dict[str, Any]]) -> list[str]:
+    """What PrivImage's query found for the digits 0 to 9, run by run."""
+    found = [
+        f"- ε = {one['epsilon']:g}, {LABELS[one['method']]}, run {one['run'] + 1}: {' '.join(one['semantics'])} "
+        f"({one['digits_found']} of 10 digits by name)"
+        for one in cells
+        if "semantics" in one
+    ]
+    return (
+        ["The semantics that PrivImage's query chose for 0, 1, …, 9, most frequent first:", "", *found, ""]
+        if found
+        else []
+    )
 
 
 def row(method: str, epsilon: float, runs: list[dict[str, Any]]) -> str:
