@@ -18,7 +18,7 @@ class Model:
 
     def generate(self, labels: tuple[str, ...], seeds: np.ndarray) -> np.ndarray:
         shades = (seeds % np.uint64(256)).astype(np.uint8)
-        return np.broadcast_to(shades[:, None, None, None], (len(labels), 128, 128, 3)).copy()
+        return np.broadcast_to(shades[:, None, None, None], (len(labels), 64, 64, 3)).copy()
 
     def vary(self, images: np.ndarray, degree: float, seeds: np.ndarray) -> np.ndarray:
         moves = degree * ((seeds % np.uint64(101)).astype(float) - 50)
@@ -32,9 +32,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "scans").mkdir()
     (tmp_path / "public").mkdir()
     for i in range(12):
-        pixels = rng.integers(0, 256, (140, 130, 3)).astype(np.uint8)
-        Image.fromarray(pixels).resize((128, 128)).save(tmp_path / "scans" / f"{i}.png")
-        Image.fromarray(pixels[::-1]).resize((128, 128)).save(tmp_path / "public" / f"{i}.png")
+        pixels = rng.integers(0, 256, (70, 66, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "scans" / f"{i}.png")
+        Image.fromarray(pixels[::-1]).save(tmp_path / "public" / f"{i}.png")
         rows.append(f"{i}.png,{'benign' if i % 2 else 'malignant'},p{i // 3}")
     (tmp_path / "scans" / "labels.csv").write_text("\n".join(rows))
     monkeypatch.chdir(tmp_path)
