@@ -13,7 +13,8 @@ import uvicorn
 @contextmanager
 def serving(app: object) -> Iterator[str]:
     """The address of `app`, served on a free port of 127.0.0.1."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", lifespan="off", timeout_keep_alive=30)
+    # no log_config: logging, configured anew, closes the stream of absl's handler, which pytest captures
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="off", timeout_keep_alive=30)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
