@@ -3,18 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-server browser lint check clean
+.PHONY: demo test browser lint check clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
 
+# The server's tests come after the others: a server of several processes takes both cores by itself.
 test: $(VENV)/.test browser
 	$(MAKE) check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --ignore=tests/adapters/server
-
-# Real servers on Ray Serve: minutes of their own.
-test-server: $(VENV)/.test
-	$(BIN)/pytest tests/adapters/server
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/adapters/server
 
 check lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
-PE = str(Path(sys.executable).with_name("pe"))
-
-
-def pe(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    words = [PE, *map(str, arguments)]
-    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=120, env=one_thread)
+from tests.cli.typed import pe
 
 
 def scans(folder: Path, seed: int, labels: tuple[str, ...] = ("benign", "malignant"), side: int = 16) -> None:

@@ -12,7 +12,8 @@ import yaml
 from click.testing import CliRunner
 
 from pe.cli.plan import plan
-from tests.cli.test_commands import assert_one_sentence, pe, public, recipe, scans
+from tests.cli.test_commands import assert_one_sentence, installed, public, recipe, scans
+from tests.cli.typed import pe
 
 __all__ = ["public", "recipe", "scans"]  # fixtures
 
@@ -142,14 +143,16 @@ def test_a_missing_library_is_told_by_plan_and_refuses_a_run_before_anything_is_
     here = {"cwd": recipe.parent, "PYTHONPATH": str(site.parent)}
     before = sorted(recipe.parent.rglob("*"))
     flat = ["--set", "api.kind=flat"]
-    plan = pe("plan", recipe, *flat, "--set", "embedding.kind=flat", **here)
+    plan = installed("plan", recipe, *flat, "--set", "embedding.kind=flat", **here)
     assert f"warning: A run would not start: {sentence[:1].lower()}{sentence[1:]}" in plan.stdout
     assert "the embedding 'flat' needs no-such-library" in plan.stdout
     assert "all      5      40" in plan.stdout
     for command in ("run", "probe"):
-        assert_one_sentence(pe(command, recipe, *flat, **here), re.escape(sentence))
-    assert_one_sentence(pe("run", recipe, "--set", "embedding.kind=flat", **here), "The embedding 'flat' needs no-such")
+        assert_one_sentence(installed(command, recipe, *flat, **here), re.escape(sentence))
+    assert_one_sentence(
+        installed("run", recipe, "--set", "embedding.kind=flat", **here), "The embedding 'flat' needs no-such"
+    )
     assert sorted(recipe.parent.rglob("*")) == before
-    doctor = pe("doctor", **here).stdout
+    doctor = installed("doctor", **here).stdout
     assert "- pe.adapters: flat lacks no-such-library\n    pip install 'flat[all]'" in doctor
     assert not re.search(r"✓ pe\.adapters: .*\bflat\b", doctor)

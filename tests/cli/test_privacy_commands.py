@@ -17,7 +17,7 @@ from pe.privacy.words import rounded_up
 from pe.recipe.budget import epsilon_for, noise_multiplier_for
 from pe.run.export import examine
 from tests.cli.test_commands import assert_one_sentence
-from tests.cli.test_commands import pe as command
+from tests.cli.typed import pe as command
 from tests.generators import Mean, Shades
 
 

@@ -15,7 +15,7 @@ from pe.privacy.verify import verify
 from pe.run.lock import RunLock
 from pe.run.purge import purge
 from tests.cli.test_commands import assert_one_sentence
-from tests.cli.test_commands import pe as command
+from tests.cli.typed import pe as command
 from tests.generators import Mean, Shades
 
 

@@ -1,11 +1,13 @@
-"""A small run in a process of its own, to be killed at any instant; started from a warm fork server."""
+"""Processes to be killed at any instant, forked from a server that is warm; and a small run in one."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,14 @@ from pe.engine.execute import Surroundings, object_kind, resume_run, run_recipe
 from pe.protocols import Answer, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
+
+WARM = (
+    *("faiss", "opendp", "PIL.PngImagePlugin", "scipy.special", "httpx2", "openai"),
+    *("pe.cli.main", "pe.engine.execute", "pe.evaluation.evaluate", "pe.run.status"),
+    *("adapters.openai_images", "adapters.server_client"),
+    *("tests.durability.driver", "tests.endpoints.openai_server"),
+)
+"""What all of them import; else most kills, at instants that are a share of the whole, would strike imports alone."""
 
 CHUNK, WORKERS = 5, 2
 POPULATION, ITERATIONS, LOOKAHEAD = 20, 3, 2
@@ -89,8 +99,16 @@ def carry_out(folder: Path, reuse: bool = False) -> None:
 
 def start(folder: Path, reuse: bool = False) -> BaseProcess:
     """`carry_out` in a process of its own."""
+    return forked(carry_out, folder, reuse)
+
+
+def forked(target: Callable[..., object], *arguments: Any) -> BaseProcess:
+    """A process that carries out `target`; there is one server for all of a session's, with what the first asks of it.
+
+    Whoever starts one, starts it here.
+    """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.durability.driver", "pe.engine.execute", "faiss", "opendp", "scipy.special"])
-    process = context.Process(target=carry_out, args=(folder, reuse))
+    context.set_forkserver_preload(list(WARM))
+    process = context.Process(target=target, args=arguments)
     process.start()
     return process

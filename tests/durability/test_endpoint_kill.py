@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.recipe.schema import Recipe
 from pe.run.directory import Run
 from pe.run.writer import read_journal
-from tests.durability.driver import SameNoise, make_private
+from tests.durability.driver import SameNoise, forked, make_private
 from tests.endpoints.faults import Script
 from tests.endpoints.openai_server import SIDE, OpenAIServer
 from tests.endpoints.serving import serving
@@ -54,17 +53,14 @@ def test_nothing_that_was_received_is_asked_for_again(tmp_path: Path, seed: int)
     make_private(tmp_path / "private.npz")
     script = Script()
     stop_at = random.Random(seed).randrange(4, IMAGES - 8)
-    context = multiprocessing.get_context("forkserver")
     with serving(OpenAIServer(script)) as url:
-        process = context.Process(target=carry_out, args=(tmp_path, url))
-        process.start()
+        process = forked(carry_out, tmp_path, url)
         while script.delivered < stop_at and process.is_alive():
             time.sleep(0.001)
         process.kill()
         process.join(60)
         before = script.delivered
-        again = context.Process(target=carry_out, args=(tmp_path, url))
-        again.start()
+        again = forked(carry_out, tmp_path, url)
         again.join(100)
         assert again.exitcode == 0
     run = Run.open(tmp_path / "run")

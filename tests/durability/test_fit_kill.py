@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
+import signal
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import pytest
 from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.privacy.noise import UnsafeSeededNoise
 from tests.adapters.trained.diffusion.small import TRAINING, api, private_file, recipe
+from tests.durability.driver import forked
 from tests.durability.test_kill import shareable
 
 BLOCKS, KILLS = 6, 4
@@ -54,14 +59,42 @@ def carry_out(folder: Path) -> None:
         )
 
 
-def start(folder: Path) -> BaseProcess:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["tests.durability.test_fit_kill", "pe.engine.execute", "diffusers", "faiss", "opendp"]
-    )
-    process = context.Process(target=carry_out, args=(folder,))
-    process.start()
-    return process
+def fork_fits(orders: Connection) -> None:
+    """Carry out one folder's run after the other, each in a fork, and tell its process and how that ended.
+
+    What they import is imported here, once: torch and diffusers take longer than such a fit, and would be all that
+    most kills strike.
+    """
+    from diffusers import DDIMScheduler, UNet2DModel  # noqa: F401
+
+    while (folder := orders.recv()) is not None:
+        fit = multiprocessing.get_context("fork").Process(target=carry_out, args=(folder,))
+        fit.start()
+        orders.send(fit.pid)
+        fit.join()
+        orders.send(fit.exitcode)
+
+
+@pytest.fixture(scope="module")
+def fits() -> Iterator[Connection]:
+    """The other end of `fork_fits`."""
+    ours, theirs = multiprocessing.Pipe()
+    process = forked(fork_fits, theirs)
+    yield ours
+    ours.send(None)
+    process.join(60)
+
+
+def begin(fits: Connection, folder: Path) -> int:
+    """The process that carries out the run in `folder`."""
+    fits.send(folder)
+    return received(fits)
+
+
+def received(fits: Connection) -> int:
+    """What `fork_fits` has to tell."""
+    assert fits.poll(120)
+    return int(fits.recv())
 
 
 @dataclass(frozen=True)
@@ -71,27 +104,26 @@ class Whole:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    for _warm in range(2):
-        folder = tmp_path_factory.mktemp("whole")
-        started = time.monotonic()
-        process = start(folder)
-        process.join(120)
-        assert process.exitcode == 0
-        seconds = time.monotonic() - started
-    return Whole(shareable(folder / "run"), seconds)
+def whole(fits: Connection, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder = tmp_path_factory.mktemp("whole")
+    begin(fits, folder)
+    started = time.monotonic()
+    assert received(fits) == 0
+    return Whole(shareable(folder / "run"), time.monotonic() - started)
 
 
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_a_fit_killed_at_a_random_instant_ends_as_if_it_had_not_been(whole: Whole, tmp_path: Path, seed: int) -> None:
-    process = start(tmp_path)
+def test_a_fit_killed_at_a_random_instant_ends_as_if_it_had_not_been(
+    fits: Connection, whole: Whole, tmp_path: Path, seed: int
+) -> None:
+    fit = begin(fits, tmp_path)
     time.sleep(random.Random(seed).uniform(seed / KILLS, (seed + 1) / KILLS) * whole.seconds)
-    process.kill()
-    process.join(60)
+    with suppress(ProcessLookupError):  # quicker this time, and at its end
+        os.kill(fit, signal.SIGKILL)
+    assert received(fits) in (-signal.SIGKILL, 0)
     seen = released(tmp_path / "run")
-    again = start(tmp_path)
-    again.join(120)
-    assert again.exitcode == 0
+    begin(fits, tmp_path)
+    assert received(fits) == 0
     assert shareable(tmp_path / "run") == whole.files
     charges = charged(tmp_path / "run")
     assert {f"fit/training/{block + 1}" for block in range(BLOCKS)} == set(charges)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import subprocess
 import sys
 import time
@@ -65,11 +64,7 @@ def carry_out(folder: Path) -> None:
 
 
 def start(folder: Path) -> BaseProcess:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.durability.driver", "pe.engine.execute", "faiss", "opendp", "scipy.special"])
-    process = context.Process(target=carry_out, args=(folder,))
-    process.start()
-    return process
+    return driver.forked(carry_out, folder)
 
 
 def stand(folder: Path) -> Status:

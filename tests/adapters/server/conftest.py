@@ -16,10 +16,12 @@ SMALL = Asked(
 KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
 
 
-@pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
+@pytest.fixture(scope="session", autouse=True)
+def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
     held = Servers()
     try:
+        if any("small" in item.fixturenames for item in request.session.items if isinstance(item, pytest.Function)):
+            held.begun(SMALL)  # while the tests that come before its own run
         yield held
     finally:
         held.stop()

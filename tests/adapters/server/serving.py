@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ class Server:
     url: str
     process: subprocess.Popen[bytes]
     folder: Path
-    said: list[str] = field(default_factory=list)
 
     def pids(self) -> dict[int, str]:
         """The processes that came from the command, and what they call themselves."""
@@ -106,17 +105,31 @@ class Server:
             lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
         return [(line.partition("{")[0], line.rpartition(" ")[0], float(line.rpartition(" ")[2])) for line in lines]
 
-    def images_made(self, key: str | None = None) -> int:
-        """Images that the engines made so far, once the counters have come to rest."""
+    def wait_for(self) -> None:
+        """Until it answers."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if f"at {self.url}" in (self.folder / "printed").read_text():
+                return
+            time.sleep(0.02)
+        said = (self.folder / "printed").read_text()
+        self.kill()
+        raise AssertionError(f"the server did not start: {said}")
+
+    def images_made(self, key: str | None = None, at_least: int = 0) -> int:
+        """Images that the engines made so far, once the counters have come to rest, at `at_least` or above."""
         before = -1.0
         deadline = time.monotonic() + 40
         while time.monotonic() < deadline:
             now = self.metrics(key).get("pe_server_images_total", 0.0)
+            if now < at_least:
+                time.sleep(0.2)
+                continue
             if now == before:
                 return int(now)
             before = now
-            time.sleep(1.6)  # more than the counters' way takes
-        raise TimeoutError("the counters do not come to rest")
+            time.sleep(1.6)  # more than the counters' way takes, which Ray sends once a second at the most
+        raise TimeoutError(f"the counters do not come to rest at {at_least} or above")
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end, as a person does; the status it ends with."""
@@ -130,14 +143,14 @@ class Server:
                 self.end()
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        for _ in range(50):
+        for _ in range(250):
             left = self.pids()
             for pid in left:
                 if pid != self.process.pid:
                     os.kill(pid, signal.SIGKILL)
             if not left:
                 break
-            time.sleep(0.1)
+            time.sleep(0.02)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _is_ours(self, pid: int) -> bool:
@@ -154,10 +167,19 @@ class Servers:
         self._running: Server | None = None
 
     def running(self, asked: Asked) -> Server:
-        if self._running is not None and (self._running.asked != asked or self._running.process.poll() is not None):
-            self.stop()
-        if self._running is None:
-            self._running = start(asked)
+        """The server, once it answers."""
+        server = self.begun(asked)
+        server.wait_for()
+        return server
+
+    def begun(self, asked: Asked) -> Server:
+        """The server, which may answer only later; the one before ends while this one begins."""
+        before = self._running
+        if before is None or before.asked != asked or before.process.poll() is not None:
+            self._running = begin(asked)
+            if before is not None:
+                before.kill()
+        assert self._running is not None
         return self._running
 
     def stop(self) -> None:
@@ -166,24 +188,16 @@ class Servers:
             self._running = None
 
 
-def start(asked: Asked) -> Server:
-    """Start a server and wait until it answers."""
+def begin(asked: Asked) -> Server:
+    """Start a server."""
     folder = Path(tempfile.mkdtemp(prefix="pe-"))  # short, since Ray puts sockets in it
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [str(Path(sys.executable).with_name("pe")), "serve", asked.model, "--port", str(port), *asked.options]
     # one thread each: several for a tiny model wait for one another where the machine does other things, too
-    ours = {"RAY_TMPDIR": str(folder), "RAY_metrics_report_interval_ms": "200", "OMP_NUM_THREADS": "1"}
+    ours = {"RAY_TMPDIR": str(folder), "RAY_metrics_report_interval_ms": "1000", "OMP_NUM_THREADS": "1"}
     environment = os.environ | dict(asked.environment) | ours
     with (folder / "printed").open("wb") as printed:
         process = subprocess.Popen(command, stdout=printed, stderr=printed, env=environment, start_new_session=True)
-    server = Server(asked, f"http://127.0.0.1:{port}", process, folder)
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and process.poll() is None:
-        if f"at {server.url}" in (folder / "printed").read_text():
-            return server
-        time.sleep(0.1)
-    said = (folder / "printed").read_text()
-    server.kill()
-    raise AssertionError(f"the server did not start: {said}")
+    return Server(asked, f"http://127.0.0.1:{port}", process, folder)
