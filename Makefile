@@ -8,11 +8,10 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.light
 	$(BIN)/pe demo
 
-# The server's tests come after the others: a server of several processes takes both cores by itself.
+# The tests of the diffusion server are one group, since it takes gigabytes: one process runs them all.
 test: $(VENV)/.test browser
 	$(MAKE) check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --ignore=tests/adapters/server
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/adapters/server
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
 check lint: $(VENV)/.test
 	$(BIN)/ruff check .
