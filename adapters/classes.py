@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +30,7 @@ class Classes:
     names: tuple[str, ...]
 
     def draw(
-        self, labels: tuple[str, ...], seeds: Seeds, choices: Mapping[str, Choices] | None
+        self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None
     ) -> npt.NDArray[np.int64] | None:
         """The class of each item, int64 (n,): drawn by its seed alone from those of its label; None: there are none.
 

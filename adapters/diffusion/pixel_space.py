@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 import numpy as np
 import numpy.typing as npt
 
+from adapters.classes import Choices, Classes
 from adapters.diffusion.answers import answer_of, parents_of
 from adapters.diffusion.device import Devices, Precision, check_arithmetic, dtype_of
 from adapters.diffusion.engine import Engine
@@ -17,7 +18,7 @@ from adapters.diffusion.items import Item, Job, describe_steps
 from adapters.diffusion.pixel_files import PixelFiles, Sampler
 from adapters.diffusion.pixel_model import PixelModel
 from pe.data.conditions import Conditions
-from pe.errors import RecipeError, nearest_name
+from pe.errors import RecipeError
 from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class PixelSpace:
         steps: int = 50,
         sampler: Sampler = "ddim",
         eta: float = 0.0,
-        classes: dict[str | int, int | str | list[int | str]] | None = None,
+        classes: dict[str | int, Choices] | None = None,
         guidance: float = 1.0,
         device: Devices = "auto",
         precision: Precision = "fp32",
@@ -141,33 +142,7 @@ class PixelSpace:
     def _drawn(self, labels: Sequence[str], seeds: Seeds) -> npt.NDArray[np.int64] | None:
         """The class of each item, int64 (n,): drawn by its seed from those of its label; None: there are none."""
         files = self._files()
-        count = self._class_count(files)
-        if count is None:
-            if self._classes is not None:
-                raise RecipeError(f"classes is given, but the model '{self._model}' has none: leave it out.")
-            return None
-        choices = {label: self._choice(label, files, count) for label in set(labels)}
-        places = seeds >> np.uint64(16)
-        return np.array(
-            [
-                choices[label][int(place % np.uint64(len(choices[label])))]
-                for label, place in zip(labels, places, strict=True)
-            ],
-            dtype=np.int64,
-        )
-
-    def _choice(self, label: str, files: PixelFiles, count: int) -> list[int]:
-        """The classes that a label draws from."""
-        if self._classes is None:
-            return list(range(count))
-        if label not in self._classes:
-            known = ", ".join(f"'{name}'" for name in self._classes)
-            raise RecipeError(f"classes: there is none for the label '{label}' (there are some for {known}).")
-        named = self._classes[label]
-        found = [_class_index(one, files.classes, count) for one in (named if isinstance(named, list) else [named])]
-        if not found:
-            raise RecipeError(f"classes.{label} is empty: name at least one class.")
-        return found
+        return Classes(self._model, self._class_count(files), files.classes).draw(labels, seeds, self._classes)
 
     def _carried(self, request: VariationRequest) -> npt.NDArray[np.int64] | None:
         """The parents' classes; drawn for parents that carry none, because they come from elsewhere."""
@@ -200,19 +175,3 @@ class PixelSpace:
                 f"guidance is {self._guidance:g}, but the model '{self._model}' has no classes: leave it out."
             )
         return count
-
-
-def _class_index(named: int | str, names: Sequence[str], count: int) -> int:
-    """The number of a class that is named by its number or its name.
-
-    Raises:
-        RecipeError: the model has no such class.
-    """
-    if isinstance(named, int):
-        if not 0 <= named < count:
-            raise RecipeError(f"classes: the model has {count} classes, from 0 on, and none is {named}.")
-        return named
-    if named not in names:
-        said = nearest_name(named, names) if names else "it names none: give their numbers."
-        raise RecipeError(f"classes: the model has no class named '{named}'; {said}")
-    return list(names).index(named)
