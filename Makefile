@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser lint check clean
+.PHONY: demo test browser lint check collected clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
 
 # The tests of the diffusion server are one group, since it takes gigabytes: one process runs them all.
 test: $(VENV)/.test browser
-	$(MAKE) check
+	$(MAKE) -j 2 check collected
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
 check lint: $(VENV)/.test
@@ -18,6 +18,10 @@ check lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Python compiles what the tests import, once, while lint and types leave a core for it.
+collected: $(VENV)/.test
+	$(BIN)/pytest --collect-only -qq >/dev/null
 
 # The reports are opened in Debian's Chromium.
 browser:
