@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import resource
 import subprocess
 import sys
 import threading
@@ -74,6 +76,17 @@ def drawer(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def pixels(answer: Answer) -> np.ndarray:
     return answer.samples.array.astype(float)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps what is freed, or does not")
+def test_a_forward_pass_on_a_processor_fetches_no_memory_that_the_one_before_had() -> None:
+    api = PixelSpace(model="small", steps=2, device="cpu", batch_size=24)
+    request = RandomRequest(LABELS, SEEDS)
+    for _ in range(2):
+        api.random_api(request)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    api.random_api(request)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 2000  # pages; else some 8,000
 
 
 @pytest.mark.parametrize("device", REFUSALS)
