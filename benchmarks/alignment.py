@@ -4,13 +4,14 @@
 
 Private: the demo's 4,000 MNIST digits at 14×14. For each set of public images (low-pass noise, drawn letters, drawn
 digits) the teacher and the moments are fitted once; then the same public images are aligned by 0, 2, 5 and 10 steps,
-and students are trained on the results with the teacher's soft labels. Writes results/alignment.md; with digits of your
-own it prints and writes nothing.
+and students are trained on the results with the teacher's soft labels. What results/alignment.jsonl has already is not
+run again. Writes results/alignment.md; with digits of your own it prints and writes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import string
 import tempfile
@@ -19,9 +20,9 @@ from typing import Any
 
 import numpy as np
 from methods import DELTA, DIGITS, SETTINGS, digits
-from record import keep, where
+from record import RESULTS, keep, where
 
-SETTING = SETTINGS["cpu"]
+SETTING, KEPT = SETTINGS["cpu"], RESULTS / "alignment.jsonl"
 STEPS = (0, 2, 5, 10)
 SAMPLES, EPOCHS, FAR = 2000, 10, 500
 PUBLIC: dict[str, dict[str, Any]] = {
@@ -100,14 +101,23 @@ def main() -> None:
     parser.add_argument("--test", type=Path, help=".npz of digits to test on, with --private")
     arguments = parser.parse_args()
     private, test = digits("private", SETTING, arguments.private), digits("test", SETTING, arguments.test)
-    lines = []
-    for name, public in PUBLIC.items():
-        runs = []
-        for run in range(arguments.runs):
+    done = {} if arguments.private or not KEPT.exists() else dict(map(json.loads, KEPT.read_text().splitlines()))
+    for run in range(arguments.runs):
+        for name, public in PUBLIC.items():
+            key = f"{name}, ε = {arguments.epsilon:g}, run {run}"
+            if key in done:
+                continue
             with tempfile.TemporaryDirectory() as folder:
                 model = fitted(public, arguments.epsilon, run, arguments.private, Path(folder))
-                runs.append(rows_of(model, public, run, private, test))
-        lines += [line(name, [each[i] for each in runs]) for i in range(len(STEPS))]
+                done[key] = rows_of(model, public, run, private, test)
+            if not arguments.private:
+                with KEPT.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps([key, done[key]], ensure_ascii=False) + "\n")
+    table = [
+        line(name, [rows[i] for key, rows in done.items() if key.startswith(f"{name}, ε = {arguments.epsilon:g}, ")])
+        for name in PUBLIC
+        for i in range(len(STEPS))
+    ]
     text = "\n".join(
         [
             f"# DP-ImgSyn: what alignment is worth (ε = {arguments.epsilon:g}, δ = {DELTA:g})",
@@ -121,7 +131,7 @@ def main() -> None:
             "",
             "| public images | k | student | distance to the nearest private image | runs |",
             "| --- | ---: | ---: | ---: | ---: |",
-            *lines,
+            *table,
             "",
         ]
     )
