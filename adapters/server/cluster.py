@@ -9,6 +9,7 @@ import re
 import secrets
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 from adapters.server.settings import Settings
@@ -23,10 +24,15 @@ _START = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": DOOR,
     "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # three times; else one that is slow to come is killed after 15 s
     "RAY_AUTH_MODE": "token",
+    "RAY_worker_niceness": "0",  # else 15: whatever else the machine does would come first
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
 }
 """What Ray's processes must find in their environment; `--address` takes those of the cluster's own."""
+
+_PATIENCE = 300.0
+"""Seconds for Ray's HTTP proxies to come up."""
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
@@ -59,15 +65,16 @@ def start(address: str | None, host: str, port: int) -> None:
     logging.getLogger("ray").setLevel(logging.WARNING)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    where = {"host": host, "port": port}
+    place = "HeadOnly" if address is None else "EveryNode"
     try:
         if address is None:
             ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common)
         else:
             ray.init(address=address, **common)
-        where = {"host": host, "port": port}
-        place = "HeadOnly" if address is None else "EveryNode"
-        serve.start(proxy_location=place, http_options=where, logging_config=_LOGGING)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        with suppress(TimeoutError):  # Serve waits for its proxies for a minute; `deploy` waits longer
+            serve.start(proxy_location=place, http_options=where, logging_config=_LOGGING)
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         why = " ".join(str(error).split())[:200].rstrip(".")
         raise RecipeError(f"Ray cannot be started or joined: {why}.") from error
 
@@ -86,7 +93,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def deploy(settings: Settings) -> None:
-    """Bring the application up; returns when all its replicas can answer.
+    """Bring the application up; returns when all its replicas, and Ray's proxies before them, can answer.
 
     Raises:
         RecipeError: they cannot; the message has the reason of the first.
@@ -99,6 +106,14 @@ def deploy(settings: Settings) -> None:
         serve.run(build(settings), name=APP, route_prefix="/", logging_config=_LOGGING)
     except RuntimeError as error:
         raise RecipeError(f"The server cannot start: {_reason(APP) or error}.") from error
+    deadline = time.monotonic() + _PATIENCE
+    while not (proxies := serve.status().proxies) or any(each != "HEALTHY" for each in proxies.values()):
+        if time.monotonic() > deadline:
+            raise RecipeError(
+                f"The server cannot start: Ray's HTTP proxy did not come up within {_PATIENCE:g} seconds; try again "
+                "when the machine has less to do."
+            )
+        time.sleep(0.2)
 
 
 def stop(address: str | None, patience: float) -> None:

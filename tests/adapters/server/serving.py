@@ -13,6 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,24 @@ class Server:
         self.kill()
         raise AssertionError(f"the server did not start: {said}")
 
+    def hold_up_proxy(self, seconds: float) -> None:
+        """Stop for a while the process that is to be the proxy, as on a machine with much to do."""
+        self._wait(lambda: any(name.startswith("ray::ServeController") for name in self.pids().values()))
+        held = [pid for pid, name in self.pids().items() if name == "ray::IDLE"]
+        for pid in held:
+            os.kill(pid, signal.SIGSTOP)
+        self._wait(lambda: "Starting proxy" in self.logs())
+        time.sleep(seconds)
+        for pid in held:
+            os.kill(pid, signal.SIGCONT)
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not until():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the server does not begin")
+            time.sleep(0.05)
+
     def images_made(self, key: str | None = None, at_least: int = 0) -> int:
         """Images that the engines made so far, once the counters have come to rest, at `at_least` or above."""
         before = -1.0
@@ -175,12 +194,17 @@ class Servers:
     def begun(self, asked: Asked) -> Server:
         """The server, which may answer only later; the one before ends while this one begins."""
         before = self._running
-        if before is None or before.asked != asked or before.process.poll() is not None:
+        if not self.runs(asked):
             self._running = begin(asked)
             if before is not None:
                 before.kill()
         assert self._running is not None
         return self._running
+
+    def runs(self, asked: Asked) -> bool:
+        """Whether this is the one that runs, or begins."""
+        there = self._running
+        return there is not None and there.asked == asked and there.process.poll() is None
 
     def stop(self) -> None:
         if self._running is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -92,6 +93,11 @@ def test_all_that_can_be_reached_without_a_token_listens_on_loopback(small: Serv
     assert {port for address, port in listening if address in LOOPBACK} >= {int(small.url.rpartition(":")[2])}
     for _, port in [each for each in listening if each[0] not in LOOPBACK]:
         assert refuses_strangers(port), port
+
+
+def test_none_of_its_processes_gives_way_to_what_else_the_machine_does(small: Server) -> None:
+    nice = {name: os.getpriority(os.PRIO_PROCESS, pid) for pid, name in small.pids().items()}
+    assert set(nice.values()) == {os.getpriority(os.PRIO_PROCESS, 0)}, nice
 
 
 def refuses_strangers(port: int) -> bool:

@@ -50,6 +50,10 @@ def test_nothing_is_done_without_a_key_of_the_server(text: Server, key: str | No
     assert text.get("/readyz")[0] == text.get("/openapi.json")[0] == 200  # of no use to a stranger
 
 
+def test_it_starts_though_its_proxy_was_slow_to_come(text: Server) -> None:
+    assert text.status("GET", "/readyz") == 200  # the fixture held the proxy up for longer than Ray's patience
+
+
 def test_the_sdk_says_so_too(text: Server) -> None:
     with pytest.raises(openai.AuthenticationError):
         sdk(text, "wrong-key-of-the-tests").models.list()
