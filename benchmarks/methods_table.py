@@ -21,8 +21,8 @@ LABELS = {
     "dp_imgsyn": "DP-ImgSyn",
     "dp_sad": "DP-SAD",
     "dp_sad_drawn": "DP-SAD, its teacher of drawn digits",
-    "privimage+pe": "PrivImage, half of ε; PE over it, the other half",
-    "dp_merf+pe": "DP-MERF, half of ε; PE over it, the other half",
+    "privimage+pe": "PrivImage with ε/2, then PE with ε/2",
+    "dp_merf+pe": "DP-MERF with ε/2, then PE with ε/2",
 }
 CLASSIFIERS = {"logistic_regression": "LR", "mlp": "MLP", "resnet9": "ResNet-9"}
 PICTURES = Path(__file__).parent.parent / "docs" / "images"
@@ -90,28 +90,39 @@ def spread(values: list[float], digits: int) -> str:
 
 
 def plot(setting: str, groups: dict[tuple[str, float], list[dict[str, Any]]]) -> None:
-    """Accuracy of the MLP against ε, a line for each method; the two ends of the scale as dashed lines."""
+    """Accuracy of two classifiers against ε, a line for each method; hybrids are dashed, in the colour of their fit."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    for method, label in LABELS.items():
-        points = sorted((epsilon, runs) for (name, epsilon), runs in groups.items() if name == method)
-        scores = [[one["accuracy"]["mlp"] for one in runs] for _, runs in points]
-        if not points:
-            continue
-        if points[0][0] == 0:
-            axes.axhline(statistics.mean(scores[0]), linestyle="--", color="grey", linewidth=1)
-            axes.annotate(label, (1, statistics.mean(scores[0])), fontsize=7, color="grey", va="bottom")
-            continue
-        means = [statistics.mean(each) for each in scores]
-        low = [mean - min(each) for mean, each in zip(means, scores, strict=True)]
-        high = [max(each) - mean for mean, each in zip(means, scores, strict=True)]
-        axes.errorbar([epsilon for epsilon, _ in points], means, [low, high], marker="o", capsize=2, label=label)
-    axes.set_xscale("log")
-    axes.set_xticks([1, 10], ["1", "10"])
-    axes.minorticks_off()
-    axes.set(xlabel="ε", ylabel="accuracy of an MLP on real digits", ylim=(0, 1), xlim=(0.8, 12.5))
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    figure = Figure(figsize=(9, 4.2), dpi=150, layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, name in zip(panels, ("mlp", "resnet9"), strict=True):
+        for method, label in LABELS.items():
+            found = {
+                epsilon: values
+                for (other, epsilon), runs in sorted(groups.items())
+                if other == method and (values := [one["accuracy"][name] for one in runs if name in one["accuracy"]])
+            }
+            if 0 in found:
+                axes.axhline(statistics.mean(found[0]), linestyle=":", color="grey", linewidth=1)
+                axes.annotate(label, (0.85, statistics.mean(found[0])), fontsize=6, color="grey", va="bottom")
+            elif found:
+                draw(axes, method, label, found)
+        axes.set_xscale("log")
+        axes.set_xticks([1, 10], ["1", "10"])
+        axes.minorticks_off()
+        axes.set(xlabel="ε", title=CLASSIFIERS[name], ylim=(0, 1), xlim=(0.8, 12.5))
+    panels[0].set_ylabel("accuracy on real digits")
+    panels[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     FigureCanvasAgg(figure).print_figure(PICTURES / f"methods-{setting}.png")
+
+
+def draw(axes: Any, method: str, label: str, found: dict[float, list[float]]) -> None:
+    """One method's line: means, and from the least to the most of its runs."""
+    base, _, evolved = method.partition("+")
+    style: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"} if evolved else {}
+    means = [statistics.mean(values) for values in found.values()]
+    low = [mean - min(values) for mean, values in zip(means, found.values(), strict=True)]
+    high = [max(values) - mean for mean, values in zip(means, found.values(), strict=True)]
+    color = f"C{list(LABELS).index(base)}"
+    axes.errorbar(list(found), means, [low, high], marker="o", capsize=2, label=label, color=color, **style)
