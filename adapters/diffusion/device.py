@@ -88,3 +88,5 @@ def free_memory(device: torch.device) -> None:
             torch.cuda.empty_cache()
     elif device.type == "mps":
         torch.mps.empty_cache()
+    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's
+        trim(0)

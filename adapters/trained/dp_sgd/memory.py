@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from adapters.diffusion.device import free_memory
+
 _SELF = Path("/proc/self")
 
 
@@ -21,6 +23,7 @@ def peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
         before = torch.cuda.memory_allocated(device)
         work()
         return torch.cuda.max_memory_allocated(device) - before
+    free_memory(device)  # else the work would take what was kept, uncounted
     try:
         (_SELF / "clear_refs").write_text("5")  # the high-water mark starts anew
         before = _kilobytes("VmRSS")
