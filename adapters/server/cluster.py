@@ -32,7 +32,7 @@ _START = {
 """What Ray's processes must find in their environment; `--address` takes those of the cluster's own."""
 
 _PATIENCE = 300.0
-"""Seconds for Ray's HTTP proxies to come up."""
+"""Seconds for Ray's first HTTP proxy to come up."""
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
@@ -93,7 +93,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def deploy(settings: Settings) -> None:
-    """Bring the application up; returns when all its replicas, and Ray's proxies before them, can answer.
+    """Bring the application up; returns when all its replicas, and a proxy of Ray's, can answer.
 
     Raises:
         RecipeError: they cannot; the message has the reason of the first.
@@ -107,7 +107,7 @@ def deploy(settings: Settings) -> None:
     except RuntimeError as error:
         raise RecipeError(f"The server cannot start: {_reason(APP) or error}.") from error
     deadline = time.monotonic() + _PATIENCE
-    while not (proxies := serve.status().proxies) or any(each != "HEALTHY" for each in proxies.values()):
+    while "HEALTHY" not in serve.status().proxies.values():  # others, of hosts without a replica, are drained
         if time.monotonic() > deadline:
             raise RecipeError(
                 f"The server cannot start: Ray's HTTP proxy did not come up within {_PATIENCE:g} seconds; try again "
