@@ -44,8 +44,8 @@ def write_table(setting: str, found: list[dict[str, Any]]) -> None:
             "",
             "Accuracy on 1,000 held-out real digits of classifiers trained on the samples alone; Fréchet distance of "
             "pixels from the private digits; mean ± standard deviation over runs with fresh noise. δ = 1e-5. "
-            "Seconds are of one core, public pre-training included, on a machine that often did other things, too: the same "
-            "work took up to twice as long. "
+            "Seconds are of one core, public pre-training included, on a machine that often did other things, too: "
+            "the same work took up to twice as long. "
             f"{found[-1]['where']}. `python benchmarks/methods.py --setting {setting}`",
             "",
             f"| ε | method | {' | '.join(CLASSIFIERS.values())} | Fréchet | fit, s | sample, s | peak, GB | runs |",
