@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pe.errors import PrivacyError, RecipeError
 from pe.privacy.covered import sha256
 from pe.privacy.release import Release
@@ -96,6 +98,18 @@ class Fitted:
         if not found.holds:
             raise RecipeError(f"{run} was fitted with unsafe noise, so its model has no guarantee: fit it anew.")
         return found
+
+    def handed_on_by(self, run: Path) -> bool:
+        """Whether `run`, which holds the model, took it over from another, so that its records are not the model's.
+
+        Raises:
+            RecipeError: its recipe cannot be read.
+        """
+        try:
+            recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+            return bool(recipe["api"]["kind"] != self.kind)
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+            raise RecipeError(f"{run / 'recipe.yaml'} cannot be read: restore it from a copy.") from error
 
 
 def _shape(height: int, width: int, channels: int) -> tuple[int, int, int]:

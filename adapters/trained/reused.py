@@ -24,10 +24,11 @@ class Trained:
     Guarantee: the releases of that fit stand on this run's ledger, each as often as it was charged there, because the
     same person's records may have been in both; nothing is drawn anew. Only `private_sets: disjoint` lifts it: you
     declare that no privacy unit is among the private records of both runs. Nobody can verify that here; the
-    certificate says so, and what holds if it is wrong.
+    certificate says so, and what holds if it is wrong. It is declared of the run that did the fit, and no other: a run
+    that took the model over has private records that the model never saw.
 
     Args:
-        path: the directory of the run that fitted it, finished.
+        path: the directory of the run that fitted it, finished; where they may overlap, also of one that took it over.
         private_sets: `may_overlap` or `disjoint`.
         settings: of the fitted generator, where they are to differ from that run's: how it is sampled, on which device.
 
@@ -73,9 +74,15 @@ class Trained:
         """The releases of the other run's fit, or none where the private sets are disjoint.
 
         Raises:
-            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit.
+            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit; or the sets are
+                declared disjoint, and that run did not fit the model itself.
         """
         self._fitted = Fitted.of_run(self._path)
+        if self._disjoint and self._fitted.handed_on_by(self._path):
+            raise RecipeError(
+                f"api.private_sets is 'disjoint', but {self._path} took its model over from the run "
+                f"'{self._fitted.run}', whose records count: name that run's directory in api.path."
+            )
         for what, theirs, ours in (
             ("the labels", self._fitted.classes, terms.classes),
             ("height, width and channels", self._fitted.image_shape, terms.image_shape),

@@ -149,6 +149,20 @@ def test_a_third_run_counts_the_first_one_s_fit_whatever_the_second_declared(
     assert certified_releases(third.guarantee)[:1] == certified_releases(fitted.guarantee)
 
 
+def test_sets_are_declared_disjoint_from_those_of_the_run_that_fitted_and_of_no_other(
+    files: Path, fitted: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = reusing(fitted, private_sets="disjoint")
+    second = run_recipe(recipe(files, api, private="second"), tmp_path / "b", Surroundings())
+    handed_on = recipe(files, reusing(second, private_sets="disjoint"))  # the first's records, and the first's model
+    with pytest.raises(RecipeError, match="took its model over from the run 'a', whose records count"):
+        run_recipe(handed_on, tmp_path / "c", Surroundings())
+    assert not (tmp_path / "c").exists()
+    monkeypatch.setattr("pe.fitted.Fitted.handed_on_by", lambda *_: False)  # without this, the fit is left out
+    third = run_recipe(handed_on, tmp_path / "c", Surroundings())
+    assert [release.name for release in certified_releases(third.guarantee)] == ["histogram/1", "histogram/2"]
+
+
 def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
     copy = copied(fitted, tmp_path)
     run = run_recipe(recipe(files, reusing(pe.Run.open(copy))), tmp_path / "b", Surroundings())
