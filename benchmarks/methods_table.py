@@ -23,6 +23,8 @@ LABELS = {
     "dp_sad_drawn": "DP-SAD, its teacher of drawn digits",
     "privimage+pe": "PrivImage with ε/2, then PE with ε/2",
     "dp_merf+pe": "DP-MERF with ε/2, then PE with ε/2",
+    "dp_imgsyn+pe": "DP-ImgSyn with ε/2, then PE with ε/2",
+    "dp_sad_drawn+pe": "DP-SAD of drawn digits with ε/2, then PE with ε/2",
 }
 CLASSIFIERS = {"logistic_regression": "LR", "mlp": "MLP", "resnet9": "ResNet-9"}
 PICTURES = Path(__file__).parent.parent / "docs" / "images"

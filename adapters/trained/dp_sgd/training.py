@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from adapters.diffusion.device import memory_refused
-from adapters.trained.dp_sgd.gradients import Loss, clipped_sum, record_gradients
+from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients
 from adapters.trained.dp_sgd.optimiser import MOMENTS, advance
 from adapters.trained.dp_sgd.settings import DPSGD
 from adapters.trained.dp_sgd.state import FloatArray, State
@@ -73,11 +73,11 @@ class Training:
         sensitivity C under add/remove and zero-out, 2C under replace-one, and noise of standard deviation σ·C, as
         `releases` declares them. All else is post-processing. There may be any number of records, none included.
 
-        The loss's own randomness comes from seeds that `noise` gives, fresh for every micro-batch. They must be as
-        secret as the coins: by its place in the batch a record has its draws, so that to someone who knew the seed,
-        one record less would move the gradients of all that follow it. While nobody knows it, each record has draws
-        of its own whatever its place, and the guarantee holds given any draws. (They are PyTorch's generators': not
-        cryptographic, and on a CPU of 32 bits of seed for a micro-batch. The coins and the noise are no such draws.)
+        The loss's own randomness comes from seeds that `noise` gives, one for every record and step. So the draws of
+        two records are independent and of one law, whatever PyTorch's generators are worth (on a CPU they heed 32 bits
+        of a seed): when a record goes, those behind it move up a place, and their draws have the law they had. The
+        guarantee holds given any draws, and so on their average. From one seed for a whole micro-batch they would be
+        parts of one sequence, and to someone who found it, one record less would move the gradients of all behind it.
 
         Args:
             state: of `start`, or the last block's; left as it is.
@@ -150,7 +150,7 @@ class Training:
         x = torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
         y = torch.from_numpy(classes).to(self._device)
         channels, height, width = x.shape[1:]
-        randomness = self._loss.draw(size, self.settings.draws, (channels, height, width), self._generator(noise))
+        randomness = self._drawn((channels, height, width), noise)
         gradients = record_gradients(self._model, self._loss, parameters, x, y, randomness)
         return self._clipped(gradients, torch.arange(size, device=self._device) < seen)
 
@@ -165,10 +165,15 @@ class Training:
         """By the EXPECTED size of a batch: the real one is private."""
         return noisy / self.settings.expected_batch
 
-    def _generator(self, noise: Noise) -> torch.Generator:
-        """Of the loss's randomness: with 64 fair coins for a seed."""
-        seed = np.packbits(noise.coins(64, 0.5)).view(np.uint64)[0]
-        return torch.Generator(self._device).manual_seed(int(seed))
+    def _drawn(self, shape: tuple[int, int, int], noise: Noise) -> Randomness:
+        """The loss's randomness for every place of a micro-batch: each from a seed of its own, of 64 fair coins."""
+        size, generator = self.settings.micro_batch, torch.Generator(self._device)
+        seeds = np.packbits(noise.coins(64 * size, 0.5)).view(np.uint64)
+        drawn = [
+            self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))  # one record's
+            for seed in seeds
+        ]
+        return tuple(torch.cat(part) for part in zip(*drawn, strict=True))
 
     def _state(self, array: FloatArray) -> State:
         return State.from_array(array, self._count, MOMENTS[self.settings.optimiser], self._device)

@@ -276,17 +276,19 @@ def test_what_a_block_draws_is_what_its_release_declares(relation):
     assert training.step_of(state) == 7
 
 
-def test_the_loss_draws_anew_for_every_micro_batch_and_step_from_the_noise_it_is_given():
+def test_the_loss_draws_for_every_record_and_step_from_a_seed_of_its_own_that_the_noise_gives():
     seeds = []
 
     class Seeds(Showing):
         def draw(self, records, draws, shape, generator):
+            assert records == 1
             seeds.append(generator.initial_seed())
             return ()
 
     training = Training(Weights(), Seeds(), plain(steps=3, block=3))
     for noise in (SystemNoise(), SystemNoise(), UnsafeSeededNoise(5), UnsafeSeededNoise(5)):
         training.block(training.start(), images_of(10), np.zeros(10, np.int64), noise)
-    assert len(seeds) == 4 * 9
-    assert len(set(seeds)) == 3 * 9
-    assert seeds[18:27] == seeds[27:]
+    places = 3 * 3 * training.settings.micro_batch  # steps, micro-batches
+    assert len(seeds) == 4 * places
+    assert len(set(seeds)) == 3 * places
+    assert seeds[2 * places : 3 * places] == seeds[3 * places :]
