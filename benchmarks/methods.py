@@ -147,15 +147,14 @@ def carried_out(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One `pe run`: seconds to fit, seconds for the rest, and the process's peak memory."""
     path, run = folder / "recipe.yaml", folder / "run"
     path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    started, peak = time.time(), 0
+    model, started, peak, fit = run / "model", time.time(), 0, 0.0
     process = subprocess.Popen([PE, "run", path, "--out", run, "--quiet"], stdout=subprocess.DEVNULL)
     while process.poll() is None:
         peak = max(peak, high_water(process.pid))
+        fit = fit or (time.time() - started if model.is_dir() else 0.0)
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(f"pe run ended with status {process.returncode} on {recipe}")
-    model = run / "model"
-    fit = model.stat().st_mtime - started if model.is_dir() else 0.0
     return {
         "fit_seconds": round(fit, 1),
         "sample_seconds": round(time.time() - started - fit, 1),

@@ -182,6 +182,7 @@ class Work:
             )
             _finish(run, plan, population)
             self._certify(run, ledger, data_set)
+            run.level_times()
             run.journal.add_event("finished")
             write_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from pe.data.conditions import SOFT_LABEL
 from pe.data.population import Population
 from pe.data.samples import Array, Indices
 from pe.errors import DamagedFile, RunError
-from pe.run.directory import CONFIDENTIAL, Run, check_absent
+from pe.run.directory import CONFIDENTIAL, RECIPE, Run, check_absent
 from pe.run.durable import (
     TEMPORARY,
     durable_file,
@@ -183,6 +184,18 @@ class RunWriter:
             digests = {f"{name}/{path.relative_to(temporary)}": sha256(path) for path in temporary.rglob("*.*")}
             publish_folder(temporary, final)
         self.journal.add_files(digests)
+
+    def level_times(self) -> None:
+        """Give all shareable files and folders the time at which the run began.
+
+        How long the private side took depends on the number of records, and files that were written one after the
+        other would tell it.
+        """
+        began = (self.folder / RECIPE).stat().st_mtime_ns
+        with writing(self.folder):
+            for path in (*self.folder.rglob("*"), self.folder):
+                if CONFIDENTIAL not in path.relative_to(self.folder).parts[:1]:
+                    os.utime(path, ns=(began, began), follow_symlinks=False)
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
         """Put a population into the run as the .npz file `name`: images, labels, label_names; soft_labels, if any."""

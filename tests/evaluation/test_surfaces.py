@@ -120,6 +120,15 @@ def test_all_that_a_run_shows_is_the_same_for_other_records(
     assert (first.folder / "confidential" / "embeddings" / "private_embeddings.npy").is_file()
 
 
+def test_no_file_s_time_tells_how_long_the_private_side_took(tmp_path: Path) -> None:
+    run, _ = evolved(tmp_path / "a" / "run", *HERE)
+    shareable = [path for path in run.folder.rglob("*") if "confidential" not in path.parts]
+    assert {path.stat().st_mtime_ns for path in [*shareable, run.folder]} == {
+        (run.folder / "recipe.yaml").stat().st_mtime_ns
+    }
+    assert len({path.stat().st_mtime_ns for path in (run.folder / "confidential").rglob("*")}) > 1
+
+
 @pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
 def test_the_report_is_the_same_for_other_records(tmp_path: Path, other: tuple[list[int], list[str]]) -> None:
     (first, _), (second, _) = pair(tmp_path, other)
