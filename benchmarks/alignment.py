@@ -5,7 +5,8 @@
 Private: the demo's 4,000 MNIST digits at 14×14. For each set of public images (low-pass noise, drawn letters, drawn
 digits) the teacher and the moments are fitted once; then the same public images are aligned by 0, 2, 5 and 10 steps,
 and students are trained on the results with the teacher's soft labels. What results/alignment.jsonl has already is not
-run again. Writes results/alignment.md; with digits of your own it prints and writes nothing.
+run again. Writes results/alignment.md and docs/images/alignment-*.png; with digits of your own it prints and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from typing import Any
 
 import numpy as np
 from methods import DELTA, DIGITS, SETTINGS, digits
+from methods_table import PICTURES
+from PIL import Image
 from record import RESULTS, keep, where
 
 SETTING, KEPT = SETTINGS["cpu"], RESULTS / "alignment.jsonl"
 STEPS = (0, 2, 5, 10)
-SAMPLES, EPOCHS, FAR = 2000, 10, 500
+SAMPLES, EPOCHS, FAR, ZOOM = 2000, 10, 500, 3
 PUBLIC: dict[str, dict[str, Any]] = {
     "low-pass noise": {"kind": "noise", "count": 12400},
     "drawn letters": {"kind": "glyphs", "characters": string.ascii_letters, "count": 10400},
@@ -56,8 +59,13 @@ def fitted(public: dict[str, Any], epsilon: float, run: int, private: Path | Non
     return run_recipe(recipe, folder / "run", Surroundings()).folder / "model"
 
 
-def rows_of(model: Path, public: dict[str, Any], run: int, private: Any, test: Any) -> list[dict[str, float]]:
-    """For each number of steps: the student's accuracy, and the mean distance to the nearest private image."""
+def rows_of(
+    model: Path, public: dict[str, Any], run: int, private: Any, test: Any
+) -> tuple[list[dict[str, float]], Any]:
+    """For each number of steps: the student's accuracy, and the mean distance to the nearest private image.
+
+    And a picture: a row for each number of steps, an image for each digit.
+    """
     from pe.evaluation.classifiers import Classifier, NetworkSettings
     from pe.evaluation.labelled import labelled
     from pe.evaluation.utility import utility
@@ -67,7 +75,7 @@ def rows_of(model: Path, public: dict[str, Any], run: int, private: Any, test: A
 
     labels = tuple(DIGITS[i % len(DIGITS)] for i in range(SAMPLES))
     request = RandomRequest(labels, np.arange(SAMPLES).astype(np.uint64))
-    found = []
+    found, shown = [], []
     for steps in STEPS:
         api: Any = construct("pe.adapters", "dp_imgsyn", {"public": public, "alignment": {"steps": steps}})
         api.load(model)
@@ -83,7 +91,8 @@ def rows_of(model: Path, public: dict[str, Any], run: int, private: Any, test: A
             }
         )
         print(found[-1], flush=True)
-    return found
+        shown.append(np.hstack(answer.samples.array[: len(DIGITS), :, :, 0]))
+    return found, Image.fromarray(np.vstack(shown).repeat(ZOOM, axis=0).repeat(ZOOM, axis=1))
 
 
 def nearest_private(images: Any, private: Any) -> float:
@@ -109,8 +118,9 @@ def main() -> None:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 model = fitted(public, arguments.epsilon, run, arguments.private, Path(folder))
-                done[key] = rows_of(model, public, run, private, test)
+                done[key], picture = rows_of(model, public, run, private, test)
             if not arguments.private:
+                picture.save(PICTURES / f"alignment-{name.replace(' ', '-')}.png")
                 with KEPT.open("a", encoding="utf-8") as lines:
                     lines.write(json.dumps([key, done[key]], ensure_ascii=False) + "\n")
     table = [
