@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pe.data.population import Population
     from pe.data.samples import Images
     from pe.engine.python import api, embedding, evolve
-    from pe.errors import PEError
+    from pe.errors import APIError, PEError
     from pe.private.folder import ImageFolder
     from pe.private.medical import Dicom
     from pe.private.mnist import MnistSample
@@ -43,7 +43,7 @@ _HOMES = {
     "pe.data.population": ["Population"],
     "pe.data.samples": ["Images"],
     "pe.engine.python": ["api", "embedding", "evolve"],
-    "pe.errors": ["PEError"],
+    "pe.errors": ["APIError", "PEError"],
     "pe.private.folder": ["ImageFolder"],
     "pe.private.medical": ["Dicom"],
     "pe.private.mnist": ["MnistSample"],
@@ -65,6 +65,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "APIError",
     "Answer",
     "Capabilities",
     "Conditions",

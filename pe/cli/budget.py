@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pe.cli.options import json_option
 
+if TYPE_CHECKING:
+    from pe.privacy.data_set import DataSetBudget
+
 
 @click.command()
-@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--file", "place", type=click.Path(path_type=Path), help="The budget file, where private.budget_file puts it."
+)
 @click.option("--delta", type=float, help="At which the total is stated; default: the cap's, or the runs' smallest.")
 @click.option("--cap-epsilon", type=float, help="Refuse every run that would bring the total above this.")
 @click.option("--cap-delta", type=float, help="δ of the cap.")
 @click.option("--no-cap", is_flag=True, help="Take the cap away.")
 @json_option
 def budget(
-    data: Path, delta: float | None, cap_epsilon: float | None, cap_delta: float | None, no_cap: bool, as_json: bool
+    data: Path | None,
+    place: Path | None,
+    delta: float | None,
+    cap_epsilon: float | None,
+    cap_delta: float | None,
+    no_cap: bool,
+    as_json: bool,
 ) -> None:
     """What all runs over DATA have spent together, and the cap.
 
-    DATA is the folder or file of private records.
+    DATA is the folder or file of private records; the budget lies beside it, or else in --file.
     """
-    from pe.privacy.data_set import DataSetBudget, total_epsilon
+    from pe.privacy.data_set import total_epsilon
     from pe.privacy.ledger import Budget
 
     if (cap_epsilon is None) != (cap_delta is None) or (no_cap and cap_epsilon is not None):
         raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
-    if not data.exists():
-        raise click.UsageError(f"{data} does not exist.")
-    file = DataSetBudget.beside(data)
+    file = _file(data, place, may_be_new=cap_epsilon is not None)
     if no_cap:
         file.cap(None)
     elif cap_epsilon is not None and cap_delta is not None:
@@ -51,3 +62,18 @@ def budget(
     click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
     if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
         click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)
+
+
+def _file(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetBudget:
+    """The budget file beside the data, or the one that was named; the latter may be one that a cap is to begin."""
+    from pe.privacy.data_set import DataSetBudget
+
+    if data is not None and place is None:
+        if data.exists():
+            return DataSetBudget.beside(data)
+        raise click.UsageError(f"{data} does not exist.")
+    if place is None or data is not None:
+        raise click.UsageError("Name DATA, the private records, or --file, their budget file.")
+    if place.exists() or may_be_new:
+        return DataSetBudget(place)
+    raise click.UsageError(f"{place} does not exist.")

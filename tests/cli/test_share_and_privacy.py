@@ -16,6 +16,7 @@ from pe.run.lock import RunLock
 from pe.run.purge import purge
 from tests.cli.test_commands import assert_one_sentence
 from tests.cli.typed import pe as command
+from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
 
 
@@ -158,6 +159,25 @@ def test_budget_adds_up_the_runs_over_the_data(run: pe.Run, tmp_path: Path) -> N
     assert "1 run: ε = 5." in reached.stdout
     assert "at δ = 1e-06." in reached.stdout
     assert "warning: the runs there are have reached the cap" in reached.stderr
+
+
+def test_a_budget_file_elsewhere_is_read_and_capped_where_it_lies(tmp_path: Path) -> None:
+    make_private(tmp_path / "private.npz")
+    there = tmp_path / "office" / "budget.json"
+    there.parent.mkdir()
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"], budget_file=there)
+    settings = {"epsilon": 2, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 0}
+    assert "budget.json does not exist" in command("budget", "--file", there, cwd=tmp_path).stderr
+    capped = command("budget", "--file", there, "--cap-epsilon", 2.5, "--cap-delta", 1e-5, cwd=tmp_path)
+    assert "0 runs: ε = 0" in capped.stdout
+    pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "first", **settings)
+    told = json.loads(command("budget", "--file", there, "--json", cwd=tmp_path).stdout)
+    assert (told["runs"], told["cap"]) == (1, {"epsilon": 2.5, "delta": 1e-5})
+    with pytest.raises(pe.PEError, match=r"above the cap of ε = 2\.5"):
+        pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "second", **settings)
+    both = command("budget", "private.npz", "--file", there, cwd=tmp_path)
+    assert both.returncode == 2
+    assert "Name DATA, the private records, or --file, their budget file" in both.stderr
 
 
 def test_the_total_is_stated_at_the_runs_own_delta(run: pe.Run, tmp_path: Path) -> None:
