@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
 from typing import Any, Literal, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from pe.errors import MissingDependency, PEError, PluginError, RecipeError
 from pe.validation import sentence
@@ -121,8 +121,8 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
         raise PluginError(f"The {_NOUN[group]} '{kind}' cannot be set up: {error}.") from error
 
 
-def _checked(factory: Any, settings: dict[str, Any], where: str) -> dict[str, Any]:
-    """`settings` as the factory's annotations want them."""
+def settings_of(factory: Any) -> type[BaseModel]:
+    """The settings that a plug-in's constructor takes, as a model: names, types and defaults of its parameters."""
     parameters = [
         parameter
         for parameter in inspect.signature(factory).parameters.values()
@@ -136,7 +136,12 @@ def _checked(factory: Any, settings: dict[str, Any], where: str) -> dict[str, An
         )
         for parameter in parameters
     }
-    model = create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
+    return create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
+
+
+def _checked(factory: Any, settings: dict[str, Any], where: str) -> dict[str, Any]:
+    """`settings` as the factory's annotations want them."""
+    model = settings_of(factory)
     try:
         values = model(**settings)
     except ValidationError as error:

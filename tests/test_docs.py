@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 
 import pe
+from pe.cli.explain import explain
 from pe.cli.plan import plan
+from pe.errors import RecipeError
+from pe.recipe.reference import kinds, sections
+from pe.registry import plugins
 from tests.durability.driver import make_private
 from tests.generators import Mean
 
@@ -42,3 +48,47 @@ def test_every_example_is_planned_without_data_keys_or_weights(path: Path, monke
     assert found["epsilon"] > 0
     # a folder of public images must be there for the number of calls; all others know it beforehand
     assert (found["api_calls"]["random"] is None) == (path.name == "folder.yaml")
+
+
+def test_the_page_of_all_keys_is_what_the_code_reads() -> None:
+    page = CliRunner().invoke(explain, ["--markdown"], catch_exceptions=False).output
+    assert (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8") == page, "pe explain --markdown > docs/recipe.md"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_key_of_every_example_is_explained(path: Path) -> None:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    parts = [*sections(), *kinds()]
+    for section, values in content.items():
+        named = [values["kind"]] if isinstance(values, dict) and "kind" in values else []
+        keys = {
+            key.name.partition(".")[0]
+            for part in parts
+            if part.section in (section, "recipe") and part.kind in ("", *named)
+            for key in part.keys
+        }
+        assert set(values if isinstance(values, dict) else [section]) <= keys, section
+
+
+def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence() -> None:
+    def told(*words: str) -> str:
+        return CliRunner().invoke(explain, words, catch_exceptions=False).output
+
+    assert "lookahead  (integer ≥ 0, or a list of such; default: 8)" in told("lookahead")
+    assert "semantics_share  (number; default: 0.05)" in told("privimage")
+    assert "query.steps  (integer ≥ 1; default: 1000)" in told("privimage")  # as PrivImage has it
+    assert "path  (path; required)" in told("folder")
+    assert "threshold_sigmas" in told("evolution")
+    assert "public_images" in told("api")
+    assert all(name in told() for name in ("evolution", "privimage", "open_clip", "parquet"))
+    with pytest.raises(RecipeError, match=r"A recipe has no 'lookahaed'; .*'lookahead'"):
+        told("lookahaed")
+
+
+def test_a_plug_in_that_cannot_be_loaded_says_so_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = EntryPoint("broken", "tests.nowhere:Broken", "pe.adapters")
+    monkeypatch.setattr("pe.recipe.reference.plugins", lambda group: {"broken": broken} | plugins(group))
+    monkeypatch.setattr("pe.registry.plugins", lambda group: {"broken": broken} | plugins(group))
+    told = CliRunner().invoke(explain, [], catch_exceptions=False).output
+    assert "The adapter 'broken' (tests.nowhere:Broken) cannot be loaded" in told
+    assert "privimage" in told

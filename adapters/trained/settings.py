@@ -40,7 +40,7 @@ class FineTuning(Settings):
     Attributes:
         steps: how many.
         expected_batch: records per step, on average; None: an eighth of the declared size.
-        clip: C.
+        clip: C, the L2 norm to which each record's gradient is cut.
         learning_rate: of a step after the warm-up.
         optimiser: adam or sgd.
         warm_up: steps over which the rate rises.

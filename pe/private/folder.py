@@ -20,7 +20,7 @@ _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp"
 
 @source
 class ImageFolder(SourceFields):
-    """A folder of images, one file per record, by the rules of `pe.private.files`.
+    """A folder of images, one file per record (the rules: `pe.private.files`).
 
     Class folders, or a `labels.csv` at the top with the columns `file`, `label` and any others, one of which may be
     the privacy unit (docs/data.md).

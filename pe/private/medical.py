@@ -65,7 +65,7 @@ Window = tuple[float, Annotated[float, Field(gt=0)]]
 
 @source
 class Dicom(SourceFields):
-    """A folder of DICOM or TIFF files, one image per file, by the rules of this module.
+    """A folder of DICOM or TIFF files, one image per file.
 
     Classes and labels.csv are as for `ImageFolder`; the privacy unit may also be "PatientID", which is
     read from the files unless labels.csv has a column of this name.

@@ -135,10 +135,10 @@ class RefusalSection(Section):
 class PriceSection(Section):
     """What the generator's provider charges."""
 
-    call: Amount = 0.0
-    image: Amount = 0.0
-    million_tokens: Amount = 0.0
-    currency: str = "USD"
+    call: Amount = Field(0.0, description="of a request")
+    image: Amount = Field(0.0, description="of an image that is made")
+    million_tokens: Amount = Field(0.0, description="of a million tokens, in and out, as the provider counts them")
+    currency: str = Field("USD", description="of all amounts, limits.max_cost included")
 
 
 class FitSection(Section):

@@ -43,7 +43,8 @@ class DPSAD(FittedDiffusion):
     The teacher is a diffusion model that DP-SGD trained on the records with a share of the budget, or that public
     images alone did. The discriminator sees what both make of public noise, between the student's blocks. Both are
     known when a record is read, so the gradient of a record's whole loss is its own, and is clipped whole. This is not
-    the algorithm as published, whose claim does not hold; docs/privacy.md says why. See `FittedDiffusion`.
+    the algorithm as published, whose claim does not hold; docs/privacy.md says why. All else, the other arguments too,
+    is as in `FittedDiffusion`.
 
     Args:
         public: images on which the teacher begins. Where it learns from them alone, they are those of the private
@@ -56,11 +57,8 @@ class DPSAD(FittedDiffusion):
         adversarial: λ, the weight of the discriminator's judgement; 0 leaves it out.
         discrimination: training of the discriminator.
         guidance: classifier-free guidance scale of sampling; 1: none.
-        network: of teacher and student; see `FittedDiffusion`, and so the others.
+        network: of teacher and student: its size.
         training: of the student, on the private records.
-        sampling: of the fitted model.
-        device: where.
-        batch_size: images per forward pass of sampling.
 
     Raises:
         RecipeError: a setting is out of range, or the teacher has nothing to learn from or to teach.

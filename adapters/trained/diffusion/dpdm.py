@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class DPDM(FittedDiffusion):
-    """No public images: DP-SGD begins with a new network. See `FittedDiffusion`."""
+    """Trained by DP-SGD from a new network on, without public images (Dockhorn, Cao, Vahdat and Kreis 2023).
+
+    See `FittedDiffusion`.
+    """
 
     def __init__(
         self,

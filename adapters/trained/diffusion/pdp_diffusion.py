@@ -19,17 +19,12 @@ if TYPE_CHECKING:
 class PDPDiffusion(FittedDiffusion):
     """Trained on the whole public set, by its labels where it has some, then by DP-SGD (Ghalebikesabi et al. 2023).
 
-    The private labels get a new class embedding; all else goes on from where the public images left it. See
-    `FittedDiffusion`.
+    The private labels get a new class embedding; all else goes on from where the public images left it. The other
+    arguments are as in `FittedDiffusion`.
 
     Args:
         public: the public images.
         pretraining: on them.
-        network: see `FittedDiffusion`, and so the others.
-        training: on the private records.
-        sampling: of the fitted model.
-        device: where.
-        batch_size: images per forward pass of sampling.
     """
 
     def __init__(

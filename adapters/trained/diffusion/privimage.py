@@ -30,7 +30,7 @@ class PrivImage(FittedDiffusion):
 
     A classifier of the public labels, the semantic query function, is asked for the k most probable semantics of each
     private image; how often each label has each is released once, with noise. Each label takes the images of its k
-    most frequent semantics, and none is taken twice. See `FittedDiffusion`.
+    most frequent semantics, and none is taken twice. All else, the other arguments too, is as in `FittedDiffusion`.
 
     Args:
         public: the public images, labelled.
@@ -38,11 +38,6 @@ class PrivImage(FittedDiffusion):
         semantics_share: of the fit's ε, which the release of the semantics alone takes.
         query: training of the query function.
         pretraining: on the selected images.
-        network: see `FittedDiffusion`, and so the others.
-        training: on the private records.
-        sampling: of the fitted model.
-        device: where.
-        batch_size: images per forward pass of sampling.
 
     Raises:
         RecipeError: a setting is out of range.
@@ -54,7 +49,7 @@ class PrivImage(FittedDiffusion):
         public: Public,
         semantics: int = 1,
         semantics_share: float = 0.05,
-        query: PlainTraining | None = None,
+        query: PlainTraining = _QUERY,
         pretraining: PlainTraining | None = None,
         network: Network | None = None,
         training: FineTuning | None = None,
@@ -68,7 +63,7 @@ class PrivImage(FittedDiffusion):
         if not 0 < semantics_share < 1:
             raise RecipeError(f"semantics_share is {semantics_share}: it must lie between 0 and 1.")
         self._public, self._k, self._share = public, semantics, semantics_share
-        self._query, self._pretraining = query or _QUERY, pretraining or PlainTraining()
+        self._query, self._pretraining = query, pretraining or PlainTraining()
 
     def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
         from adapters.trained.diffusion.pretraining import pretraining_dry_run

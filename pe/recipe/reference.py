@@ -1,0 +1,201 @@
+"""What may stand in a recipe: every key with its values, its default and its meaning, from the code that reads it.
+
+Keys come from the schema's fields and from the parameters of plug-ins' constructors; meanings from the fields'
+descriptions, or from the sections Args and Attributes of docstrings, those of base classes included.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
+
+from docstring_parser import DocstringStyle, parse
+from pydantic import PydanticSchemaGenerationError, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic.fields import FieldInfo
+
+from pe.errors import PluginError
+from pe.private.fields import SourceFields
+from pe.private.sources import PrivateSource
+from pe.recipe.schema import Recipe
+from pe.registry import Group, load, plugins, settings_of
+
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+_WORDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "object": "mapping"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a recipe.
+
+    Attributes:
+        name: with dots where it lies in a section of its own.
+        values: what it may be.
+        default: what it is where it is left out; None: it must be given.
+        meaning: in a sentence or two.
+    """
+
+    name: str
+    values: str
+    default: str | None
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the recipe, or a plug-in that serves one.
+
+    Attributes:
+        section: the recipe's section: `evolution`, or for a plug-in `private`, `api`, `embedding`.
+        kind: the plug-in's name; empty for a section itself.
+        text: what it is.
+        keys: its keys.
+    """
+
+    section: str
+    kind: str
+    text: str
+    keys: tuple[Key, ...]
+
+    @property
+    def title(self) -> str:
+        """`evolution`, or `api: privimage`."""
+        return f"{self.section}: {self.kind}" if self.kind else self.section
+
+    @property
+    def summary(self) -> str:
+        """Its first paragraph, which is a line."""
+        return self.text.partition("\n\n")[0]
+
+
+def sections() -> list[Part]:
+    """The recipe's sections in order, first what stands in none."""
+    fields = dict(Recipe.model_fields)
+    top = {name: fields.pop(name) for name in ("name", "seed")}
+    found = [Part("recipe", "", _text(Recipe), tuple(_keys(top, {})))]
+    for name, field in fields.items():
+        model = SourceFields if name == "private" else field.annotation
+        keys = [key for key in _keys(_fields(model), _meanings(model)) if key.name != "kind"]
+        if name in ("private", "api", "embedding"):
+            keys.insert(0, Key("kind", "text", getattr(field.default, "kind", None), "which; its own keys beside it"))
+        found.append(Part(name, "", _text(model), tuple(keys)))
+    return found
+
+
+def kinds() -> list[Part]:
+    """Everything that a section's `kind` may name: private sources, installed adapters and embeddings."""
+    return [
+        *(_source(model) for model in get_args(get_args(PrivateSource)[0])),
+        *(_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters")),
+        *(_plugin("pe.embeddings", "embedding", kind) for kind in plugins("pe.embeddings")),
+    ]
+
+
+def _source(model: type[Any]) -> Part:
+    """A source, without the keys that all have."""
+    fields = {name: field for name, field in _fields(model).items() if name not in (*_fields(SourceFields), "kind")}
+    return Part("private", str(_fields(model)["kind"].default), _text(model), tuple(_keys(fields, _meanings(model))))
+
+
+def _plugin(group: Group, section: str, kind: str) -> Part:
+    try:
+        factory = load(group, kind)
+    except PluginError as error:
+        return Part(section, kind, str(error), ())
+    keys = _keys(settings_of(factory).model_fields, _meanings(factory))
+    return Part(section, kind, _text(factory), tuple(keys))
+
+
+def _keys(fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", given: Any = None) -> Iterator[Key]:
+    """The keys of these fields; those of a section in a section follow it, by dotted names.
+
+    Args:
+        fields: by name.
+        meanings: of those that describe none themselves.
+        prefix: before their names.
+        given: a section that holds their defaults, in place of their own.
+    """
+    for name, field in fields.items():
+        default = field.get_default(call_default_factory=True) if given is None else getattr(given, name)
+        inner = _section(field.annotation)
+        if inner is not None:
+            held = default if isinstance(default, inner) else None
+            yield from _keys(_fields(inner), _meanings(inner), f"{prefix}{name}.", held)
+            continue
+        left_out = None if given is None and field.is_required() else _plain(default)
+        values = _values_of(field)
+        if values:  # else it is no setting of a recipe: a function, say
+            yield Key(f"{prefix}{name}", values, left_out, field.description or meanings.get(name, ""))
+
+
+def _fields(model: Any) -> dict[str, FieldInfo]:
+    found: dict[str, FieldInfo] = model.__pydantic_fields__
+    return found
+
+
+def _section(annotation: Any) -> Any:
+    """The model that an annotation names alone, or as an alternative to None; else None."""
+    named = [one for one in get_args(annotation) or (annotation,) if one is not type(None)]
+    return named[0] if len(named) == 1 and hasattr(named[0], "__pydantic_fields__") else None
+
+
+def _meanings(described: Any) -> dict[str, str]:
+    """What the docstrings of a class and its bases, or of a function, say of each argument or attribute."""
+    found: dict[str, str] = {}
+    for one in reversed(inspect.getmro(described)) if inspect.isclass(described) else (described,):
+        if one.__module__.partition(".")[0] not in ("builtins", "pydantic") and one.__doc__:
+            parameters = parse(inspect.cleandoc(one.__doc__), style=DocstringStyle.GOOGLE).params
+            found |= {each.arg_name: " ".join((each.description or "").split()) for each in parameters}
+    return found
+
+
+def _text(described: Any) -> str:
+    """What a docstring says before its sections."""
+    parsed = parse(inspect.getdoc(described) or "", style=DocstringStyle.GOOGLE)
+    paragraphs = f"{parsed.short_description or ''}\n\n{parsed.long_description or ''}".strip().split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _values_of(field: FieldInfo) -> str:
+    annotation: Any = field.annotation
+    try:
+        schema = TypeAdapter(Annotated[(annotation, *field.metadata)] if field.metadata else annotation).json_schema()
+    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema):
+        return ""
+    return _values(schema)
+
+
+def _values(schema: dict[str, Any]) -> str:
+    """A JSON schema in words; that nothing may be given shows in the default."""
+    if "anyOf" in schema:
+        one, *others = dict.fromkeys(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
+        return ", or ".join([one, *("a list of such" if each == f"list of {one}" else each for each in others)])
+    if "enum" in schema or "const" in schema:
+        return ", ".join(map(str, schema.get("enum", [schema.get("const")])))
+    if schema.get("type") == "array":
+        if "prefixItems" in schema:
+            return f"[{', '.join(map(_values, schema['prefixItems']))}]"
+        return f"list of {_values(schema.get('items', {}))}"
+    if schema.get("format") == "path":
+        return "path"
+    word = _WORDS.get(schema.get("type", ""), "anything")
+    if "minimum" in schema and "maximum" in schema:
+        return f"{word} from {schema['minimum']:g} to {schema['maximum']:g}"
+    return " ".join(
+        [word, ", ".join(f"{sign} {schema[name]:g}" for name, sign in _BOUNDS.items() if name in schema)]
+    ).strip()
+
+
+def _plain(value: Any) -> str:
+    """A default as it would stand in a recipe."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_plain, value))}]"
+    return str(value) or '""'
