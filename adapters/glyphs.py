@@ -1,4 +1,4 @@
-"""A simulator as the generator: text drawn in many fonts, sizes, slants and strokes (METHODS §6).
+"""A simulator as the generator: text drawn in many fonts, sizes, slants and strokes.
 
 A sample carries the parameters it was drawn with, so a variation draws it again with these moved.
 The parameters are kept as standard normal scores z; a variation of degree d is z' = √(1−d²)·z + d·ξ

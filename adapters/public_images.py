@@ -1,4 +1,4 @@
-"""A pool of public images as the generator (METHODS §6): RANDOM draws from it, VARIATION takes a neighbour.
+"""A pool of public images as the generator: RANDOM draws from it, VARIATION takes a neighbour.
 
 Nearness is the L2 distance of shrunken, blurred pixels on a grid of LEVELS steps. On that grid float32
 arithmetic is exact, so neither the chunk nor the order of a sum can change who is whose neighbour.

@@ -22,7 +22,7 @@ from pe.privacy.closed_form import gaussian_delta, gaussian_epsilon
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Poisson, Relation, Release
 
-PUBLISHED = [  # δ, σ, T, ε; METHODS §1
+PUBLISHED = [  # δ, σ, T, ε; as the paper of Private Evolution has them
     *[(1e-5, math.sqrt(8), t, e) for t, e in zip(range(1, 6), (1.36, 1.99, 2.50, 2.94, 3.34), strict=True)],
     (3e-6, math.sqrt(8), 29, 9.92),
     (3e-6, 1.381, 7, 10.00),
