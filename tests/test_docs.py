@@ -19,7 +19,7 @@ from pe.errors import RecipeError
 from pe.recipe.reference import kinds, sections
 from pe.registry import plugins
 from tests.durability.driver import make_private
-from tests.generators import Mean
+from tests.generators import Mean, Shades
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -37,6 +37,18 @@ def test_the_adapter_of_the_page_is_a_generator_of_40_lines_at_most(tmp_path: Pa
     run = pe.evolve(data, names["Discs"](), embedding=Mean(), out=tmp_path / "run", **settings)
     assert run.synthetic.samples.array.shape == (20, 32, 32, 1)
     assert len(np.unique(run.synthetic.conditions["disc"], axis=0)) > 10
+
+
+def test_the_embedding_of_the_page_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "embeddings.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    names: dict[str, object] = {}
+    exec(compile(block, "embeddings.md", "exec"), names)
+    make_private(tmp_path / "private.npz")
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"])
+    settings = {"population": 8, "iterations": 1, "lookahead": 0, "noise_multiplier": 1, "delta": 1e-5}
+    run = pe.evolve(data, Shades(), embedding=names["MeanColour"](), out=tmp_path / "run", **settings)
+    assert run.synthetic.samples.array.shape == (8, 4, 4, 1)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
