@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 
 from pe.errors import PrivacyError
@@ -19,6 +20,9 @@ _CLOSED_TOLERANCE = 1e-12
 _SLOW_TOLERANCE = 1e-5
 _NEAR = 1e-2
 """How near the bounds that are quick are brought to the budget, to begin the slow search there."""
+
+_FAR = 50.0
+"""An ε so many times e beyond the target, or below it, tells the search no more than that it is far."""
 
 
 def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) -> float:
@@ -60,25 +64,28 @@ def _least(at: Callable[[float], float], budget: Budget, start: float, factor: f
         high, reached, low = low, missed, low / factor
     if low < LEAST:
         return high
-    return _narrow(at, budget.epsilon, (low, missed), (high, reached), tolerance)
+    return _narrow(at, budget.epsilon, {math.log(low): missed, math.log(high): reached}, tolerance)
 
 
-def _narrow(
-    at: Callable[[float], float], target: float, low: tuple[float, float], high: tuple[float, float], tolerance: float
-) -> float:
-    """The upper end of a bracket (z, ε(z)) once it is narrow: interpolation in logarithms, else bisection."""
-    interpolate = True
-    while high[0] / low[0] > 1 + tolerance:
-        share = 0.5
-        if interpolate and 0 < high[1] < low[1] < math.inf:
-            share = math.log(low[1] / target) / math.log(low[1] / high[1])
-        before = math.log(high[0] / low[0])
-        guess = low[0] * (high[0] / low[0]) ** share
-        for z in (guess, guess * (1 + tolerance / 2), guess / (1 + tolerance / 2)):
-            if low[0] < z < high[0]:
-                point = z, at(z)
-                low, high = (low, point) if point[1] <= target else (point, high)
-        interpolate = math.log(high[0] / low[0]) < before / 2
-        if not low[0] < math.sqrt(low[0] * high[0]) < high[0]:
-            break
-    return high[0]
+def _narrow(at: Callable[[float], float], target: float, known: dict[float, float], tolerance: float) -> float:
+    """The z between two of which one misses the target and one meets it: Brent's method, on logarithms.
+
+    Args:
+        at: z → ε, falling.
+        target: ε.
+        known: the two: ln z → ε.
+        tolerance: relative, of z.
+    """
+    from scipy.optimize import brentq
+
+    low, high = known
+
+    def excess(log_z: float) -> float:
+        if log_z not in known:
+            known[log_z] = at(math.exp(log_z))
+        return max(-_FAR, min(_FAR, math.log(max(known[log_z], sys.float_info.min) / target)))
+
+    found = brentq(excess, low, high, xtol=tolerance / 4)
+    while excess(found) > 0:  # Brent's point may lie on either side, and rounding may make ε uneven: go up
+        found = min(found + tolerance / 2, high)
+    return math.exp(found)

@@ -51,13 +51,20 @@ def _compose(parts: Parts, guess: float) -> Any:
     interval = _interval(parts, guess)
     total = pld.identity(value_discretization_interval=interval)
     if parts.gaussian:
-        deviation = 1 / math.sqrt(parts.gaussian)
-        total = total.compose(pld.from_gaussian_mechanism(deviation, value_discretization_interval=interval))
+        total = total.compose(_gaussian(1 / math.sqrt(parts.gaussian), interval))
     if parts.laplace:
         total = total.compose(_laplace(parts, interval))
     for part in (*parts.sampled, *parts.lattice):
         total = total.compose(_repeated(part, interval))
     return total
+
+
+@lru_cache(maxsize=16)
+def _gaussian(deviation: float, interval: float) -> Any:
+    """All unsampled Gaussians together."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_gaussian_mechanism(deviation, value_discretization_interval=interval)
 
 
 @lru_cache(maxsize=16)

@@ -123,7 +123,7 @@ def test_the_ledger_s_total_is_that_of_all_steps_counted_by_hand() -> None:
 
 def test_sampled_steps_are_declared_as_such() -> None:
     smaller = TRAINING | {"expected_batch": 6}
-    planned = model(training=Learning.model_validate(smaller)).planned(terms())
+    planned = model(training=Learning.model_validate(smaller)).planned(terms(epsilon=1.0))
     assert [release.sampling for release in planned] == [None, None, Poisson(0.25), Poisson(0.25)]
     assert [release.count for release in planned] == [2, 2, 2, 2]
 

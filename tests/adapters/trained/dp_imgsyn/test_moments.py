@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -29,6 +31,7 @@ class NoNoise:
         return np.zeros(shape, dtype=np.int64)
 
 
+@cache
 def release(relation: Relation = Relation.ADD_REMOVE) -> Release:
     return moments_release(Budget(1.0, 1e-5), relation, "record")
 
