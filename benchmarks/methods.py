@@ -210,8 +210,7 @@ def cell(method: str, epsilon: float, run: int, setting: Setting, files: tuple[P
     """One method at one ε, once; `drawn` and `real` are the two ends of the scale and cost no ε."""
     from adapters.glyphs import Glyphs
     from pe.evaluation.controls import unevolved
-    from pe.evaluation.labelled import Labelled, labelled
-    from pe.run.directory import Run
+    from pe.evaluation.labelled import Labelled
 
     private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
     epochs = setting.resnet[0] if run < setting.resnet[1] else None
@@ -221,9 +220,19 @@ def cell(method: str, epsilon: float, run: int, setting: Setting, files: tuple[P
         labels = np.arange(setting.samples, dtype=np.int32) % len(DIGITS)
         images = unevolved(Glyphs(size=setting.side), labels, DIGITS, run).images
         return measured(Labelled(images, labels), private, test, run, epochs)
+    return evaluated(recipe_of(method, epsilon, run, setting, files[0]), run, setting, files)
+
+
+def evaluated(recipe: dict[str, Any], run: int, setting: Setting, files: tuple[Path | None, Path | None]) -> Any:
+    """One `pe run`, and what its samples are worth."""
+    from pe.evaluation.labelled import labelled
+    from pe.run.directory import Run
+
+    private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
+    epochs = setting.resnet[0] if run < setting.resnet[1] else None
     with tempfile.TemporaryDirectory() as folder:
-        found = carried_out(recipe_of(method, epsilon, run, setting, files[0]), Path(folder))
-        if method.startswith("privimage"):
+        found = carried_out(recipe, Path(folder))
+        if recipe["api"]["kind"] == "privimage":
             found |= semantics_of(Path(folder) / "run")
         synthetic = Run.open(Path(folder) / "run").synthetic
     train = labelled(synthetic.samples, synthetic.labels, synthetic.conditions)
