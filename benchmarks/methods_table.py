@@ -66,7 +66,7 @@ def queries(cells: Iterable[dict[str, Any]]) -> list[str]:
     found = [
         f"- ε = {one['epsilon']:g}, {LABELS[one['method']]}, run {one['run'] + 1}: {' '.join(one['semantics'])} "
         f"({one['digits_found']} of 10 digits by name)"
-        for one in cells
+        for one in sorted(cells, key=lambda one: (list(LABELS).index(one["method"]), one["epsilon"], one["run"]))
         if "semantics" in one
     ]
     return (
