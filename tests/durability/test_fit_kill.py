@@ -25,7 +25,7 @@ from tests.adapters.trained.diffusion.small import TRAINING, api, private_file, 
 from tests.durability.driver import forked
 from tests.durability.test_kill import shareable
 
-BLOCKS, KILLS = 6, 4
+BLOCKS, KILLS = 6, 2
 TRAINED = {"training": TRAINING | {"steps": BLOCKS, "block": 1}}
 
 
