@@ -21,6 +21,7 @@ def explain(what: str | None, markdown: bool) -> None:
     it, the sections and kinds there are.
     """
     from pe.recipe.reference import kinds, sections
+    from pe.recipe.reference_page import page
 
     parts = [*sections(), *kinds()]
     if markdown:
@@ -84,26 +85,3 @@ def wrapped(text: str, indent: int = 0) -> str:
     """Paragraphs, in lines of 100 characters."""
     space = " " * indent
     return click.wrap_text(text, 100, initial_indent=space, subsequent_indent=space, preserve_paragraphs=True)
-
-
-def page(parts: list[Part]) -> str:
-    """Markdown, a table for each part."""
-    lines = [
-        "# The recipe, key by key",
-        "",
-        "What `pe explain` prints, on one page; `pe explain --markdown` writes it from the code that reads a recipe. "
-        "Every value in a recipe is public. `pe init` writes one to begin with; [examples](../examples).",
-    ]
-    for part in sorted(parts, key=lambda part: [one.section for one in parts].index(part.section)):
-        lines += ["", f"{'###' if part.kind else '##'} {part.title}", "", part.text]
-        if part.keys:
-            lines += ["", "| key | values | default | meaning |", "| --- | --- | --- | --- |"]
-            lines += [row(key) for key in part.keys]
-    return "\n".join(lines)
-
-
-def row(key: Key) -> str:
-    """A line of a table."""
-    left_out = "*required*" if key.default is None else f"`{key.default}`"
-    cells = (f"`{key.name}`", key.values, left_out, key.meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
