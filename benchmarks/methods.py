@@ -11,6 +11,10 @@ With digits of your own it prints each cell and writes nothing.
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a cell's seconds are of one core
+
 import argparse
 import hashlib
 import json

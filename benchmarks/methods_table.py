@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,6 +28,7 @@ LABELS = {
     "dp_sad_drawn+pe": "DP-SAD of drawn digits with ε/2, then PE with ε/2",
 }
 CLASSIFIERS = {"logistic_regression": "LR", "mlp": "MLP", "resnet9": "ResNet-9"}
+LOAD = re.compile(r"load ([\d.]+)")
 PICTURES = Path(__file__).parent.parent / "docs" / "images"
 
 
@@ -48,7 +50,7 @@ def write_table(setting: str, found: list[dict[str, Any]]) -> None:
             "pixels from the private digits; mean ± standard deviation over runs with fresh noise. δ = 1e-5. "
             "Seconds are of one core, public pre-training included, on a machine that often did other things, too: "
             "the same work took up to twice as long. "
-            f"{found[-1]['where']}. `python benchmarks/methods.py --setting {setting}`",
+            f"{in_runs('resnet9', found)}{everywhere(found)}. `python benchmarks/methods.py --setting {setting}`",
             "",
             f"| ε | method | {' | '.join(CLASSIFIERS.values())} | Fréchet | fit, s | sample, s | peak, GB | runs |",
             f"| ---: | --- |{' ---: |' * (len(CLASSIFIERS) + 5)}",
@@ -59,6 +61,19 @@ def write_table(setting: str, found: list[dict[str, Any]]) -> None:
     )
     keep(f"methods-{setting}.md", text)
     plot(setting, groups)
+
+
+def in_runs(classifier: str, found: list[dict[str, Any]]) -> str:
+    """A sentence, if some runs lack the classifier."""
+    runs = sorted({one["run"] + 1 for one in found if classifier in one["accuracy"]})
+    whole = all(classifier in one["accuracy"] for one in found)
+    return "" if whole else f"{CLASSIFIERS[classifier]} learned from run {', '.join(map(str, runs))} only. "
+
+
+def everywhere(found: list[dict[str, Any]]) -> str:
+    """Where the last cell was measured, with the loads of all."""
+    loads = sorted(float(match[1]) for one in found if (match := LOAD.search(one["where"])))
+    return LOAD.sub(f"load {loads[0]:g} to {loads[-1]:g}", found[-1]["where"]) if loads else str(found[-1]["where"])
 
 
 def queries(cells: Iterable[dict[str, Any]]) -> list[str]:

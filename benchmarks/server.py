@@ -23,6 +23,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ STEPS, PORT = 10, 18765
 BATCHES = (256, 512, 1024) if CUDA else (16, 32, 64)
 TURN = 8 if CUDA else 4  # batches per turn
 CALLERS = 32
+REQUESTS = 5  # alone, in each round
 UNDER_WAY = 3  # requests at once: one is made while another waits and a third is read and written
 URL = f"http://127.0.0.1:{PORT}"
 
@@ -167,11 +169,97 @@ def lone(rounds: int, run: Callable[[np.ndarray], None]) -> tuple[float, float, 
     body = wanted_to_npz(Wanted(one, steps=STEPS, classes=np.zeros(1, dtype=np.int64)))
     request = urllib.request.Request(f"{URL}/v1/batch/images", data=body, headers={"Content-Type": NPZ})
     http, loop, ping = [], [], []
-    for _ in range(5 * rounds):
+    for _ in range(REQUESTS * rounds):
         http.append(timed(lambda: urllib.request.urlopen(request, timeout=60).read()))
         loop.append(timed(lambda: run(one)))
         ping.append(timed(lambda: urllib.request.urlopen(f"{URL}/healthz", timeout=60).read()))
     return tuple(1000 * statistics.median(times) for times in (http, loop, ping))  # type: ignore[return-value]
+
+
+@dataclass
+class Found:
+    """What one replica was measured at.
+
+    Attributes:
+        speeds: images per second, by HTTP and by the bare loop.
+        ratio: the first over the second: lower quartile, median, upper quartile over the rounds.
+        busy: the share of the requests' time in which the engine was at work.
+        fill: images per batch, by the batch route.
+        latency: of a lone request, ms: by HTTP, by the bare loop, and to /healthz.
+        alone: of which the engine's, ms.
+        crowd: images per second of callers of one image each.
+        crowd_fill: their images per batch.
+        memory: of all processes, GB.
+    """
+
+    speeds: tuple[float, float]
+    ratio: tuple[float, float, float]
+    busy: float
+    fill: float
+    latency: tuple[float, float, float]
+    alone: float
+    crowd: float
+    crowd_fill: float
+    memory: float
+
+
+def engine_seconds(before: dict[str, float], after: dict[str, float]) -> float:
+    """Seconds in which engines were at work between two looks at the counters."""
+    return after["pe_server_engine_seconds_total"] - before["pe_server_engine_seconds_total"]
+
+
+def in_turns(rounds: int, one: Callable[[], object], other: Callable[[], object]) -> list[tuple[float, float]]:
+    """Seconds of both in each round; who begins changes from round to round."""
+    times = []
+    for turn in range(rounds):
+        if turn % 2:
+            times.append((timed(one), timed(other)))
+        else:
+            there = timed(other)
+            times.append((timed(one), there))
+    return times
+
+
+def one_replica(rounds: int, run: Callable[[np.ndarray], None], batch: int, seeds: np.ndarray) -> Found:
+    """The server beside the bare loop."""
+
+    def loop() -> None:
+        for start in range(0, len(seeds), batch):
+            run(seeds[start : start + batch])
+
+    with serving(1, batch) as session:
+        ask = asked(batch)
+        ask(seeds)  # the engine finds its batch size
+        before = counters()
+        pairs = in_turns(rounds, lambda: ask(seeds), loop)
+        after = counters()
+        latency = lone(rounds, run)
+        between = counters()
+        crowd = many(CALLERS)
+        crowded = counters()
+        http, bare_loop = (len(seeds) / statistics.median(each) for each in zip(*pairs, strict=True))
+        low, median, high = statistics.quantiles((there / here for here, there in pairs), n=4)
+        return Found(
+            speeds=(http, bare_loop),
+            ratio=(low, median, high),
+            busy=engine_seconds(before, after) / sum(here for here, _ in pairs),
+            fill=mean_batch(before, after),
+            latency=latency,
+            alone=1000 * engine_seconds(after, between) / (REQUESTS * rounds),
+            crowd=crowd,
+            crowd_fill=mean_batch(between, crowded),
+            memory=memory(session),
+        )
+
+
+def two_replicas(rounds: int, batch: int, seeds: np.ndarray) -> tuple[float, float]:
+    """Images per second by HTTP of twice as many images, and GB of all processes."""
+    double = np.concatenate([seeds, seeds])
+    with serving(2, batch) as session:
+        ask = asked(batch)
+        ask(double)
+        held = memory(session)
+        return len(double) / statistics.median(timed(lambda: ask(double)) for _ in range(rounds)), held
 
 
 def main() -> None:
@@ -182,62 +270,37 @@ def main() -> None:
     run(np.arange(4, dtype=np.uint64))
     batch = best_batch(run)
     seeds = np.random.default_rng(0).integers(0, 2**64, TURN * batch, dtype=np.uint64)
+    one = one_replica(rounds, run, batch, seeds)
+    keep("server.md", table(rounds, batch, one, *two_replicas(rounds, batch, seeds)))
 
-    def loop() -> None:
-        for start in range(0, len(seeds), batch):
-            run(seeds[start : start + batch])
 
-    with serving(1, batch) as session:
-        ask = asked(batch)
-        ask(seeds)  # the engine finds its batch size
-        before = counters()
-        pairs = []
-        for turn in range(rounds):
-            works = [lambda: ask(seeds), loop]
-            times = [timed(work) for work in (works if turn % 2 else works[::-1])]
-            pairs.append(times if turn % 2 else times[::-1])
-        after = counters()
-        latency = lone(rounds, run)
-        between = counters()
-        alone = (between["pe_server_engine_seconds_total"] - after["pe_server_engine_seconds_total"]) / (5 * rounds)
-        crowd = many(CALLERS)
-        fills = mean_batch(before, after), mean_batch(between, counters())
-        memories = [memory(session)]
-    engine = after["pe_server_engine_seconds_total"] - before["pe_server_engine_seconds_total"]
-    busy = engine / sum(here for here, _ in pairs)
-    speeds = [len(seeds) / statistics.median(each) for each in zip(*pairs, strict=True)]
-    low, ratio, high = statistics.quantiles((there / here for here, there in pairs), n=4)
-    with serving(2, batch) as session:
-        ask = asked(batch)
-        double = np.concatenate([seeds, seeds])
-        ask(double)
-        memories.append(memory(session))
-        two = len(double) / statistics.median(timed(lambda: ask(double)) for _ in range(rounds))
+def table(rounds: int, batch: int, one: Found, two: float, two_memory: float) -> str:
+    """The page: how it was measured, and the numbers."""
     device = torch.cuda.get_device_name(0) if CUDA else f"no GPU: the processor, {torch.get_num_threads()} thread each"
+    low, median, high = one.ratio
     rows = {
-        "by HTTP, the batch route, images/s": f"{speeds[0]:.1f}",
-        "bare loop, images/s": f"{speeds[1]:.1f}",
-        "ratio of the two, median over the rounds (quartiles)": f"{ratio:.3f} ({low:.3f} to {high:.3f})",
-        "share of that time in which the engine was at work": f"{busy:.3f}",
-        f"images per batch, of {batch}": f"{fills[0]:.1f}",
-        f"{CALLERS} callers of one image each, again and again, images/s": f"{crowd:.1f}",
-        "their images per batch": f"{fills[1]:.1f}",
-        "a lone request of one image, ms": f"{latency[0]:.1f}",
-        "of which the engine's, ms (mean)": f"{1000 * alone:.1f}",
-        "the bare loop for one image, ms": f"{latency[1]:.1f}",
-        "/healthz, ms": f"{latency[2]:.1f}",
-        "two replicas, images/s": f"{two:.1f} ({two / speeds[0]:.2f} of one)",
-        "main memory of all processes, one and two replicas, GB": " and ".join(f"{each:.1f}" for each in memories),
+        "by HTTP, the batch route, images/s": f"{one.speeds[0]:.1f}",
+        "bare loop, images/s": f"{one.speeds[1]:.1f}",
+        "ratio of the two, median over the rounds (quartiles)": f"{median:.3f} ({low:.3f} to {high:.3f})",
+        "share of that time in which the engine was at work": f"{one.busy:.3f}",
+        f"images per batch, of {batch}": f"{one.fill:.1f}",
+        f"{CALLERS} callers of one image each, again and again, images/s": f"{one.crowd:.1f}",
+        "their images per batch": f"{one.crowd_fill:.1f}",
+        "a lone request of one image, ms": f"{one.latency[0]:.1f}",
+        "of which the engine's, ms (mean)": f"{one.alone:.1f}",
+        "the bare loop for one image, ms": f"{one.latency[1]:.1f}",
+        "/healthz, ms": f"{one.latency[2]:.1f}",
+        "two replicas, images/s": f"{two:.1f} ({two / one.speeds[0]:.2f} of one)",
+        "main memory of all processes, one and two replicas, GB": f"{one.memory:.1f} and {two_memory:.1f}",
     }
-    keep(
-        "server.md",
+    return (
         "# The diffusion server beside a bare loop over the same network\n\n"
         f"{where()}, torch {torch.__version__}. Device: {device}. The shipped model (0.69M, 28×28), {STEPS} DDIM "
         f"steps, batches of {batch} (the bare loop's best of {', '.join(map(str, BATCHES))}), {TURN} batches a turn, "
         f"{2 * UNDER_WAY} requests at once, both sides in turns, medians of {rounds} rounds. Client, proxy, ingress "
         "and engines share the machine. Targets: a ratio of at least 0.90 on a processor, 0.95 on a GPU. "
         "`python benchmarks/server.py`\n\n"
-        "| | |\n|---|--:|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+        "| | |\n|---|--:|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     )
 
 

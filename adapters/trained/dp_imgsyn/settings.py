@@ -12,9 +12,11 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class TeacherTraining(FineTuning):
-    """DP-SGD of the classifier; `draws` are shifted copies of each record.
+    """DP-SGD of the classifier.
 
     Attributes:
+        draws: shifted copies of each record, whose losses are averaged before its gradient is clipped.
+        ema: share of the past in the average of weights that labels the images; 0: the last weights do.
         shift: pixels by which a copy is moved at most.
     """
 
