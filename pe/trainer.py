@@ -1,7 +1,8 @@
 """Trainer: a generator that is fitted on the private records, under a budget, before it answers.
 
-Any object with these methods serves, beside RANDOM_API and VARIATION_API (pe/protocols.py). It is part of the
-private side: it is handed the records, and must let nothing of them out but through the ledger.
+Any class with these methods serves, beside RANDOM_API and VARIATION_API (pe/protocols.py), that an entry point of
+`pe.adapters` names: its fit is planned before there is a run. It is part of the private side: it is handed the
+records, and must let nothing of them out but through the ledger.
 """
 
 from __future__ import annotations

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pe
+from adapters.trained.dp_merf.adapter import DPMERF
 from pe.errors import BudgetExceeded, ContractError, PluginError, PrivateDataError, RecipeError, RunError
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.ledger import Budget
@@ -243,7 +246,27 @@ def test_the_record_for_the_data_protection_officer_is_confidential_and_whole(
     assert [entry["event"] for entry in record["when"]] == ["started", "finished"]
     assert record["declared data"]["declared size"] == 100
     assert [entry["hosts"] for entry in record["recipients"]] == ["not stated by Shades", "not stated by Mean"]
+    assert record["recipients"][0]["data"].endswith("no private record")
     assert [release["drawn"] for release in record["releases"]] == [True, True]
+
+
+def test_a_user_without_a_name_on_the_system_is_recorded_by_number(
+    private: pe.ImageNpz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)  # as in a container that is run by an arbitrary user
+    record = json.loads((evolve(private, tmp_path / "run").confidential / "record.json").read_text())
+    assert record["who"]["user"] == str(os.getuid())
+
+
+def test_a_generator_that_is_fitted_is_planned_by_name_and_refused_as_an_object(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    with pytest.raises(PluginError, match=r"DPMERF is fitted on the private records.* entry point of pe\.adapters"):
+        evolve(private, tmp_path / "run", DPMERF())
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_embedding_without_its_weights_says_so_before_anything_is_called(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +46,8 @@ class Trained:
         private_sets: Literal["may_overlap", "disjoint"] = "may_overlap",
         settings: dict[str, Any] | None = None,
     ) -> None:
+        if private_sets not in ("may_overlap", "disjoint"):
+            raise RecipeError(f"private_sets is '{private_sets}': it must be may_overlap or disjoint.")
         self._path, self._disjoint, self._settings = Path(path), private_sets == "disjoint", settings or {}
         self._fitted: Fitted | None = None
         self._api: GenerationAPI | None = None
@@ -132,7 +134,7 @@ class Trained:
     def _generator(self) -> GenerationAPI:
         if self._api is None:
             fitted = self._source()
-            found = construct("pe.adapters", fitted.kind, fitted.settings | self._settings)
+            found = construct("pe.adapters", fitted.kind, _merged(fitted.settings, self._settings))
             if not isinstance(found, Trainer) or not isinstance(found, GenerationAPI):
                 raise PluginError(
                     f"The adapter '{fitted.kind}', with which {self._path} was fitted, fits nothing here."
@@ -151,6 +153,15 @@ def _named_apart(releases: Sequence[Release]) -> tuple[Release, ...]:
             name = f"{release.name}/again-{again}"
         found[name] = replace(release, name=name)
     return tuple(found.values())
+
+
+def _merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with `changes` in them; of a section, those of its keys that are named."""
+    merged = dict(settings)
+    for key, value in changes.items():
+        before = settings.get(key)
+        merged[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
 def _words(values: Iterable[object]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @json_option
 def status(run_folder: Path, as_json: bool) -> None:
     """Tell where RUN stands. It may be running: nothing is changed. The answer is confidential: it tells times."""
-    from pe.recipe.layout import lay_out
+    from pe.recipe.layout import plan_of
     from pe.recipe.schema import Recipe
     from pe.run.directory import CERTIFICATE, RECIPE, Run
     from pe.run.limits import Price
@@ -27,8 +27,7 @@ def status(run_folder: Path, as_json: bool) -> None:
 
     run = Run.open(run_folder)
     recipe = Recipe.load(run.folder / RECIPE)
-    plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
-    found = status_of(run, plan, Price(**recipe.api.price.model_dump()), recipe.privacy.delta)
+    found = status_of(run, plan_of(run, recipe), Price(**recipe.api.price.model_dump()), recipe.privacy.delta)
     finished = (run.folder / CERTIFICATE).is_file()
     click.echo(
         json.dumps({"run": str(run_folder)} | found.to_dict()) if as_json else _page(run_folder, found, finished)
@@ -48,7 +47,7 @@ def _page(folder: Path, found: Status, certified: bool) -> str:
         command = f"`pe extend {folder}` with the same numbers" if extends else f"`pe resume {folder}`"
         title += f"; {command} goes on"
     if found.journal.since_purge:
-        title += "; what follows counts from its purge on"
+        title += "; its first journal is gone (purged, or not copied), so what follows counts from then on"
     return "\n".join([title, *(f"  {key:<12}{value}" for key, value in _facts(found, found.journal))])
 
 

@@ -15,7 +15,7 @@ from pe.data.population import Population
 from pe.engine.logs import logging_to
 from pe.engine.private_side import IDENTITY, Identity, PrivateSide
 from pe.engine.record import write_record
-from pe.errors import PluginError, RunError
+from pe.errors import DamagedFile, PluginError, RunError
 from pe.evolution import Plan
 from pe.fitted import FITTED, Fitted
 from pe.privacy.certificate import build_certificate
@@ -29,7 +29,7 @@ from pe.protocols import Embedding, GenerationAPI
 from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
-from pe.recipe.schema import PluginSpec, Recipe
+from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 from pe.registry import Group, construct, require
 from pe.report.contact_sheet import contact_sheet
 from pe.run.directory import (
@@ -44,15 +44,13 @@ from pe.run.directory import (
     new_name,
 )
 from pe.run.dispatch import Dispatcher
+from pe.run.export import examine
 from pe.run.limits import Limits, Meter, Price
 from pe.run.progress import Progress
 from pe.run.releases import JournalReleases
 from pe.run.writer import RunWriter
 from pe.system.software import software_versions
 from pe.trainer import FIT, MODEL, FitTerms, Fitting, Kept, Trainer, load_model
-
-OBJECT = "object:"
-"""How the recipe records a plug-in that was handed over as an object: this, and its class."""
 
 log = logging.getLogger(__name__)
 
@@ -114,12 +112,17 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
 
     Raises:
         RunError: the recipe, the private records or a stored file changed; what changed is named.
+        DamagedFile: the run is finished, and a file was changed, lost or added since.
     """
+    stored = stored_recipe(folder)
     with RunWriter.reopen(folder) as run:
-        stored = stored_recipe(folder)
         changes = differences(stored, recipe or stored)
         if changes:
             raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
+        if run.journal.happened("finished"):
+            if problems := examine(folder)[1]:
+                raise DamagedFile(f"{folder} is finished, and not as it was certified: {problems[0]}")
+            return run.run
         work = Work.of(recipe or stored, surroundings)
         if not _all_drawn(run, work.plan):
             work.private.recognise(run)
@@ -151,7 +154,16 @@ class Work:
 
     @classmethod
     def of(cls, recipe: Recipe, surroundings: Surroundings) -> Work:
-        """Lay out the plan and construct what the recipe names."""
+        """Lay out the plan and construct what the recipe names.
+
+        Raises:
+            PluginError: an object was handed over that is to be fitted: only what has a name is planned and charged.
+        """
+        if isinstance(surroundings.api, Trainer):
+            raise PluginError(
+                f"{type(surroundings.api).__name__} is fitted on the private records, and its fit is planned by name: "
+                "register the class as an entry point of pe.adapters, and name it in api.kind."
+            )
         plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
         api = generator_of(recipe, surroundings)
         embedding = _plugin("pe.embeddings", recipe.embedding, surroundings.embedding)
@@ -191,7 +203,7 @@ class Work:
         """Fit the generator on the private records, if it is one that is fitted, and not done already."""
         if not isinstance(self.api, Trainer):
             return
-        if not (run.folder / MODEL).exists():
+        if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
             terms = fit_terms(self.recipe, self.plan.classes, self.recipe.private.privacy_unit)
             with run.new_folder(MODEL) as folder:
                 surroundings = self.surroundings
@@ -240,7 +252,7 @@ class Work:
         if release is None:
             return self.plan
         counts = dp_class_counts(self.private.dataset, release, ledger)
-        return lay_out(self.recipe, self.plan.classes, release.unit, counts.tolist())
+        return lay_out(self.recipe, self.plan.classes, release.unit, counts.tolist(), self.plan.releases)
 
     def _ledger(self, run: RunWriter) -> Ledger:
         """The run's ledger, with every release of the plan reserved in it."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pe.errors import RecipeError, RunError
+from pe.errors import DamagedFile, RecipeError, RunError
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.release import Release
 from pe.private.dataset import BadRecord, PrivateDataset
@@ -56,7 +56,19 @@ class Identity:
         path = run.folder / IDENTITY
         if not path.is_file():
             raise RunError(f"{run.folder} has lost {IDENTITY}, and noise is still to be drawn: start a new run.")
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        return cls.load(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Identity:
+        """What the file `path` holds.
+
+        Raises:
+            DamagedFile: it is no such file.
+        """
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error
 
 
 @dataclass
@@ -150,7 +162,7 @@ class PrivateSide:
         path = other / IDENTITY
         if not path.is_file():
             return
-        identity = Identity(**json.loads(path.read_text(encoding="utf-8")))
+        identity = Identity.load(path)
         if self._check(identity.key) == identity.fingerprint:
             raise RecipeError(
                 f"api.private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 from typing import Any
 
@@ -13,6 +14,7 @@ from pe.recipe.schema import Recipe
 from pe.run.directory import CONFIDENTIAL
 from pe.run.writer import RunWriter
 from pe.system.software import software_versions
+from pe.trainer import Trainer
 
 RECORD = f"{CONFIDENTIAL}/record.json"
 
@@ -26,7 +28,7 @@ def _record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embed
     source = recipe.private
     return {
         "run": run.folder.name,
-        "who": {"user": getpass.getuser(), "host": socket.gethostname()},
+        "who": {"user": _user(), "host": socket.gethostname()},
         "when": [{"at": at, "event": event} for at, event in run.journal.events()],
         "declared data": {
             "source": source.kind,
@@ -39,7 +41,7 @@ def _record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embed
             {
                 "who": f"generator '{recipe.api.kind}'",
                 "hosts": _hosts(api),
-                "data": "requests that are post-processing of the releases below; no private record",
+                "data": _seen_by(api),
             },
             {
                 "who": f"embedding '{recipe.embedding.kind}'",
@@ -54,6 +56,21 @@ def _record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embed
         "guarantee": {"epsilon": ledger.total(), "delta": ledger.budget.delta, "relation": str(ledger.relation)},
         "software": software_versions(),
     }
+
+
+def _user() -> str:
+    """Who runs it: the name, or the number where the system has no name for it, as in many containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _seen_by(api: GenerationAPI) -> str:
+    requests = "requests that are post-processing of the releases below"
+    if isinstance(api, Trainer) and not getattr(api, "fitted_before", False):
+        return f"the private records themselves, while it is fitted; then {requests}"
+    return f"{requests}; no private record"
 
 
 def _hosts(plugin: object) -> list[str] | str:

@@ -21,7 +21,7 @@ from pe.errors import ContractError, Interrupted, LimitReached, RunError
 from pe.evaluation.labelled import Labelled, labelled
 from pe.protocols import GenerationAPI
 from pe.recipe.calls import Span, variation_calls
-from pe.recipe.layout import lay_out
+from pe.recipe.layout import plan_of
 from pe.recipe.schema import Recipe
 from pe.run.answers import Items, Standing
 from pe.run.directory import RECIPE, Run
@@ -106,8 +106,7 @@ class ControlRun:
     @property
     def calls(self) -> int:
         """Calls that it makes, at the most, if none fails."""
-        recipe, total = self.recipe, Span()
-        plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+        plan, total = plan_of(self.run, self.recipe), Span()
         sizes = [_sizes(population, len(plan.classes)) for population in self.populations]
         for step, before, after in zip(plan.steps, sizes, sizes[1:], strict=False):
             offspring_only = replace(step, sizes=after, lookahead=0, reuse=0)
@@ -150,7 +149,7 @@ class ControlRun:
         self.run.confidential.mkdir(mode=0o700, exist_ok=True)
         files = {RECIPE: self.recipe.dump_shareable().encode()}
         recipe = self.recipe
-        plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+        plan = plan_of(self.run, recipe)
         degrees = [step.degree for step in plan.steps[: len(self.populations) - 1]]
         limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
         rules = recipe.evolution.attempts, recipe.refusals.retries

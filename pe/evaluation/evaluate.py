@@ -22,7 +22,7 @@ from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
 from pe.evaluation.utility import chosen, utility
 from pe.protocols import Embedding
-from pe.recipe.schema import PluginSpec, Recipe
+from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 from pe.registry import construct
 from pe.run.directory import CONFIDENTIAL, RECIPE, Run
 from pe.run.durable import write_durably
@@ -117,8 +117,10 @@ def _embeddings(recipe: Recipe, request: Request, notes: Notes) -> list[Named]:
     if request.embedding is not None and not request.embeddings:
         named: list[Named] = [(type(request.embedding).__name__, request.embedding)]
     else:
-        if specs[0].kind.startswith("object:"):
-            notes.add(f"The run's embedding was an object, {specs[0].kind[7:]}, so 'pixels' takes its place.")
+        if specs[0].kind.startswith(OBJECT):
+            notes.add(
+                f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so 'pixels' takes its place."
+            )
             specs = (PluginSpec(kind="pixels"),)
         named = [(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
     for name, embedding in named:

@@ -12,7 +12,7 @@ from pe.data.population import NO_PARENT
 from pe.evolution import Plan, Step, by_label
 from pe.protocols import Capabilities, GenerationAPI
 from pe.recipe.readiness import set_up
-from pe.recipe.schema import PluginSpec
+from pe.recipe.schema import OBJECT, PluginSpec
 from pe.run.answers import Standing
 from pe.run.work import Work
 
@@ -38,7 +38,7 @@ def generator_of(spec: PluginSpec) -> tuple[GenerationAPI | None, str]:
     api, why = set_up("pe.adapters", spec)
     if api is not None:
         return api, ""
-    if spec.kind.startswith("object:"):
+    if spec.kind.startswith(OBJECT):
         return None, f"The number of calls is unknown: {why}"
     return None, f"The number of calls is unknown, because the generator cannot be set up here: {why}"
 

@@ -32,11 +32,15 @@ def fit_releases(recipe: Recipe, classes: tuple[str, ...], unit: str) -> tuple[R
     return () if trainer is None else tuple(trainer.planned(fit_terms(recipe, classes, unit)))
 
 
+def is_fitted(kind: str) -> bool:
+    """Whether a generator of this kind is one that is fitted on private records."""
+    return kind in plugins("pe.adapters") and hasattr(load("pe.adapters", kind), "planned")
+
+
 def _trainer(recipe: Recipe) -> Trainer | None:
     """The generator, if it is one that is fitted."""
     kind = recipe.api.kind
-    fitted = kind in plugins("pe.adapters") and hasattr(load("pe.adapters", kind), "planned")
-    if not fitted:
+    if not is_fitted(kind):
         if recipe.api.fit is not None:
             raise RecipeError(f"api.fit is given, but '{kind}' is not fitted on private records: leave it out.")
         return None

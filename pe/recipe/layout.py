@@ -6,19 +6,29 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from pe.class_counts import CLASS_COUNTS
-from pe.errors import RecipeError, nearest_name
+from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
 from pe.evolution import Plan, Step
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
+from pe.privacy.verify import certified_releases
 from pe.recipe.budget import PlanSettings, plan, plan_with
 from pe.recipe.fitting import fit_releases
 from pe.recipe.schema import Evolution, Recipe
+from pe.run.directory import CERTIFICATE, Run
+from pe.run.export import read_certificate
+from pe.trainer import FIT
 
 Value = TypeVar("Value")
 
 
-def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequence[float] | None = None) -> Plan:
+def lay_out(
+    recipe: Recipe,
+    classes: tuple[str, ...],
+    unit: str,
+    counts: Sequence[float] | None = None,
+    releases: Sequence[Release] | None = None,
+) -> Plan:
     """The plan of a recipe; reads public numbers, and noisy counts, only.
 
     Args:
@@ -27,6 +37,8 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequenc
         unit: the privacy unit's name.
         counts: the noisy label counts, where the recipe has them estimated; None while they are not
             there: the labels then count as equal.
+        releases: all of the run's, where they are known; None: they are planned, which for a fit can take many seconds
+            and needs what it learns from.
 
     Raises:
         RecipeError: a population that the labels do not divide, or has fewer members of a label than q.
@@ -34,8 +46,9 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequenc
     evolution = recipe.evolution
     populations = _schedule(evolution.population, evolution.iterations + 1)
     sizes = [apportion(total, classes, evolution, t, counts) for t, total in enumerate(populations)]
-    fit = fit_releases(recipe, classes, unit)
-    releases = planned_releases(recipe, unit, fit)
+    if releases is None:
+        releases = planned_releases(recipe, unit, fit_releases(recipe, classes, unit))
+    fit = tuple(release for release in releases if release.name.startswith(FIT))
     degrees = _schedule(evolution.degree, evolution.iterations)
     lookaheads = _schedule(evolution.lookahead, evolution.iterations)
     histograms = [release for release in releases if release.name != CLASS_COUNTS and release not in fit]
@@ -49,6 +62,22 @@ def lay_out(recipe: Recipe, classes: tuple[str, ...], unit: str, counts: Sequenc
     counted = next((release for release in releases if release.name == CLASS_COUNTS), None)
     voting = evolution.selection, evolution.neighbors, evolution.metric
     return Plan(classes, sizes[0], steps, *voting, recipe.seed, counted, evolution.neighbor_search, fit)
+
+
+def plan_of(run: Run, recipe: Recipe) -> Plan:
+    """The plan of a run, from its recipe; the releases of a finished one are those of its certificate.
+
+    Raises:
+        RunError: the certificate is damaged.
+        RecipeError: see `lay_out`.
+    """
+    releases = None
+    if (run.folder / CERTIFICATE).is_file():
+        try:
+            releases = list({release.name: release for release in certified_releases(read_certificate(run))}.values())
+        except (KeyError, TypeError, ValueError, PrivacyError) as error:
+            raise RunError(f"{run.folder / CERTIFICATE} is damaged: restore it from a copy.") from error
+    return lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit, releases=releases)
 
 
 def planned_releases(recipe: Recipe, unit: str, fit: tuple[Release, ...] = ()) -> list[Release]:

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pe.recipe.fitting import is_fitted
 from pe.recipe.schema import PluginSpec, Recipe
 from pe.registry import Group, load, plugins
 
 _MACHINE_ONLY = (
-    "name", "limits", "private.path", "private.declared_size", "api.price", "refusals.max_share",
-    "evolution.neighbor_search",
+    "name", "limits", "private.path", "api.price", "refusals.max_share", "evolution.neighbor_search",
 )  # fmt: skip
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
     """The keys whose change gives the run another meaning: `key: old → new`, sorted.
 
-    What only concerns the machine may change: limits, prices, where the private records lie (their
-    fingerprint tells whether they are the same), and the settings that a plug-in's class names in
-    `machine_settings` (device, concurrency, batch size, the key's environment variable).
+    What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
+    whether they are the same), and the settings that a plug-in's class names in `machine_settings` (device,
+    concurrency, batch size, the key's environment variable). So may the declared size, unless a fit is planned by it.
     """
     old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
     free += _machine_settings("pe.embeddings", "embedding", after.embedding)
+    if not is_fitted(after.api.kind):
+        free.append("private.declared_size")
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     return [
         f"{key}: {old.get(key)!r} → {new.get(key)!r}"

@@ -11,10 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from pe.errors import MissingDependency, RecipeError
-from pe.recipe.schema import WITHHELD, PluginSpec, Recipe
+from pe.recipe.schema import OBJECT, WITHHELD, PluginSpec, Recipe
 from pe.registry import Group, construct, plugins, require
-
-_OBJECT = "object:"
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
@@ -24,8 +22,8 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
         PluginError: there is no plug-in of this name.
         RecipeError: a setting is unknown, missing or of the wrong type.
     """
-    if spec.kind.startswith(_OBJECT):
-        return None, f"{spec.kind.removeprefix(_OBJECT)} is an object of your own."
+    if spec.kind.startswith(OBJECT):
+        return None, f"{spec.kind.removeprefix(OBJECT)} is an object of your own."
     try:
         plugin = construct(group, spec.kind, spec.settings)
         _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
@@ -46,7 +44,7 @@ def obstacles(recipe: Recipe) -> list[str]:
     """
     found = [*_missing("pe.adapters", recipe.api), *_missing("pe.embeddings", recipe.embedding)]
     embedding, why = set_up("pe.embeddings", recipe.embedding)
-    if embedding is None and not recipe.embedding.kind.startswith(_OBJECT):
+    if embedding is None and not recipe.embedding.kind.startswith(OBJECT):
         found.append(f"the embedding cannot be set up here: {why}")
     path: Path | None = getattr(recipe.private, "path", None)
     if path is not None and str(path) != WITHHELD and not path.exists():
@@ -56,7 +54,7 @@ def obstacles(recipe: Recipe) -> list[str]:
 
 def _missing(group: Group, spec: PluginSpec) -> list[str]:
     try:
-        if not spec.kind.startswith(_OBJECT):
+        if not spec.kind.startswith(OBJECT):
             require(group, spec.kind)
     except MissingDependency as error:
         return [str(error)]

@@ -15,6 +15,10 @@ from pe.recipe.reading import changed, read_yaml
 from pe.validation import sentence
 
 WITHHELD = "withheld"
+
+OBJECT = "object:"
+"""How the recipe records a plug-in that was handed over as an object: this, and its class."""
+
 Degree = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

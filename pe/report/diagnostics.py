@@ -14,7 +14,7 @@ from pe.data.population import Population
 from pe.data.samples import Images
 from pe.errors import RunError
 from pe.evolution import Plan, Step
-from pe.recipe.layout import lay_out
+from pe.recipe.layout import plan_of
 from pe.recipe.schema import Recipe
 from pe.recipe.signal import signal_of
 from pe.run.directory import RECIPE, Run
@@ -59,7 +59,7 @@ class Generation:
 def public_plan(run: Run) -> tuple[Recipe, Plan]:
     """The run's shareable recipe, and the plan that it lays out."""
     recipe = Recipe.load(run.folder / RECIPE)
-    return recipe, lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+    return recipe, plan_of(run, recipe)
 
 
 def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:

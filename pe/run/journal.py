@@ -210,6 +210,7 @@ class Journal:
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
         """Take back the rows of answers whose files are lost: their items are asked for again."""
+        self._spent = None
         with self.transaction() as connection:
             connection.executemany(
                 "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?",
@@ -237,6 +238,11 @@ class Journal:
     def events(self) -> list[tuple[str, str]]:
         """All changes of the run's state: (time in UTC, event)."""
         return list(self._connection.execute("SELECT at, event FROM events ORDER BY id"))
+
+    def happened(self, event: str) -> bool:
+        """Whether the run's state ever changed so."""
+        row = self._connection.execute("SELECT EXISTS (SELECT 1 FROM events WHERE event = ?)", (event,)).fetchone()
+        return bool(row[0])
 
     def charge(self, name: str, declared: str, unsafe: bool) -> None:
         """Commit a charge, before the release is drawn."""

@@ -69,7 +69,7 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
     """
     if not mounts.is_file():
         return
-    place = folder.absolute()
+    place = folder.resolve()
     kind, depth = "", -1
     for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
         _, point, system, *_ = line.split(" ")

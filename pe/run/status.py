@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,8 +63,8 @@ class Progressed:
 
     Attributes:
         phase: the work under way, or next; None: none is left.
-        totals: calls, images, tokens and refusals; those since the purge if there was one.
-        since_purge: whether there was one, and the journal was begun after it.
+        totals: calls, images, tokens and refusals; of the journal that is there.
+        since_purge: whether it was begun after the run's first one was purged, or not copied.
         epsilon_charged: ε of everything charged, at the recipe's δ.
         events: (time in UTC, event), in order.
     """
@@ -114,7 +114,7 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """As JSON values; what a purge has deleted is null."""
         found = self.journal
-        totals = asdict(found.totals) if found else dict.fromkeys(("calls", "images", "tokens", "refused"))
+        totals = asdict(found.totals) if found else dict.fromkeys(field.name for field in fields(Totals))
         at, event = found.events[-1] if found and found.events else (None, None)
         return {
             "state": self.state,
@@ -170,19 +170,25 @@ def _progressed(run: Run, plan: Plan, delta: float) -> Progressed | None:
         return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
         charges = [Release.from_dict(json.loads(declared)) for _, declared, _ in journal.charges()]
-        purged = (run.folder / PURGED).is_file()
+        purged = _lost(run, journal)
         charged = run.guarantee["epsilon"] if purged else epsilon(charges, delta)
         phases = _phases(run, plan, journal, purged)
         phase = next((phase for phase, over in phases if not over), None)
         return Progressed(phase, journal.totals(), charged, journal.events(), purged)
 
 
+def _lost(run: Run, journal: Journal) -> bool:
+    """Whether the journal that the run was made with is gone: purged, or not copied; this one was begun after it."""
+    if (run.folder / PURGED).is_file():
+        return True
+    return (run.folder / CERTIFICATE).is_file() and not journal.happened("started")
+
+
 def _phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:
     """The phases of a run in order, and whether each is over; after a purge only those since."""
     if not purged:
         yield from _phases_of(plan, journal)
-        finished = any(event == "finished" for _, event in journal.events())
-        yield Phase("results", len(plan.steps)), finished
+        yield Phase("results", len(plan.steps)), journal.happened("finished")
     extension = _extension(run)
     if extension:
         name = f"extension/{extension['index']}"

@@ -59,14 +59,17 @@ class RunWriter:
         check_absent(folder)
         check_local(folder)
         temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{TEMPORARY}")
-        with writing(folder):
-            for part in ("populations", "releases"):
-                (temporary / part).mkdir(parents=True)
-            (temporary / CONFIDENTIAL).mkdir(mode=0o700)
-            for name, content in files.items():
-                write_durably(temporary / name, content)
-            temporary.rename(folder)
-            sync(folder.parent)
+        try:
+            with writing(folder):
+                for part in ("populations", "releases"):
+                    (temporary / part).mkdir(parents=True)
+                (temporary / CONFIDENTIAL).mkdir(mode=0o700)
+                for name, content in files.items():
+                    write_durably(temporary / name, content)
+                temporary.rename(folder)
+                sync(folder.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # nothing is left there, unless the above failed
         return cls._begin(folder)
 
     @classmethod
@@ -79,7 +82,12 @@ class RunWriter:
         Run.open(folder)
         check_local(folder)
         writer = cls._begin(folder)
-        remove_unfinished(folder)
+        try:
+            with writing(folder):
+                remove_unfinished(folder)
+        except BaseException:
+            writer.close()
+            raise
         return writer
 
     @classmethod
@@ -181,7 +189,8 @@ class RunWriter:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir()
             yield temporary
-            digests = {f"{name}/{path.relative_to(temporary)}": sha256(path) for path in temporary.rglob("*.*")}
+            files = [path for path in temporary.rglob("*") if path.is_file()]
+            digests = {f"{name}/{path.relative_to(temporary).as_posix()}": sha256(path) for path in files}
             publish_folder(temporary, final)
         self.journal.add_files(digests)
 

@@ -71,6 +71,24 @@ def test_a_purge_certifies_nothing_but_its_own_record(run: pe.Run) -> None:
     assert [problem.split("'")[1] for problem in problems] == ["evolution.png", "notes.txt"]
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "evolution.png", "releases/histogram-1.npy"])
+def test_a_finished_run_that_is_resumed_certifies_nothing_anew(run: pe.Run, name: str) -> None:
+    surroundings = Surroundings(api=Shades(), embedding=Mean())
+    assert resume_run(run.folder, surroundings).folder == run.folder
+    (run.folder / name).write_text("patient 7")
+    certified = (run.folder / "certificate.json").read_bytes()
+    with pytest.raises(RunError, match=rf"is finished, and not as it was certified: .*'{name}'"):
+        resume_run(run.folder, surroundings)
+    assert (run.folder / "certificate.json").read_bytes() == certified
+
+
+def test_a_copy_that_cannot_be_resumed_gets_no_confidential_side(run: pe.Run, tmp_path: Path) -> None:
+    copy = run.export(tmp_path / "copy")
+    with pytest.raises(RunError, match="has lost its confidential side"):
+        resume_run(copy, Surroundings(api=Shades(), embedding=Mean()))
+    assert not (copy / "confidential").exists()
+
+
 def test_what_a_link_points_to_is_left_alone(run: pe.Run, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -250,7 +250,7 @@ def test_after_an_extension_of_a_purged_run_what_is_counted_is_said(tmp_path: Pa
     assert (found.state, found.journal and found.journal.totals.images) == ("finished", 20)
     command = [PE, "status", tmp_path / "run"]
     page = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert "finished; what follows counts from its purge on\n" in page
+    assert "finished; its first journal is gone (purged, or not copied), so what follows counts from then on\n" in page
 
 
 def test_while_a_generator_is_fitted_the_status_says_so(tmp_path: Path) -> None:

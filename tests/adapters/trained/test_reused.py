@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import pe
-from adapters.trained.reused import Trained
+from adapters.trained.reused import Trained, _merged
+from pe.cli.status import status
 from pe.engine.execute import Surroundings, run_recipe
 from pe.engine.extend import extend_run
+from pe.engine.report import write_report
 from pe.errors import PEError, RecipeError
 from pe.privacy.accounting import epsilon
 from pe.privacy.noise import SystemNoise
@@ -92,11 +95,7 @@ def test_a_version_that_forgets_what_the_fit_cost_is_caught(
 ) -> None:
     monkeypatch.setattr("adapters.trained.reused._named_apart", lambda _: ())
     run = run_recipe(recipe(files, reusing(fitted)), tmp_path / "b", Surroundings())
-    assert [release.name for release in certified_releases(run.guarantee)] != [
-        "fit/mean_features",
-        "histogram/1",
-        "histogram/2",
-    ]
+    assert [release.name for release in certified_releases(run.guarantee)] == ["histogram/1", "histogram/2"]
 
 
 def test_a_fit_that_was_charged_twice_counts_twice(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
@@ -163,10 +162,19 @@ def test_sets_are_declared_disjoint_from_those_of_the_run_that_fitted_and_of_no_
     assert [release.name for release in certified_releases(third.guarantee)] == ["histogram/1", "histogram/2"]
 
 
+def test_a_section_of_settings_is_changed_key_by_key() -> None:
+    fitted = {"alignment": {"steps": 10, "companions": 40}, "device": "cuda"}
+    merged = _merged(fitted, {"alignment": {"steps": 5}, "device": "cpu"})
+    assert merged == {"alignment": {"steps": 5, "companions": 40}, "device": "cpu"}
+
+
 def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
     copy = copied(fitted, tmp_path)
     run = run_recipe(recipe(files, reusing(pe.Run.open(copy))), tmp_path / "b", Surroundings())
+    write_report(run.folder)
     shutil.rmtree(copy)
+    told = CliRunner().invoke(status, [str(run.folder)], catch_exceptions=False)
+    assert (told.exit_code, told.output.splitlines()[0]) == (0, f"{run.folder}: finished")
     assert np.load(extend_run(run.folder, 4, 0.5, Surroundings()))["images"].shape == (4, SIDE, SIDE, 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -16,7 +16,9 @@ from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.errors import BudgetExceeded, Interrupted
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.store import MemoryStore
+from pe.run.journal import Journal
 from pe.run.progress import Progress, Task
+from pe.run.writer import read_journal
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
     Broken,
@@ -103,6 +105,29 @@ def test_once_all_is_released_the_private_records_are_needed_no_more(
     path.unlink()
     run = resume_run(tmp_path / "run", Surroundings())
     assert {charges for _, charges in releases(run)} == {1}
+
+
+def test_a_model_that_the_journal_does_not_know_of_is_written_again_from_its_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, add_files = private_file(tmp_path), Journal.add_files
+
+    def dies(journal: Journal, digests: Mapping[str, str]) -> None:
+        if any(name.startswith("model/") for name in digests):
+            raise Broken  # between the folder's appearance and its entry
+        add_files(journal, digests)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "add_files", dies)
+        with pytest.raises(Broken):
+            run_recipe(recipe(path), tmp_path / "run", Surroundings())
+    assert (tmp_path / "run" / "model").is_dir()
+    with counted(Training, "block") as blocks:
+        run = resume_run(tmp_path / "run", Surroundings())
+    assert not blocks
+    with read_journal(run) as journal:
+        assert "model/fitted.json" in journal.files("model/")
+    assert releases(run) == [(name, 1) for name in BLOCKS]
 
 
 class StopsAt(Progress):
