@@ -186,7 +186,7 @@ def _row(images: Images) -> np.ndarray:
     """Images side by side, small ones enlarged, h×w×3."""
     height, width, _ = images.shape
     factor = max(1, _HEIGHT // height)
-    parts = [np.full((height * factor, _GAP, 3), 255, dtype=np.uint8)] * 0
+    parts: list[np.ndarray] = []
     for image in images.pixels:
         large = np.repeat(np.repeat(np.broadcast_to(image, (height, width, 3)), factor, axis=0), factor, axis=1)
         parts += [large, np.full((height * factor, _GAP, 3), 255, dtype=np.uint8)]

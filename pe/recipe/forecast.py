@@ -152,24 +152,30 @@ def forecast(
     calls = total(one.calls for one in iterations)
     price = Price(**recipe.api.price.model_dump())
     least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
-    signals = [one.signal for one in iterations if one.signal]
-    warnings = [
+    warnings = (
         *here,
         *_cost_warnings(price, calls, images),
         *_limit_warnings(recipe, images, (least, cost), images_per_second),
         *_privacy_warnings(recipe),
         *_share_warnings(recipe),
-        *signal_warnings(recipe, plan, signals),
-    ]
-    degree = None if api is None else api.capabilities.degree
+        *signal_warnings(recipe, plan, [one.signal for one in iterations if one.signal]),
+    )
     delta = recipe.privacy.delta
-    spent = epsilon(plan.releases, delta)
-    seconds = None if images_per_second is None else images.most / images_per_second
-    tried = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
-    fitted = plan.fit, epsilon(plan.fit, delta) if plan.fit else 0.0, tried
-    last = sum(plan.steps[-1].sizes if plan.steps else plan.sizes)
-    told = degree, seconds, tuple(warnings), last
-    return Forecast(iterations, cost, least, price.currency, spent, delta, *told, *fitted)
+    return Forecast(
+        iterations,
+        cost=cost,
+        cost_at_least=least,
+        currency=price.currency,
+        epsilon=epsilon(plan.releases, delta),
+        delta=delta,
+        degree=None if api is None else api.capabilities.degree,
+        seconds=None if images_per_second is None else images.most / images_per_second,
+        warnings=warnings,
+        synthetic=sum(plan.steps[-1].sizes if plan.steps else plan.sizes),
+        fit=plan.fit,
+        fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
+        dry_runs=fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else (),
+    )
 
 
 def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> Iteration:

@@ -90,7 +90,7 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
         limit = min(signal.candidates * each / signal.votes_needed() for signal, each in known)
         return [_too_large(worst, votes, _divisible(limit, labels), labels * recipe.evolution.neighbors)]
     lowest, votes = min(known, key=lambda pair: pair[0].passing(pair[1]))
-    if lowest.passing(votes) < labels:
+    if lowest.threshold > 0 and lowest.passing(votes) < labels:
         limit = _divisible(lowest.candidates * votes / lowest.threshold, labels)
         return [_too_high(lowest, votes, limit, labels * recipe.evolution.neighbors)]
     return _label_warnings(plan, signals)

@@ -254,3 +254,8 @@ def test_the_plan_of_a_fitted_generator_tells_its_releases_and_what_is_left_unus
 def test_the_synthetic_images_are_those_of_the_last_population() -> None:
     assert planned().synthetic == 10
     assert planned(evolution__population=[4, 6, 40]).to_dict()["synthetic_images"] == 40
+
+
+def test_a_population_of_one_candidate_a_label_can_be_planned() -> None:
+    found = planned(private__declared_size=3000, evolution__population=2)
+    assert not any("over the threshold" in warning for warning in found.warnings)
