@@ -11,7 +11,10 @@ quiet_option = click.option("--quiet", is_flag=True, help="No progress; warnings
 
 
 def _set_level(_context: click.Context, _option: click.Parameter, value: str) -> None:
-    logging.getLogger("pe").setLevel(value.upper())
+    from pe.engine.logs import LOGGERS
+
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(value.upper())
 
 
 log_level_option = click.option(

@@ -279,6 +279,7 @@ def test_a_run_of_2000_images_over_a_server_with_every_fault_accounts_for_each(
     assert totals.tokens == 10 * script.delivered
     # refused variations keep their parent or leave the mean; all others are there
     assert 2000 - totals.refused <= totals.answered <= 2000
+    assert "adapters.http.policy: " in (run.confidential / "log.txt").read_text()
     output = "".join(capsys.readouterr())
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(CANARY.encode() in content for content in [*files, output.encode()])
