@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from adapters.diffusion.device import choose_devices
 from adapters.trained.dp_sgd import DPSGD, calibrated, releases
 from adapters.trained.settings import FineTuning
 from pe.errors import Interrupted
@@ -15,6 +16,8 @@ from pe.privacy.release import Relation, Release
 from pe.trainer import FIT, FitTerms, Fitting, PrivateRecords
 
 if TYPE_CHECKING:
+    import torch
+
     from adapters.trained.dp_sgd.state import FloatArray
     from adapters.trained.dp_sgd.training import Training
     from pe.privacy.noise import Noise
@@ -74,6 +77,18 @@ def train_blocks(
                 after(state)
             task.advance(release.count)
     return state
+
+
+def training_device(wanted: str | list[str]) -> torch.device:
+    """Where to train; MPS lacks float64, in which gradients are summed.
+
+    Raises:
+        RecipeError: there is no such device.
+    """
+    import torch
+
+    found = choose_devices(wanted)[0]
+    return found if found.type != "mps" else torch.device("cpu")
 
 
 def check_stop(fitting: Fitting) -> None:

@@ -70,6 +70,8 @@ class Public(Settings):
             raise ValueError("a folder or an npz has a path, and drawn glyphs and noise have none")
         if not self.characters:
             raise ValueError("characters is empty: name at least one to draw")
+        if self.kind == "glyphs" and self.count < (most := len(set(self.characters))):
+            raise ValueError(f"count is {self.count}, and there are {most} characters to draw: take at least as many")
         return self
 
 

@@ -1,19 +1,19 @@
-"""What the four fitted diffusion models share: the plan, the fit, and the answers of the fitted model."""
+"""What the fitted diffusion models share: the plan, the fit, and the answers of the fitted model."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from adapters.diffusion.device import check_arithmetic, choose_devices
+from adapters.diffusion.device import check_arithmetic
 from adapters.diffusion.items import describe_steps
-from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks
+from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
 from adapters.trained.diffusion.files import open_model, write_model
 from adapters.trained.diffusion.levels import levels
 from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.labels import check_labels
 from adapters.trained.settings import FineTuning
 from pe.devices import require_torch
 from pe.errors import APIError, RecipeError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 
-class FittedDiffusion(ABC):
+class FittedDiffusion:
     """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
 
     Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and
@@ -95,8 +95,8 @@ class FittedDiffusion(ABC):
         """Begin on public images, then go on, block by block, on the private ones.
 
         Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
-        only while a block is drawn. The public part is repeated when a fit goes on that was broken off, unless the
-        first block has been released, which holds all that came before it.
+        only while a block is drawn. When a fit goes on that was broken off, what public training had made is taken
+        up again; where the first block was released, it holds all that came before it.
 
         Raises:
             Interrupted: it was told to stop.
@@ -113,7 +113,7 @@ class FittedDiffusion(ABC):
             model = self._begun(fitting, private)
         else:
             model = self._new(terms, len(terms.classes))
-        training = Training(model, Velocity(), settings, self._place())
+        training = Training(self._prepared(model), Velocity(), settings, self._place())
         state = train_blocks(training, blocks, fitting, private)
         write_model(training.load(state), terms.classes, fitting.folder)
 
@@ -161,12 +161,12 @@ class FittedDiffusion(ABC):
         """
         return self._answering(request.labels).variation_api(request)
 
-    @abstractmethod
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        """The network before the first private step, its classes the private labels.
+        """The network before the first private step, its classes the private labels: a new one.
 
         The private records are to be asked for only while another release is drawn.
         """
+        return self._new(fitting.terms, len(fitting.terms.classes))
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
         """What is released beside the training."""
@@ -195,20 +195,10 @@ class FittedDiffusion(ABC):
         return unet(self._network, terms.image_shape, classes, terms.seed, "weights")
 
     def _place(self) -> torch.device:
-        """Where to train; MPS lacks float64, in which gradients are summed."""
-        import torch
-
-        found = choose_devices(self._device)[0]
-        return found if found.type != "mps" else torch.device("cpu")
+        return training_device(self._device)
 
     def _answering(self, labels: Sequence[str]) -> PixelSpace:
         if self._model is None:
             raise APIError("The diffusion model answers once it is fitted: `pe run` does that first.")
-        unknown = sorted(set(labels) - self._labels)
-        if unknown:
-            known = ", ".join(f"'{name}'" for name in sorted(self._labels))
-            raise RecipeError(
-                f"The model was fitted for the labels {known}, and '{unknown[0]}' is none of them: sample it with the "
-                "private.classes that it was fitted with."
-            )
+        check_labels(labels, self._labels)
         return self._model

@@ -117,7 +117,8 @@ class DPSAD(FittedDiffusion):
         """The teacher first, then the student, with the discriminator between its blocks.
 
         Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
-        only while a block is drawn. When a fit goes on that was broken off, what is public is computed again.
+        only while a block is drawn. When a fit goes on that was broken off, the discriminator learns again what it had
+        learned, from the same states.
 
         Raises:
             Interrupted: it was told to stop.
@@ -127,7 +128,8 @@ class DPSAD(FittedDiffusion):
         from adapters.trained.dp_sgd.training import Training
 
         terms, public = fitting.terms, self._read(fitting.terms)
-        private = cache(lambda: self._classed(fitting.private(), public, terms))
+        split = self._split(public, terms)
+        private = cache(lambda: _classed(fitting.private(), split))
         teacher = self._taught(fitting, private, public)
         student = deepcopy(teacher) if self._begin == "teacher" else self._new(terms, self._classes(terms) + 1)
         teacher.eval().requires_grad_(False)
@@ -165,9 +167,6 @@ class DPSAD(FittedDiffusion):
         settings = settled(self._training, terms, self._others(terms))
         loss = self._loss(teacher, self._judge(teacher, terms), terms)
         return [*found, dry_run(model, loss, shape, settings, place, TRAINING)]
-
-    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        return self._taught(fitting, private, self._read(fitting.terms))
 
     def _taught(self, fitting: Fitting, private: Callable[[], PrivateRecords], public: PublicSet | None) -> UNet2DModel:
         """The teacher, all of whose private steps are released."""
@@ -230,13 +229,6 @@ class DPSAD(FittedDiffusion):
         assert public is not None
         return Clusters.of(public, self._clusters, terms.seed)
 
-    def _classed(self, records: PrivateRecords, public: PublicSet | None, terms: FitTerms) -> PrivateRecords:
-        """CONFIDENTIAL: the records with the network's classes for labels, each a function of its record alone."""
-        split = self._split(public, terms)
-        if split is None:
-            return records
-        return replace(records, labels=split.split(records.images, records.labels))
-
     def _classes(self, terms: FitTerms) -> int:
         """How many the network tells apart."""
         return len(terms.classes) * self._clusters
@@ -254,3 +246,8 @@ class DPSAD(FittedDiffusion):
         from adapters.trained.diffusion.distillation import Distillation
 
         return Distillation(teacher, judge, self._imitation, self._adversarial, none=self._classes(terms))
+
+
+def _classed(records: PrivateRecords, split: Clusters | None) -> PrivateRecords:
+    """CONFIDENTIAL: the records with the network's classes for labels, each a function of its record alone."""
+    return records if split is None else replace(records, labels=split.split(records.images, records.labels))

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from adapters.trained.diffusion.base import FittedDiffusion
 from adapters.trained.diffusion.settings import Network, Sampling
 from adapters.trained.settings import FineTuning
-
-if TYPE_CHECKING:
-    from diffusers import UNet2DModel
-
-    from pe.trainer import Fitting, PrivateRecords
 
 
 class DPDM(FittedDiffusion):
@@ -31,6 +23,3 @@ class DPDM(FittedDiffusion):
         batch_size: int | None = None,
     ) -> None:
         super().__init__(network, training, sampling, device, batch_size)
-
-    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        return self._new(fitting.terms, len(fitting.terms.classes))

@@ -68,9 +68,6 @@ class DPLDM(PDPDiffusion):
 
     _frozen: ClassVar[bool] = True
 
-    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        return self._prepared(super()._begun(fitting, private))
-
     def _prepared(self, model: UNet2DModel) -> UNet2DModel:
         from adapters.trained.diffusion.network import only_attention_and_classes
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from pe.privacy.calibration import calibrate
+from adapters.trained.releases import sum_release
 from pe.privacy.ledger import Budget
-from pe.privacy.noise import Noise, grid_for
+from pe.privacy.noise import Noise
 from pe.privacy.release import Relation, Release
 from pe.trainer import FIT, PrivateRecords
 
@@ -28,11 +28,7 @@ def semantics_release(budget: Budget, k: int, relation: Relation, unit: str) -> 
     take as many away elsewhere: √(2k).
     """
     sensitivity = math.sqrt(2 * k if Relation(relation) is Relation.REPLACE_ONE else k)
-
-    def release(z: float) -> Release:
-        return Release(NAME, "discrete_gaussian", sensitivity, z, relation, unit, grid=grid_for(z, sensitivity))
-
-    return release(calibrate(lambda z: [release(z)], budget))
+    return sum_release(NAME, sensitivity, budget, relation, unit)
 
 
 def noisy_semantics(

@@ -27,13 +27,13 @@ class Sampling(Settings):
     """How the fitted model is sampled; see `PixelSpace`.
 
     Attributes:
-        steps: from pure noise to an image.
+        steps: from pure noise to an image, at most the 1,000 of the noise's schedule.
         sampler: ddim or ddpm.
         eta: of ddim: 0 is deterministic given the first noise.
         chunk: most images of one request.
     """
 
-    steps: Count = 25
+    steps: Annotated[int, Field(ge=1, le=1000)] = 25
     sampler: Sampler = "ddim"
     eta: Annotated[float, Field(ge=0, le=1)] = 0.0
     chunk: Count = 1024

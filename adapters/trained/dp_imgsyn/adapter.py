@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.device import check_arithmetic, choose_devices, memory_refused
-from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks
+from adapters.diffusion.device import check_arithmetic, memory_refused
+from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
 from adapters.trained.dp_imgsyn.settings import Alignment, TeacherTraining
 from adapters.trained.public import Public, PublicSet, check, read
@@ -142,7 +143,8 @@ class DPImgSyn:
         teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
         training = Training(teacher, CrossEntropy(self._training.shift), settings, self._place())
         reader = Reader(training.load(train_blocks(training, blocks_of(settings, terms), fitting, private)))
-        scale = Scale.of(*_moments(reader, public.images, self._place(), self._batch_size), reader.widths)
+        with _enough_memory(f"batch_size is {self._batch_size}"):
+            scale = Scale.of(*_moments(reader, public.images, self._place(), self._batch_size), reader.widths)
 
         def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
             found: npt.NDArray[np.float64] = np.hstack(reader.moments(image[None], self._place()))[0] * scale.factors
@@ -153,7 +155,9 @@ class DPImgSyn:
         )
         assert release.grid is not None
         moments = Moments.of_sum(noisy, scale, release.grid, terms.declared_size)
-        Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place()).write(fitting.folder)
+        with _enough_memory(f"alignment.companions is {self._alignment.companions}"):
+            model = Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place())
+        model.write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         (fitting.folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
@@ -261,15 +265,27 @@ class DPImgSyn:
         return public
 
     def _place(self) -> torch.device:
-        import torch
-
-        found = choose_devices(self._device)[0]
-        return found if found.type != "mps" else torch.device("cpu")
+        return training_device(self._device)
 
     def _fitted(self) -> Model:
         if self._model is None:
             raise APIError("dp_imgsyn answers once it is fitted: `pe run` does that first.")
         return self._model
+
+
+@contextmanager
+def _enough_memory(said: str) -> Iterator[None]:
+    """What needs memory by a setting; `said` names it and its value.
+
+    Raises:
+        RecipeError: the device has too little.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if memory_refused(error):
+            raise RecipeError(f"{said}, and for so many images at once memory does not suffice: take less.") from error
+        raise
 
 
 def _moments(

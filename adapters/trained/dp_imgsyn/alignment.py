@@ -62,7 +62,7 @@ def align_companions(images: Tensor, targets: Tensor, aim: Aim, settings: Alignm
         logits, mean, square = aim.reader(pixels)
         means.append(mean.detach().mean(dim=0))
         squares.append(square.detach().mean(dim=0))
-        feature = len(images) * _distance(mean.mean(dim=0), square.mean(dim=0), aim)
+        feature = settings.feature * len(images) * _distance(mean.mean(dim=0), square.mean(dim=0), aim)
         _step(optimiser, feature + _others(pixels, logits, targets, settings).sum(), pixels)
     none = torch.zeros((0, len(aim.means)), device=images.device)
     return Way(torch.stack(means), torch.stack(squares)) if means else Way(none, none)
@@ -88,7 +88,7 @@ def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, se
         logits, mean, square = aim.reader(pixels)
         means = ((size - 1) * way.means[step] + mean) / size
         squares = ((size - 1) * way.squares[step] + square) / size
-        feature = size * _distance(means, squares, aim)
+        feature = settings.feature * size * _distance(means, squares, aim)
         here, joined = pixels.detach().clone(), begin <= step
         _step(optimiser, ((feature + _others(pixels, logits, targets, settings)) * joined).sum(), pixels)
         with torch.no_grad():

@@ -17,9 +17,10 @@ from adapters.trained.dp_imgsyn.alignment import Aim, Way, align, align_companio
 from adapters.trained.dp_imgsyn.moments import Moments
 from adapters.trained.dp_imgsyn.reader import Reader
 from adapters.trained.dp_imgsyn.settings import Alignment
+from adapters.trained.labels import check_labels
 from adapters.trained.plain import tensors
 from adapters.trained.public import PublicSet
-from pe.errors import RecipeError, nearest_name
+from pe.errors import RecipeError
 
 Pixels = npt.NDArray[np.float32]
 
@@ -120,10 +121,8 @@ class Model:
         Raises:
             RecipeError: it knows none of that name.
         """
+        check_labels(labels, self.labels)
         known = {name: i for i, name in enumerate(self.labels)}
-        for label in labels:
-            if label not in known:
-                raise RecipeError(f"The teacher knows no label '{label}'; {nearest_name(label, self.labels)}")
         return np.array([known[label] for label in labels], dtype=np.int64)
 
     def anew(self, seed: int) -> tuple[Pixels, int]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pe.privacy.calibration import calibrate
+from adapters.trained.releases import sum_release
 from pe.privacy.ledger import Budget
-from pe.privacy.noise import Noise, grid_for
+from pe.privacy.noise import Noise
 from pe.privacy.release import Relation, Release
 from pe.trainer import FIT, PrivateRecords
 
@@ -56,12 +56,7 @@ class Scale:
 def moments_release(budget: Budget, relation: Relation, unit: str) -> Release:
     """The release of the sum, with the least noise that alone meets `budget`: vectors of norm at most 1."""
     sensitivity = 2.0 if Relation(relation) is Relation.REPLACE_ONE else 1.0
-
-    def release(z: float) -> Release:
-        grid = grid_for(z, sensitivity, fractional=True)
-        return Release(NAME, "discrete_gaussian", sensitivity, z, relation, unit, grid=grid)
-
-    return release(calibrate(lambda z: [release(z)], budget))
+    return sum_release(NAME, sensitivity, budget, relation, unit, fractional=True)
 
 
 def noisy_sum(

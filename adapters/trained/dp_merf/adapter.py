@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from adapters.trained.blocks import check_stop
 from adapters.trained.dp_merf.features import frequencies, noisy_sum
+from adapters.trained.labels import check_labels
+from adapters.trained.releases import sum_release
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.devices import require_torch
 from pe.errors import APIError, RecipeError
-from pe.privacy.calibration import calibrate
-from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
 from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.trainer import FIT, FitTerms, Fitting
@@ -66,20 +67,28 @@ class DPMERF:
         return Capabilities(max_chunk=1024)
 
     def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """The one release: the sum of the features, of which a unit's weigh 1 together."""
+        """The one release: the sum of the features, of which a unit's weigh 1 together.
+
+        Raises:
+            RecipeError: fewer images per step than labels.
+            PrivacyError: no noise meets the budget.
+        """
         sensitivity = 2.0 if terms.relation is Relation.REPLACE_ONE else 1.0
-
-        def release(z: float) -> Release:
-            grid = grid_for(z, sensitivity, fractional=True)
-            name = f"{FIT}mean_features"
-            return Release(name, "discrete_gaussian", sensitivity, z, terms.relation, terms.unit, grid=grid)
-
-        return [release(calibrate(lambda z: [release(z)], terms.budget))]
+        if self._batch < max(2, len(terms.classes)):
+            raise RecipeError(
+                f"api.batch is {self._batch}, and each step needs an image of every one of {len(terms.classes)} "
+                f"labels, and two at least: take {max(2, len(terms.classes))} or more."
+            )
+        name = f"{FIT}mean_features"
+        return [sum_release(name, sensitivity, terms.budget, terms.relation, terms.unit, fractional=True)]
 
     def fit(self, fitting: Fitting) -> None:
         """Release the sum, then fit the generator to it.
 
         Guarantee: the release's; all that follows is post-processing.
+
+        Raises:
+            Interrupted: it was told to stop.
         """
         require_torch("trained", "Fitting a generator")
         from safetensors.torch import save_file
@@ -94,6 +103,11 @@ class DPMERF:
         )
         assert release.grid is not None
         with fitting.progress.task("fitting the generator", self._steps) as task:
+
+            def step_done() -> None:
+                task.advance(1)
+                check_stop(fitting)
+
             model = fit_generator(
                 total / (release.grid * terms.declared_size),
                 w,
@@ -102,7 +116,7 @@ class DPMERF:
                 batch=self._batch,
                 rate=self._rate,
                 seed=terms.seed,
-                step_done=lambda: task.advance(1),
+                step_done=step_done,
             )
         save_file(model.state_dict(), fitting.folder / _WEIGHTS)
         settings = {"classes": terms.classes, "image_shape": terms.image_shape}
@@ -133,6 +147,7 @@ class DPMERF:
         """New images, each from a code drawn by its seed.
 
         Raises:
+            RecipeError: the model was fitted for other labels.
             APIError: it is not fitted yet.
         """
         return self._answer(_codes(request.seeds), request.labels)
@@ -141,6 +156,7 @@ class DPMERF:
         """The parents' codes, moved.
 
         Raises:
+            RecipeError: the model was fitted for other labels.
             APIError: it is not fitted yet, or the parents carry no codes.
         """
         if "code" not in request.conditions:
@@ -152,6 +168,7 @@ class DPMERF:
     def _answer(self, codes: np.ndarray, labels: Sequence[str]) -> Answer:
         if self._model is None:
             raise APIError("dp_merf answers once it is fitted: `pe run` does that first.")
+        check_labels(labels, self._labels)
         numbers = np.array([self._labels[label] for label in labels], dtype=np.int64)
         return Answer(Images(self._model.images(codes, numbers)), Conditions({"code": codes}))
 

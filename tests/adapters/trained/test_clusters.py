@@ -14,6 +14,8 @@ from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.public import Public, PublicSet, read
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import RecipeError
+from pe.run.directory import Run
+from pe.run.writer import read_journal
 from tests.adapters.trained.diffusion.small import NETWORK, PLAIN, PUBLIC, TRAINING, private_file, recipe, records
 
 API: dict[str, Any] = {
@@ -63,6 +65,14 @@ def test_fewer_public_images_than_clusters_are_refused() -> None:
     few = PublicSet(records().images[:3], np.zeros(3, dtype=np.int64), ())
     with pytest.raises(RecipeError, match="clusters is 4, and the public set has 3 images: take fewer clusters"):
         Clusters.of(few, 4, seed=0)
+
+
+def test_fewer_public_images_than_clusters_are_found_before_anything_is_charged(tmp_path: Path) -> None:
+    api = API | {"clusters": 41}
+    with pytest.raises(RecipeError, match="clusters is 41, and the public set has 40 images"):
+        run_recipe(recipe(private_file(tmp_path), api=api), tmp_path / "run", Surroundings())
+    with read_journal(Run.open(tmp_path / "run")) as journal:
+        assert not list(journal.charges())
 
 
 def test_clusters_without_public_images_are_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,18 @@ from pe.trainer import FitTerms, PrivateRecords
 SHAPE = (4, 4, 1)
 W = frequencies(20, 16, 0.8, seed=3)
 RELEASE = Release("fit/mean_features", "discrete_gaussian", 1.0, 2.0, grid=grid_for(2.0, 1.0, fractional=True))
+
+
+TERMS = FitTerms(("a", "b", "c"), SHAPE, 40, Relation.ADD_REMOVE, "record", Budget(1.0, 1e-5), 0)
+
+
+@pytest.mark.parametrize(("batch", "terms"), [(2, TERMS), (1, dataclasses.replace(TERMS, classes=("a",)))])
+def test_a_batch_without_an_image_of_every_label_is_refused_before_anything_is_charged(
+    batch: int, terms: FitTerms
+) -> None:
+    with pytest.raises(RecipeError, match=rf"api\.batch is {batch}, .* take {batch + 1} or more"):
+        DPMERF(batch=batch).planned(terms)
+    assert DPMERF(batch=batch + 1).planned(terms)
 
 
 class NoNoise:
@@ -164,6 +178,8 @@ def test_a_fit_that_breaks_off_after_its_release_goes_on_without_the_private_rec
     assert not (tmp_path / "run" / "model").exists()
     path.unlink()
     run = resume_run(tmp_path / "run", Surroundings())
+    recipients = json.loads((run.confidential / "record.json").read_text())["recipients"]
+    assert recipients[0]["data"].startswith("the private records themselves, while it is fitted")
     assert (run.folder / "releases" / "fit-mean_features.npy").read_bytes() == released
     assert run.guarantee["releases"][0]["charges"] == 1
 

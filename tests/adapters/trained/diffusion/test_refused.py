@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 import torch
 from PIL import Image
 
-from adapters.trained import plain
 from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.diffusion.privimage import PrivImage
 from adapters.trained.diffusion.settings import Network
@@ -20,8 +20,10 @@ from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.privacy.store import MemoryStore
 from pe.protocols import RandomRequest
+from pe.recipe.meaning import differences
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
+    COUNT,
     NETWORK,
     PUBLIC,
     TRAINING,
@@ -66,6 +68,8 @@ def unlabelled(folder: Path) -> str:
         ({"api": api("dpdm", device="tpu")}, RecipeError, "device is 'tpu'"),
         ({"api": api("dpdm", batch_size=0)}, RecipeError, "batch_size is 0: it must be at least 1"),
         ({"api": api("privimage", public={"kind": "folder"})}, RecipeError, "a folder or an npz has a path"),
+        ({"api": api("dpdm", sampling={"steps": 1001})}, RecipeError, r"sampling\.steps: .*less than or equal to 1000"),
+        ({"api": api("privimage", public={"kind": "glyphs", "count": 61})}, RecipeError, "there are 62 characters"),
     ],
 )
 def test_a_recipe_that_cannot_be_fitted_is_one_sentence_before_the_run_exists(
@@ -77,6 +81,13 @@ def test_a_recipe_that_cannot_be_fitted_is_one_sentence_before_the_run_exists(
         run_recipe(recipe(private_file(tmp_path), **changes), tmp_path / "run", Surroundings())
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_fit_goes_on_by_the_declared_size_that_it_was_planned_by(tmp_path: Path) -> None:
+    before = recipe(private_file(tmp_path))
+    private = before.private
+    after = before.model_copy(update={"private": dataclasses.replace(private, declared_size=COUNT + 1)})
+    assert differences(before, after) == [f"private.declared_size: {COUNT} → {COUNT + 1}"]
 
 
 def test_pdp_diffusion_takes_unlabelled_images(tmp_path: Path) -> None:
@@ -110,7 +121,7 @@ def test_memory_that_does_not_suffice_names_the_remedy(
     def refused(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(plain, "tensors", refused)
+    monkeypatch.setattr(torch.Tensor, "backward", refused)
     model = PrivImage(
         public=Public.model_validate(PUBLIC),
         query=PlainTraining(steps=1, batch=batch),

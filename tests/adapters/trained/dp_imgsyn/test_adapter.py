@@ -16,11 +16,12 @@ from torch import nn
 import pe
 from adapters.glyphs import Glyphs
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
-from adapters.trained.dp_imgsyn.alignment import total_variation
+from adapters.trained.dp_imgsyn.alignment import align, total_variation
 from adapters.trained.dp_imgsyn.moments import moments_release
 from adapters.trained.dp_imgsyn.settings import Alignment
 from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
 from adapters.trained.dp_sgd.gradients import record_gradients
+from adapters.trained.plain import tensors
 from adapters.trained.public import Public
 from pe.data.conditions import SOFT_LABEL
 from pe.engine.execute import Surroundings, resume_run, run_recipe
@@ -213,6 +214,19 @@ def test_alignment_makes_the_teacher_surer_of_the_target_and_keeps_images_smooth
     assert sure[1] > sure[0]
     rough = [total_variation(torch.from_numpy(each / 127.5 - 1).permute(0, 3, 1, 2).float()) for each in (still, moved)]
     assert (rough[1] <= 2.05 * rough[0]).all()
+
+
+@pytest.mark.parametrize("weight", ["feature", "classification", "total_variation", "norm"])
+def test_each_weight_moves_images_by_itself_and_without_any_they_stay(fitted: DPImgSyn, weight: str) -> None:
+    model = fitted._model
+    assert model is not None
+    images = tensors(np.stack([model.public.images[place] for place in range(12)]), CPU)
+    labels, begin = torch.arange(12) % 2, torch.zeros(12, dtype=torch.int64)
+    none = dict.fromkeys(("feature", "classification", "total_variation", "norm"), 0.0)
+    for weights, moves in ((none, False), (none | {weight: 1.0}, True)):
+        settings = Alignment.model_validate(ALIGNMENT | weights)
+        moved = align(images, labels, model.aim, model.way, begin, settings)
+        assert (moved != images).any() == moves
 
 
 def test_noise_may_be_what_it_begins_with(tmp_path: Path) -> None:

@@ -1,0 +1,21 @@
+"""The labels that a fitted model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pe.errors import RecipeError
+
+
+def check_labels(asked: Sequence[str], known: Collection[str]) -> None:
+    """Nothing, if the model was fitted for all labels of a request.
+
+    Raises:
+        RecipeError: it was not.
+    """
+    if unknown := sorted(set(asked) - set(known)):
+        names = ", ".join(f"'{name}'" for name in sorted(known))
+        raise RecipeError(
+            f"The model was fitted for the labels {names}, and '{unknown[0]}' is none of them: sample it with the "
+            "private.classes that it was fitted with."
+        )

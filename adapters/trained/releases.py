@@ -1,0 +1,32 @@
+"""What a fit releases beside DP-SGD: one sum, with discrete Gaussian noise."""
+
+from __future__ import annotations
+
+from pe.privacy.calibration import calibrate
+from pe.privacy.ledger import Budget
+from pe.privacy.noise import grid_for
+from pe.privacy.release import Relation, Release
+
+
+def sum_release(
+    name: str, sensitivity: float, budget: Budget, relation: Relation, unit: str, fractional: bool = False
+) -> Release:
+    """The release of a sum, with the least noise that alone meets `budget`.
+
+    Args:
+        name: of the release.
+        sensitivity: L2, > 0, for the relation.
+        budget: (ε, δ).
+        relation: between neighbouring data sets.
+        unit: of protection.
+        fractional: whether a record adds fractions, and not whole numbers alone.
+
+    Raises:
+        PrivacyError: no noise meets the budget.
+    """
+
+    def release(z: float) -> Release:
+        grid = grid_for(z, sensitivity, fractional=fractional)
+        return Release(name, "discrete_gaussian", sensitivity, z, relation, unit, grid=grid)
+
+    return release(calibrate(lambda z: [release(z)], budget))
