@@ -25,6 +25,7 @@ from pe.protocols import RandomRequest
 from pe.recipe.schema import Recipe
 from pe.run.purge import purge
 from pe.trainer import FitTerms, PrivateRecords
+from tests.adapters.trained.clean import NoNoise
 
 SHAPE = (4, 4, 1)
 W = frequencies(20, 16, 0.8, seed=3)
@@ -41,15 +42,6 @@ def test_a_batch_without_an_image_of_every_label_is_refused_before_anything_is_c
     with pytest.raises(RecipeError, match=rf"api\.batch is {batch}, .* take {batch + 1} or more"):
         DPMERF(batch=batch).planned(terms)
     assert DPMERF(batch=batch + 1).planned(terms)
-
-
-class NoNoise:
-    """The clean sum, for a test to look at."""
-
-    unsafe = True
-
-    def discrete_gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        return np.zeros(shape, dtype=np.int64)
 
 
 def records(count: int, seed: int, units: list[int] | None = None) -> PrivateRecords:

@@ -20,21 +20,13 @@ from pe.privacy.ledger import Budget
 from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Relation, Release
 from pe.trainer import PrivateRecords
+from tests.adapters.trained.clean import NoNoise
 from tests.adapters.trained.diffusion.small import PUBLIC, SHAPE, records
 
 BUDGET = Budget(1.0, 1e-5)
 LABELS, SEMANTICS = 3, 7
 RELEASES = {k: semantics_release(BUDGET, k, Relation.ADD_REMOVE, "record") for k in (1, 2, 3, 4)}
 REPLACED = {k: semantics_release(BUDGET, k, Relation.REPLACE_ONE, "record") for k in (1, 2, 3, 4)}
-
-
-class NoNoise:
-    """The clean counts, for a test to look at."""
-
-    unsafe = True
-
-    def discrete_gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        return np.zeros(shape, dtype=np.int64)
 
 
 def by_brightness(k: int) -> Tops:

@@ -17,18 +17,10 @@ from adapters.trained.dp_imgsyn.reader import Reader
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 from pe.trainer import PrivateRecords
+from tests.adapters.trained.clean import NoNoise
 
 SHAPE = (8, 8, 1)
 CPU = torch.device("cpu")
-
-
-class NoNoise:
-    """The clean sum, for a test to look at."""
-
-    unsafe = True
-
-    def discrete_gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        return np.zeros(shape, dtype=np.int64)
 
 
 @cache

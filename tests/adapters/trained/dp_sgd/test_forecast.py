@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -38,10 +40,17 @@ def test_a_model_that_cannot_be_trained_is_found_before_the_training():
         dry_run(Weights().requires_grad_(False), Classifying(), (SIDE, SIDE, 1), plain())
 
 
+def told(found, size):
+    """Whether the height was found; nothing can be, where the kernel lets nobody reset it."""
+    if not os.access("/proc/self/clear_refs", os.W_OK):
+        return found is None
+    return size * 0.9 < found < size * 1.5
+
+
 def test_memory_is_what_the_work_held_at_its_height():
     size = 200 * 2**20
     found = peak_memory(torch.device("cpu"), lambda: np.ones(size, np.uint8).sum())
-    assert found is None or size * 0.9 < found < size * 1.5
+    assert told(found, size)
 
 
 def test_memory_that_was_freed_and_kept_is_counted_when_it_is_taken_again():
@@ -50,4 +59,4 @@ def test_memory_that_was_freed_and_kept_is_counted_when_it_is_taken_again():
     del blocks
     size = 200 * 2**20
     found = peak_memory(torch.device("cpu"), lambda: np.ones(size, np.uint8).sum())
-    assert found is None or size * 0.9 < found < size * 1.5
+    assert told(found, size)
