@@ -177,7 +177,7 @@ class Work:
             log.info("%s with %s", event, software_versions())
             self.private.log_bad_records()
             ledger = self._ledger(run)
-            data_set = self._enter(run)
+            data_set = self._enter(run, ledger)
             write_record(run, self.recipe, self.api, self.embedding, ledger)
             progress = self.surroundings.progress
             for warning in warnings(self.recipe.privacy.delta, self.recipe.private.declared_size):
@@ -239,9 +239,9 @@ class Work:
         for name, content in certificate_files(certificate).items():
             run.write(name, content)
 
-    def _enter(self, run: RunWriter) -> dict[str, Any] | None:
+    def _enter(self, run: RunWriter, ledger: Ledger) -> dict[str, Any] | None:
         """The data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
-        if _all_drawn(run, self.plan) and (run.folder / CERTIFICATE).is_file():
+        if all(map(ledger.drawn, self.plan.releases)) and (run.folder / CERTIFICATE).is_file():
             total: dict[str, Any] | None = run.run.guarantee["data_set"]
             return total
         return self.private.enter(Identity.read(run), self.plan.releases, self.recipe.privacy.delta)

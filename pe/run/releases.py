@@ -88,8 +88,7 @@ class JournalReleases:
         path, digest = self._run.folder / row[0], row[1]
         if not path.is_file() or sha256(path) != digest:
             raise RunError(f"{path} is missing or was changed after it was released: restore it from a copy.")
-        array: Array = np.load(path, allow_pickle=False)
-        array.setflags(write=False)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # the blocks of a fit may be large
         return array
 
 
