@@ -3,10 +3,10 @@
     python benchmarks/alignment.py [--runs N] [--epsilon E] [--private FILE.npz --test FILE.npz]
 
 Private: the demo's 4,000 MNIST digits at 14×14. For each set of public images (low-pass noise, drawn letters, drawn
-digits) the teacher and the moments are fitted once; then the same public images are aligned by 0, 2, 5 and 10 steps,
-and students are trained on the results with the teacher's soft labels. What results/alignment.jsonl has already is not
-run again. Writes results/alignment.md and docs/images/alignment-*.png; with digits of your own it prints and writes
-nothing.
+digits) the teacher and the moments are fitted once; then the same public images are aligned by 0, 2, 5, 10 and 20
+steps, and students are trained on the results with the teacher's soft labels. What results/alignment.jsonl has already
+is not run again. Writes results/alignment.md and docs/images/alignment-*.png; with digits of your own it prints and
+writes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from PIL import Image
 from record import RESULTS, keep, where
 
 SETTING, KEPT = SETTINGS["cpu"], RESULTS / "alignment.jsonl"
-STEPS = (0, 2, 5, 10)
+STEPS = (0, 2, 5, 10, 20)
 SAMPLES, EPOCHS, FAR, ZOOM = 2000, 10, 500, 3
 PUBLIC: dict[str, dict[str, Any]] = {
     "low-pass noise": {"kind": "noise", "count": 12400},
@@ -137,7 +137,7 @@ def main() -> None:
             " Distance: from a made image to the nearest of the 4,000 private digits, root mean square of grey levels, "
             f"mean of {FAR}; real digits that nobody saw are at {nearest_private(test.images.array, private):.1f}. "
             f"Mean ± standard deviation over runs with fresh noise, where there are several. {where()}. "
-            "`python benchmarks/alignment.py`",
+            f"`python benchmarks/alignment.py --runs {arguments.runs}`",
             "",
             "| public images | k | student | distance to the nearest private image | runs |",
             "| --- | ---: | ---: | ---: | ---: |",

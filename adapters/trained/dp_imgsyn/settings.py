@@ -34,7 +34,7 @@ class Alignment(Settings):
     Attributes:
         steps: k, at the most; 0 leaves the public images as they are.
         rate: of a step, where pixels lie in [−1, 1].
-        feature: weight of the distance between moments; the paper's is 10.
+        feature: weight of the distance between moments.
         classification: of the cross-entropy with the target label.
         total_variation: of the sum of differences between neighbouring pixels.
         norm: of the pixels' squares.
@@ -44,7 +44,7 @@ class Alignment(Settings):
 
     steps: Annotated[int, Field(ge=0)] = 10
     rate: Rate = 0.1
-    feature: Weight = 1.0
+    feature: Weight = 10.0
     classification: Weight = 1.0
     total_variation: Weight = 2.5e-5
     norm: Weight = 3e-8

@@ -16,7 +16,7 @@ from torch import nn
 import pe
 from adapters.glyphs import Glyphs
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
-from adapters.trained.dp_imgsyn.alignment import align, total_variation
+from adapters.trained.dp_imgsyn.alignment import align, align_companions, total_variation
 from adapters.trained.dp_imgsyn.moments import moments_release
 from adapters.trained.dp_imgsyn.settings import Alignment
 from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
@@ -203,8 +203,9 @@ def test_degree_0_changes_nothing_and_a_larger_one_changes_more(fitted: DPImgSyn
     assert 0 < moved[1] < moved[2]
 
 
-def test_alignment_makes_the_teacher_surer_of_the_target_and_keeps_images_smooth(fitted: DPImgSyn) -> None:
-    model = fitted._model
+def test_alignment_by_the_label_alone_makes_the_teacher_surer_of_it_and_keeps_images_smooth(folder: Path) -> None:
+    model = loaded(folder, feature=0.0)._model
+    assert model is not None
     labels = np.arange(24) % 2
     images = np.stack([model.anew(seed)[0] for seed in range(24)])
     still, soft_before = model.aligned(images, labels, np.full(24, len(model.way.means)))
@@ -214,6 +215,17 @@ def test_alignment_makes_the_teacher_surer_of_the_target_and_keeps_images_smooth
     assert sure[1] > sure[0]
     rough = [total_variation(torch.from_numpy(each / 127.5 - 1).permute(0, 3, 1, 2).float()) for each in (still, moved)]
     assert (rough[1] <= 2.05 * rough[0]).all()
+
+
+def test_alignment_by_the_moments_alone_brings_them_nearer_to_the_private_ones(fitted: DPImgSyn) -> None:
+    model = fitted._model
+    assert model is not None
+    rest = dict.fromkeys(("classification", "total_variation", "norm"), 0.0)
+    settings = Alignment.model_validate(ALIGNMENT | rest | {"steps": 8})
+    images = tensors(model.public.images[:12], CPU)
+    way = align_companions(images, torch.arange(12) % 2, model.aim, settings)
+    away = [(means - model.aim.means).square().sum() for means in way.means]
+    assert away[-1] < 0.9 * away[0]
 
 
 @pytest.mark.parametrize("weight", ["feature", "classification", "total_variation", "norm"])
