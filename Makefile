@@ -9,8 +9,8 @@ demo: $(VENV)/.light
 	$(BIN)/pe demo
 
 # The tests of the diffusion server are one group, since it takes gigabytes: one process runs them all.
-test: $(VENV)/.test browser
-	$(MAKE) -j 2 check collected
+test:
+	$(MAKE) -j 2 browser check collected
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
 check lint: $(VENV)/.test
