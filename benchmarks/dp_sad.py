@@ -54,18 +54,26 @@ def main() -> None:
             print(key, done[key], flush=True)
             with KEPT.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps([key, done[key]], ensure_ascii=False) + "\n")
-    rows = [line(name, [found for key, found in done.items() if key.startswith(f"{name}, ")]) for name in VARIANTS]
+    keep("dp_sad.md", page(done, arguments.epsilon))
+
+
+def page(done: dict[str, Any], epsilon: float) -> str:
+    """A row for each variant that was measured."""
+    runs = {
+        name: [found for key, found in done.items() if key.startswith(f"{name}, ε = {epsilon:g}, ")]
+        for name in VARIANTS
+    }
     text = [
-        f"# DP-SAD's parts (ε = {arguments.epsilon:g}, cpu setting of benchmarks/methods.py)",
+        f"# DP-SAD's parts (ε = {epsilon:g}, cpu setting of benchmarks/methods.py)",
         "",
         "Accuracy on 1,000 real digits of classifiers trained on 2,000 samples alone, Fréchet distance of pixels from "
         f"the private digits; mean ± standard deviation over runs. {where()}. `python benchmarks/dp_sad.py`",
         "",
         f"| | {' | '.join(CLASSIFIERS.values())} | Fréchet | runs |",
         f"| --- |{' ---: |' * (len(CLASSIFIERS) + 2)}",
-        *rows,
+        *(line(name, found) for name, found in runs.items() if found),
     ]
-    keep("dp_sad.md", "\n".join(text))
+    return "\n".join(text)
 
 
 def line(name: str, runs: list[dict[str, Any]]) -> str:
