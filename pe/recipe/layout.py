@@ -71,13 +71,14 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
         RunError: the certificate is damaged.
         RecipeError: see `lay_out`.
     """
-    releases = None
-    if (run.folder / CERTIFICATE).is_file():
-        try:
-            releases = list({release.name: release for release in certified_releases(read_certificate(run))}.values())
-        except (KeyError, TypeError, ValueError, PrivacyError) as error:
-            raise RunError(f"{run.folder / CERTIFICATE} is damaged: restore it from a copy.") from error
-    return lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit, releases=releases)
+    classes, unit = recipe.private.labels, recipe.private.privacy_unit
+    if not (run.folder / CERTIFICATE).is_file():
+        return lay_out(recipe, classes, unit)
+    try:
+        certified = {release.name: release for release in certified_releases(read_certificate(run))}
+        return lay_out(recipe, classes, unit, releases=list(certified.values()))
+    except (KeyError, TypeError, ValueError, PrivacyError) as error:
+        raise RunError(f"{run.folder / CERTIFICATE} is damaged: restore it from a copy.") from error
 
 
 def planned_releases(recipe: Recipe, unit: str, fit: tuple[Release, ...] = ()) -> list[Release]:

@@ -19,7 +19,7 @@ from pe.engine.extend import extend_run
 from pe.errors import LimitReached, RunError
 from pe.privacy.accounting import epsilon
 from pe.protocols import Answer, Usage, VariationRequest
-from pe.recipe.layout import lay_out
+from pe.recipe.layout import lay_out, plan_of
 from pe.recipe.schema import Recipe
 from pe.run.directory import Run
 from pe.run.limits import Price
@@ -283,3 +283,14 @@ def test_while_a_generator_is_fitted_the_status_says_so(tmp_path: Path) -> None:
     assert (found.journal.phase, found.journal.epsilon_charged) == (Phase("fit", 0), found.epsilon_planned)
     after = status_of(Run.open(tmp_path / "run"), plan, Price(), recipe.privacy.delta)
     assert after.state == "finished"
+
+
+def test_a_certificate_that_lacks_a_release_is_told_to_be_damaged(tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    carry_out(tmp_path)
+    run = Run.open(tmp_path / "run")
+    recipe, certificate = Recipe.load(run.folder / "recipe.yaml"), run.folder / "certificate.json"
+    assert len(plan_of(run, recipe).steps) == len(run.guarantee["releases"])
+    certificate.write_text(json.dumps(run.guarantee | {"releases": run.guarantee["releases"][:-1]}))
+    with pytest.raises(RunError, match=r"certificate\.json is damaged: restore it from a copy"):
+        plan_of(run, recipe)

@@ -1,4 +1,4 @@
-"""The network that all four share: diffusers' UNet2DModel, conditional by class, with GroupNorm."""
+"""The network that all share: diffusers' UNet2DModel, conditional by class, with GroupNorm."""
 
 from __future__ import annotations
 
