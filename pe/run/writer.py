@@ -182,7 +182,10 @@ class RunWriter:
 
     @contextmanager
     def new_folder(self, name: str) -> Iterator[Path]:
-        """A folder to be filled, which appears in the run under `name` whole and durable, or not at all."""
+        """A folder to be filled, which appears in the run under `name` whole and durable, or not at all.
+
+        Whoever may read the run may read its files, whatever mode a library (safetensors: 0600) gave them.
+        """
         final = self.folder / name
         temporary = final.with_name(final.name + TEMPORARY)
         with writing(final):
@@ -190,6 +193,8 @@ class RunWriter:
             temporary.mkdir()
             yield temporary
             files = [path for path in temporary.rglob("*") if path.is_file()]
+            for path in files:
+                path.chmod(temporary.stat().st_mode & 0o666)
             digests = {f"{name}/{path.relative_to(temporary).as_posix()}": sha256(path) for path in files}
             publish_folder(temporary, final)
         self.journal.add_files(digests)

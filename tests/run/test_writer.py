@@ -49,6 +49,13 @@ def test_every_file_of_a_new_folder_is_known_and_its_loss_noticed(tmp_path: Path
             run.check_files("model/")
 
 
+def test_a_new_folder_can_be_read_by_whoever_reads_the_run(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        with run.new_folder("model") as folder:
+            (folder / "weights").touch(mode=0o600)
+        assert (run.folder / "model" / "weights").stat().st_mode == (run.folder / "recipe.yaml").stat().st_mode
+
+
 def test_answers_that_are_lost_are_not_counted(tmp_path: Path) -> None:
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
         answer = ChunkRow(0, "population/0", "a.npz", "00", answered=7, calls=1, images=7, tokens=0, seconds=0.1)
