@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
+
+_BELOW_ONE = 1 - 1e-9
+"""Keeps a vector's norm at most 1 whatever rounding does."""
 
 
 def sum_release(
@@ -30,3 +36,8 @@ def sum_release(
         return Release(name, "discrete_gaussian", sensitivity, z, relation, unit, grid=grid)
 
     return release(calibrate(lambda z: [release(z)], budget))
+
+
+def on_grid(vector: npt.NDArray[np.float64], grid: int) -> npt.NDArray[np.int64]:
+    """What a record adds, float64 of an L2 norm of at most 1, in grid steps: rounded toward zero, so no norm grows."""
+    return np.trunc(vector * (grid * _BELOW_ONE)).astype(np.int64)

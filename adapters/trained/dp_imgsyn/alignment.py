@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from adapters.trained.dp_imgsyn.moments import LEAST_VARIANCE
 from adapters.trained.dp_imgsyn.reader import Reader
 from adapters.trained.dp_imgsyn.settings import Alignment
 
 _BETAS = (0.5, 0.99)
-_LEAST_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def total_variation(images: Tensor) -> Tensor:
 
 def _distance(means: Tensor, squares: Tensor, aim: Aim) -> Tensor:
     """Equation 1: over the last axis."""
-    deviations = (squares - means**2).clamp(min=_LEAST_VARIANCE).sqrt()
+    deviations = (squares - means**2).clamp(min=LEAST_VARIANCE).sqrt()
     return (means - aim.means).square().sum(dim=-1) + (deviations - aim.deviations).square().sum(dim=-1)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from adapters.trained.releases import sum_release
+from adapters.trained.releases import on_grid, sum_release
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import Noise
 from pe.privacy.release import Relation, Release
@@ -23,13 +23,11 @@ NAME = f"{FIT}moments"
 
 Vector = npt.NDArray[np.float64]
 
-_BELOW_ONE = 1 - 1e-9
-"""Keeps a vector's norm at most 1 whatever rounding does."""
-
 _COMMON = 0.95
 """Share of the public images whose vectors are not cut."""
 
-_LEAST_VARIANCE = 1e-6
+LEAST_VARIANCE = 1e-6
+"""Of a channel: the floor of what is aligned, and of what it is aligned with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +93,6 @@ def clipped(vector: Vector) -> Vector:
     return vector if norm <= 1 else vector / norm
 
 
-def on_grid(vector: Vector, grid: int) -> npt.NDArray[np.int64]:
-    """The vector in grid steps, rounded toward zero, so that no norm grows."""
-    return np.trunc(vector * (grid * _BELOW_ONE)).astype(np.int64)
-
-
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Of a whole set of images.
@@ -116,7 +109,7 @@ class Moments:
     def of_sum(cls, noisy: npt.NDArray[np.int64], scale: Scale, grid: int, declared_size: int) -> Moments:
         """From the noisy sum, divided by the DECLARED size; negative variances become the floor. Post-processing."""
         means, squares = np.split(noisy / (grid * declared_size) / scale.factors, 2)
-        return cls(means, np.sqrt(np.maximum(squares - means**2, _LEAST_VARIANCE)))
+        return cls(means, np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE)))
 
 
 def _split(columns: Vector, widths: tuple[int, ...]) -> list[Vector]:

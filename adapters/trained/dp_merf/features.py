@@ -9,15 +9,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from adapters.trained.releases import on_grid
 from pe.data.seeds import generator
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 from pe.trainer import PrivateRecords
 
 Floats = npt.NDArray[np.float64]
-
-_BELOW_ONE = 1 - 1e-9
-"""Keeps a feature vector's norm at most 1 whatever rounding does."""
 
 
 def frequencies(count: int, dimensions: int, bandwidth: float, seed: int) -> Floats:
@@ -38,9 +36,9 @@ def noisy_sum(
     assert release.grid is not None
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     total = np.zeros((classes, 2 * len(frequencies)), dtype=np.int64)
-    scale = release.grid * _BELOW_ONE / np.sqrt(len(frequencies))
+    length = np.sqrt(len(frequencies))
     for image, label, owner in zip(records.images, records.labels, unit, strict=True):
         angles = frequencies @ (image.reshape(-1) / 255.0)
         features = np.concatenate([np.cos(angles), np.sin(angles)])
-        total[label] += np.trunc(features * (scale / of_unit[owner])).astype(np.int64)
+        total[label] += on_grid(features / (length * of_unit[owner]), release.grid)
     return total + noise.discrete_gaussian(total.shape, release.scale)

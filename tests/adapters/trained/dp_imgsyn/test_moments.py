@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from adapters.trained.dp_imgsyn import moments
-from adapters.trained.dp_imgsyn.moments import Moments, Scale, clipped, moments_release, noisy_sum, on_grid
+from adapters.trained.dp_imgsyn.moments import Moments, Scale, clipped, moments_release, noisy_sum
 from adapters.trained.dp_imgsyn.reader import Reader
+from adapters.trained.releases import on_grid
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 from pe.trainer import PrivateRecords
