@@ -91,8 +91,14 @@ def rows_of(
             }
         )
         print(found[-1], flush=True)
-        shown.append(np.hstack(answer.samples.array[: len(DIGITS), :, :, 0]))
-    return found, Image.fromarray(np.vstack(shown).repeat(ZOOM, axis=0).repeat(ZOOM, axis=1))
+        shown.append(answer.samples.array[: len(DIGITS), :, :, 0])
+    return found, Image.fromarray(sheet(np.stack(shown)).repeat(ZOOM, axis=0).repeat(ZOOM, axis=1))
+
+
+def sheet(images: Any) -> Any:
+    """Images (rows, columns, h, w) beside and below one another, with a white line between them."""
+    framed = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=255)
+    return framed.transpose(0, 2, 1, 3).reshape(framed.shape[0] * framed.shape[2], -1)[:-1, :-1]
 
 
 def nearest_private(images: Any, private: Any) -> float:
