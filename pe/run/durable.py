@@ -31,9 +31,14 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def durable_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written, which appears at `path`, whole and durable, when the block ends."""
-    temporary = path.with_name(path.name + TEMPORARY)
+def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO]:
+    """A file to be written, which appears at `path`, whole and durable, when the block ends.
+
+    Args:
+        path: where.
+        by_way_of: the folder, on the same file system, in which it lies until then; default: its own.
+    """
+    temporary = (by_way_of or path.parent) / (path.name + TEMPORARY)
     with writing(path):
         with temporary.open("wb") as file:
             yield file
@@ -43,9 +48,9 @@ def durable_file(path: Path) -> Iterator[BinaryIO]:
         sync(path.parent)
 
 
-def write_durably(path: Path, data: bytes) -> str:
-    """Put `data` at `path`, durable when this returns; return its SHA-256 (hexadecimal)."""
-    with durable_file(path) as file:
+def write_durably(path: Path, data: bytes, by_way_of: Path | None = None) -> str:
+    """Put `data` at `path`, durable when this returns; return its SHA-256 (hexadecimal). See `durable_file`."""
+    with durable_file(path, by_way_of) as file:
         file.write(data)
     return hashlib.sha256(data).hexdigest()
 

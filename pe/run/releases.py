@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from pe.run.writer import RunWriter
 class JournalReleases:
     """A `pe.privacy.store.ReleaseStore` whose every record survives a crash of the process and the machine.
 
-    A noisy array is a file written to a temporary name, synced and renamed, and then a row. A file that
-    a crash left without its row is whole, so it is taken as the draw that it is; a temporary one is
-    destroyed when the run is reopened, before anybody could see it. So no draw that was not kept leaves
-    a trace.
+    A noisy array is a file written on the confidential side, synced and moved to `releases/`, and then a row.
+    A file that a crash left there without its row is whole, so it is taken as the draw that it is. One that was
+    not moved yet was nowhere to be seen, and is destroyed when the run is reopened. So no draw that was not kept
+    leaves a trace.
     """
 
     def __init__(self, run: RunWriter) -> None:
@@ -62,14 +63,18 @@ class JournalReleases:
         """Store the noisy array of a charged release, all of it or nothing."""
         buffer = io.BytesIO()
         np.save(buffer, array, allow_pickle=False)
-        digest = write_durably(self._run.folder / _file(name), buffer.getvalue())
+        path = self._run.folder / _file(name)
+        digest = write_durably(path, buffer.getvalue(), by_way_of=self._unseen(name).parent)
         self._run.journal.add_release(name, _file(name), digest)
         self._stored[name] = replace(self._stored[name], array=self._read(name))
 
     def traces(self, name: str) -> bool:
-        """Whether a temporary file of a draw that was not kept exists."""
-        path = self._run.folder / _file(name)
-        return path.with_name(path.name + TEMPORARY).exists()
+        """Whether a file of a draw that was not kept exists."""
+        return self._unseen(name).exists()
+
+    def _unseen(self, name: str) -> Path:
+        """Where a draw lies until it is kept."""
+        return self._run.run.confidential / (Path(_file(name)).name + TEMPORARY)
 
     def _count(self, release: Release, unsafe: bool) -> None:
         before = self._stored.get(release.name)
