@@ -86,7 +86,7 @@ def norm(votes: np.ndarray) -> float:
 
 
 @given(worlds())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_removing_a_unit_moves_the_votes_by_at_most_one(world: tuple) -> None:
     private, candidates, labels, q, metric = world
     votes = count_votes(private, candidates, labels, q, metric, GRID)
@@ -96,7 +96,7 @@ def test_removing_a_unit_moves_the_votes_by_at_most_one(world: tuple) -> None:
 
 
 @given(worlds(), worlds())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_replacing_a_unit_moves_the_votes_by_at_most_root_two(world: tuple, other: tuple) -> None:
     private, candidates, labels, q, metric = world
     rest = without(private, private.units == private.units[0])
@@ -113,7 +113,7 @@ def test_replacing_a_unit_moves_the_votes_by_at_most_root_two(world: tuple, othe
 
 
 @given(worlds())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_removing_a_record_leaves_all_other_records_votes_as_they_are(world: tuple) -> None:
     private, candidates, labels, q, metric = world
     alone = PrivateEmbeddings(private.vectors, private.labels, np.arange(len(private)), private.classes)

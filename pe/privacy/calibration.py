@@ -45,7 +45,12 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
 
     if sort_parts(releases(1.0)).closed:
         return _least(exactly, budget, 1.0, 4.0, _CLOSED_TOLERANCE)
-    near = _least(lambda z: quick_epsilon(releases(z), budget.delta), budget, 1.0, 4.0, _NEAR)
+    try:
+        near = _least(lambda z: quick_epsilon(releases(z), budget.delta), budget, 1.0, 4.0, _NEAR)
+    except PrivacyError:  # what is fixed exceeds the target by the quick bounds, which may be far above its ε
+        if exactly(MOST) > budget.epsilon:
+            raise
+        return _least(exactly, budget, 1.0, 4.0, _SLOW_TOLERANCE)
     return _least(exactly, budget, near, 1.25, _SLOW_TOLERANCE)
 
 

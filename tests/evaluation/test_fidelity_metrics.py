@@ -102,7 +102,7 @@ def test_constant_images_have_the_distance_of_their_means() -> None:
 
 
 @given(st.integers(1, 100), st.integers(2, 60))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_streamed_moments_do_not_depend_on_the_blocks(block: int, n: int) -> None:
     vectors = two_sets(n, 2, 5)[0].astype(np.float64) + 1e6  # a mean that would cost a naive sum of squares its digits
     found = moments(vectors, block)

@@ -143,7 +143,7 @@ def problems(draw):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(problem=problems())
 def test_equals_naive_search_on_any_floats(backend, problem):
     queries, candidates, q, metric = problem

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pe.errors import PrivacyError
 from pe.histogram import histogram_releases
-from pe.privacy.accounting import epsilon
+from pe.privacy.accounting import epsilon, quick_epsilon
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import grid_for
@@ -101,6 +101,21 @@ def test_what_cannot_be_met_is_refused():
         plan(Budget(1, 1e-6), PlanSettings(3, weights=(1, 1)))
     with pytest.raises(PrivacyError, match="share"):
         plan(Budget(1, 1e-6), PlanSettings(3, class_counts=1.0))
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_a_budget_that_can_be_met_is_met_though_the_quick_bounds_see_no_room_in_it(relation):
+    sampled = Release("fit", "gaussian", 1.0, 0.95, relation, sampling=Poisson(0.125), count=7)
+    exact, quick = epsilon([sampled], 1e-5), quick_epsilon([sampled], 1e-5)
+    target = exact + (quick - exact) / 4
+
+    def both(z):
+        return [sampled, Release("votes", "gaussian", 1.0, z, relation)]
+
+    least = calibrate(both, Budget(target, 1e-5))
+    assert epsilon(both(least), 1e-5) <= target < epsilon(both(least * 0.999), 1e-5)
+    with pytest.raises(PrivacyError, match="No noise brings this within"):
+        calibrate(both, Budget(0.9 * exact, 1e-5))
 
 
 def test_a_loose_target_does_not_search_for_ever():

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
     from adapters.diffusion.pixel_space import PixelSpace
+    from adapters.trained.dp_sgd.settings import DPSGD
     from pe.privacy.release import Release
     from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
@@ -88,8 +89,7 @@ class FittedDiffusion:
         height, width, _ = terms.image_shape
         levels(self._network, height, width)
         self._check(terms)
-        others = self._others(terms)
-        return [*others, *blocks_of(settled(self._training, terms, others), terms)]
+        return [*self._others(terms), *blocks_of(self._settled(terms), terms)]
 
     def fit(self, fitting: Fitting) -> None:
         """Begin on public images, then go on, block by block, on the private ones.
@@ -107,7 +107,7 @@ class FittedDiffusion:
         from adapters.trained.dp_sgd.training import Training
 
         terms, private = fitting.terms, cache(fitting.private)
-        settings = settled(self._training, terms, self._others(terms))
+        settings = self._settled(terms)
         blocks = blocks_of(settings, terms)
         if self._frozen or not fitting.ledger.drawn(blocks[0]):
             model = self._begun(fitting, private)
@@ -128,7 +128,7 @@ class FittedDiffusion:
         from adapters.trained.diffusion.loss import Velocity
         from adapters.trained.dp_sgd.forecast import dry_run
 
-        settings = settled(self._training, terms, self._others(terms))
+        settings = self._settled(terms)
         model = self._prepared(self._new(terms, len(terms.classes)))
         private = dry_run(model, Velocity(), terms.image_shape, settings, self._place(), TRAINING)
         return [*self._public_dry_runs(terms), private]
@@ -167,6 +167,10 @@ class FittedDiffusion:
         The private records are to be asked for only while another release is drawn.
         """
         return self._new(fitting.terms, len(fitting.terms.classes))
+
+    def _settled(self, terms: FitTerms) -> DPSGD:
+        """The training, with the least noise for which all that the fit may be charged meets its budget."""
+        return settled(self._training, terms, self._others(terms))
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
         """What is released beside the training."""

@@ -134,7 +134,7 @@ class DPSAD(FittedDiffusion):
         student = deepcopy(teacher) if self._begin == "teacher" else self._new(terms, self._classes(terms) + 1)
         teacher.eval().requires_grad_(False)
         judge = self._judge(teacher, terms)
-        settings = settled(self._training, terms, self._others(terms))
+        settings = self._settled(terms)
         training = Training(student, self._loss(teacher, judge, terms), settings, self._place())
 
         def learn(state: FloatArray) -> None:
@@ -164,7 +164,7 @@ class DPSAD(FittedDiffusion):
         if self._teacher.share:
             found.append(dry_run(model, Velocity(classes), shape, self._teaching(terms), place, _TEACHER))
         teacher = deepcopy(model).eval().requires_grad_(False)
-        settings = settled(self._training, terms, self._others(terms))
+        settings = self._settled(terms)
         loss = self._loss(teacher, self._judge(teacher, terms), terms)
         return [*found, dry_run(model, loss, shape, settings, place, TRAINING)]
 
@@ -188,6 +188,11 @@ class DPSAD(FittedDiffusion):
             blocks = blocks_of(settings, terms, _TEACHER)
             training.load(train_blocks(training, blocks, fitting, private, "training the teacher"))
         return model
+
+    def _settled(self, terms: FitTerms) -> DPSGD:
+        """The student's, beside which the budget holds the teacher's spare blocks, too."""
+        blocks = self._others(terms)
+        return settled(self._training, terms, (*blocks, *blocks[:1] * self._teacher.spare_blocks))
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
         return blocks_of(self._teaching(terms), terms, _TEACHER) if self._teacher.share else ()

@@ -368,9 +368,20 @@ def test_what_cannot_be_fitted_is_one_sentence_before_the_run_exists(
     assert not (tmp_path / "run").exists()
 
 
-def test_under_replace_one_both_move_twice_as_far() -> None:
-    planned = model().planned(terms(relation=Relation.REPLACE_ONE))
+@pytest.mark.parametrize("share", [0.4, 0.9])
+def test_under_replace_one_both_move_twice_as_far(share: float) -> None:
+    own = terms(relation=Relation.REPLACE_ONE)
+    planned = model(teacher=Teaching.model_validate(TRAINING | {"share": share})).planned(own)
     assert [release.sensitivity for release in planned] == pytest.approx([2e-3] * 4)
+    assert 0.999 * own.budget.epsilon < epsilon(planned, own.budget.delta) <= own.budget.epsilon
+
+
+def test_the_budget_holds_the_spare_blocks_of_both() -> None:
+    spared = TRAINING | {"spare_blocks": 1}
+    fit = model(teacher=Teaching.model_validate(spared | {"share": 0.4}), training=Learning.model_validate(spared))
+    planned = fit.planned(terms())
+    twice = [*planned, *(one for one in planned if one.name in ("fit/teacher/1", "fit/training/1"))]
+    assert 0.999 * terms().budget.epsilon < epsilon(twice, terms().budget.delta) <= terms().budget.epsilon
 
 
 def _gaussian_epsilon(mu: float, delta: float) -> float:

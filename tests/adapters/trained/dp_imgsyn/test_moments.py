@@ -54,7 +54,7 @@ def summed(vectors: np.ndarray) -> np.ndarray:
     return noisy_sum(private, lambda image: vectors[int(image.item())], vectors.shape[1], release(), NoNoise())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.lists(st.sampled_from([2, 4, 6]), min_size=1, max_size=3), st.floats(1e-3, 1e3))
 def test_no_image_moves_the_sum_by_more_than_one_and_none_in_its_place_by_more_than_two(
     seed: int, widths: list[int], gain: float

@@ -56,7 +56,7 @@ clips = st.floats(1e-6, 1e6)
 
 
 def one_record_moves_the_sum_by_the_clip_at_most(clipping):
-    @settings(max_examples=100, deadline=None, database=None, phases=[Phase.generate], report_multiple_bugs=False)
+    @settings(max_examples=100, database=None, phases=[Phase.generate], report_multiple_bugs=False)
     @given(records, arrays(np.float32, 5, elements=anything), clips)
     def check(rows, other, clip):
         whole = summed(rows, clip, clipping)
