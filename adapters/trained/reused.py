@@ -14,7 +14,7 @@ from pe.errors import PluginError, RecipeError
 from pe.fitted import Fitted
 from pe.privacy.release import Release
 from pe.protocols import Answer, Capabilities, DescribesDegree, GenerationAPI, RandomRequest, VariationRequest
-from pe.registry import construct
+from pe.registry import construct, load
 from pe.trainer import MODEL, FitTerms, Fitting, Trainer
 
 
@@ -31,6 +31,7 @@ class Trained:
         path: the directory of the run that fitted it, finished; where they may overlap, also of one that took it over.
         private_sets: `may_overlap` or `disjoint`.
         settings: of the fitted generator, where they are to differ from that run's: how it is sampled, on which device.
+            Where it runs code of the fitting run's (`teacher: package.module:function`), that is named here, too.
 
     Raises:
         RecipeError: another value for `private_sets`.
@@ -76,10 +77,12 @@ class Trained:
         """The releases of the other run's fit, or none where the private sets are disjoint.
 
         Raises:
-            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit; or the sets are
-                declared disjoint, and that run did not fit the model itself.
+            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit, or runs code
+                that this recipe does not name; or the sets are declared disjoint, and that run did not fit the model
+                itself.
         """
         self._fitted = Fitted.of_run(self._path)
+        self._check_code(self._fitted)
         if self._disjoint and self._fitted.handed_on_by(self._path):
             raise RecipeError(
                 f"api.private_sets is 'disjoint', but {self._path} took its model over from the run "
@@ -134,6 +137,7 @@ class Trained:
     def _generator(self) -> GenerationAPI:
         if self._api is None:
             fitted = self._source()
+            self._check_code(fitted)
             found = construct("pe.adapters", fitted.kind, _merged(fitted.settings, self._settings))
             if not isinstance(found, Trainer) or not isinstance(found, GenerationAPI):
                 raise PluginError(
@@ -141,6 +145,16 @@ class Trained:
                 )
             self._api = found
         return self._api
+
+    def _check_code(self, fitted: Fitted) -> None:
+        """Nothing, unless the model names code to be run that this recipe does not name too."""
+        for name in getattr(load("pe.adapters", fitted.kind), "code_settings", ()):
+            code = str(fitted.settings.get(name, ""))
+            if ":" in code and name not in self._settings:
+                raise RecipeError(
+                    f"api.path: the model of {self._path} runs code that it names itself, {name}: '{code}': if you "
+                    f"trust that, name it in api.settings.{name}, too."
+                )
 
 
 def _named_apart(releases: Sequence[Release]) -> tuple[Release, ...]:
