@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -148,6 +149,22 @@ def label_names(public: Public) -> tuple[str, ...]:
     return _labelled_subfolders(public.path) if public.kind == "folder" else _labels_in(public.path)
 
 
+def number(public: Public) -> int:
+    """How many images there are; none is decoded.
+
+    Raises:
+        RecipeError: see `read`.
+    """
+    if public.kind in ("glyphs", "noise"):
+        return public.count
+    _check_there(public)
+    assert public.path is not None
+    if public.kind == "folder":
+        return sum(file.suffix.lower() in SUFFIXES for file in public.path.rglob("*"))
+    with _archive(public.path) as archive:
+        return len(archive["images"])
+
+
 def _check_there(public: Public) -> None:
     assert public.path is not None
     if not (_images_below(public.path) if public.kind == "folder" else public.path.is_file()):
@@ -193,15 +210,22 @@ def _subfolders(folder: Path, names: Sequence[str]) -> list[str]:
     return [] if any((folder / name).is_file() for name in set(names)) else list(names)
 
 
-def _labels_in(file: Path) -> tuple[str, ...]:
-    """The labels of an .npz file, sorted; none where it has none."""
+@contextmanager
+def _archive(file: Path) -> Iterator[Any]:
+    """An .npz file with images, open."""
     try:
         with np.load(file, allow_pickle=False) as archive:
             if "images" not in archive:
                 raise RecipeError(f"public.path: '{file}' has no array 'images', only {', '.join(archive) or 'none'}.")
-            return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
+            yield archive
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise RecipeError(f"public.path: '{file}' is no .npz file that can be read: make it anew.") from error
+
+
+def _labels_in(file: Path) -> tuple[str, ...]:
+    """The labels of an .npz file, sorted; none where it has none."""
+    with _archive(file) as archive:
+        return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
 
 
 def _labelled_subfolders(folder: Path) -> tuple[str, ...]:

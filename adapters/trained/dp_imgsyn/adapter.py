@@ -16,8 +16,8 @@ import numpy.typing as npt
 from adapters.diffusion.device import check_arithmetic, memory_refused
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
-from adapters.trained.dp_imgsyn.settings import Alignment, TeacherTraining
-from adapters.trained.public import Public, PublicSet, check, read
+from adapters.trained.dp_imgsyn.settings import TEACHERS, Alignment, TeacherTraining
+from adapters.trained.public import Public, check, number, read
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
 from pe.devices import require_torch
@@ -52,8 +52,8 @@ class DPImgSyn:
 
     Args:
         public: the images to begin with; their labels are not looked at.
-        teacher: `small`, `resnet18`, or `package.module:function` that makes one from
-            the numbers of channels and of classes.
+        teacher: `small`, `resnet18`, or `package.module:function` that makes one from the numbers of channels and of
+            classes. It must keep nothing from one call to the next, and normalise by GroupNorm.
         training: of the teacher, on the private records.
         moments_share: of the fit's ε, which the release of the moments alone takes.
         alignment: of public images.
@@ -65,6 +65,7 @@ class DPImgSyn:
     """
 
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch")
+    code_settings: ClassVar[tuple[str, ...]] = ("teacher",)
 
     def __init__(
         self,
@@ -103,14 +104,10 @@ class DPImgSyn:
 
         Raises:
             RecipeError: a setting is out of range, there are no two labels, or the public set does not serve.
+            PluginError: a teacher of one's own that does not serve.
             PrivacyError: the budget is too small, or the unit is larger than a record.
         """
-        if len(terms.classes) < 2:
-            raise RecipeError(
-                "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
-                "give labels, or take an adapter that needs none."
-            )
-        check(self._public, terms.image_shape)
+        self._check(terms)
         others = self._others(terms)
         noise = others[0].sensitivity * others[0].noise_multiplier
         if noise > terms.declared_size:
@@ -128,7 +125,7 @@ class DPImgSyn:
 
         Raises:
             Interrupted: it was told to stop.
-            RecipeError: there are fewer public images than companions, or memory does not suffice.
+            RecipeError: memory does not suffice.
         """
         require_torch("trained", "Fitting a generator")
         from adapters.trained.dp_imgsyn.model import Model
@@ -137,7 +134,7 @@ class DPImgSyn:
         from adapters.trained.dp_sgd.training import Training
 
         terms, private = fitting.terms, cache(fitting.private)
-        public, (release,) = self._read(terms.image_shape, terms.seed), self._others(terms)
+        public, (release,) = read(self._public, terms.image_shape, terms.seed), self._others(terms)
         settings = settled(self._training, terms, (release,))
         height, width, channels = terms.image_shape
         teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
@@ -195,7 +192,7 @@ class DPImgSyn:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
         teacher = make_teacher(self._teacher, channels, min(height, width), len(classes), seed)
-        public = self._read((height, width, channels), seed)
+        public = read(self._public, (height, width, channels), seed)
         self._model = Model.read(folder, teacher, classes, public, self._alignment, self._place())
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -251,18 +248,29 @@ class DPImgSyn:
         pixels, soft = (np.concatenate(part) for part in zip(*aligned, strict=True))
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
+    def _check(self, terms: FitTerms) -> None:
+        if len(terms.classes) < 2:
+            raise RecipeError(
+                "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
+                "give labels, or take an adapter that needs none."
+            )
+        check(self._public, terms.image_shape)
+        wanted, public = self._alignment.companions, number(self._public)
+        if public < wanted:
+            raise RecipeError(
+                f"alignment.companions is {wanted}, and the public set has {public} images: take fewer companions, or "
+                "more public images."
+            )
+        if self._teacher not in TEACHERS:  # what it lacks is told before anything is charged
+            require_torch("trained", "Fitting a generator")
+            from adapters.trained.dp_imgsyn.teacher import CrossEntropy, check_own
+
+            loss = CrossEntropy(self._training.shift)
+            check_own(self._teacher, terms.image_shape, len(terms.classes), loss)
+
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
         budget = Budget(self._share * terms.budget.epsilon, terms.budget.delta)
         return (moments_release(budget, terms.relation, terms.unit),)
-
-    def _read(self, shape: tuple[int, int, int], seed: int) -> PublicSet:
-        public, wanted = read(self._public, shape, seed), self._alignment.companions
-        if len(public.images) < wanted:
-            raise RecipeError(
-                f"alignment.companions is {wanted}, and the public set has {len(public.images)} images: take fewer "
-                "companions, or more public images."
-            )
-        return public
 
     def _place(self) -> torch.device:
         return training_device(self._device)

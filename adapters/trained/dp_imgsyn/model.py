@@ -72,10 +72,8 @@ class Model:
         """The teacher and the moments, as .safetensors."""
         from safetensors.torch import save_file
 
-        save_file(
-            {name: value.cpu().contiguous() for name, value in self.aim.reader.teacher.state_dict().items()},
-            folder / _TEACHER,
-        )
+        weights = self.aim.reader.teacher.state_dict()  # layers may share some, and a file holds each by itself
+        save_file({name: value.cpu().contiguous().clone() for name, value in weights.items()}, folder / _TEACHER)
         tensors_ = {"means": self.aim.means, "deviations": self.aim.deviations}
         tensors_ |= {"way_means": self.way.means, "way_squares": self.way.squares}
         save_file({name: value.cpu().contiguous() for name, value in tensors_.items()}, folder / _MOMENTS)

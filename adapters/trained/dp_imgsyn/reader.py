@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from adapters.trained.plain import tensors
 
@@ -18,7 +19,8 @@ class Reader:
     To be called by one thread at a time: what enters a layer is caught where the layer is.
 
     Args:
-        teacher: frozen, in evaluation mode, so that each image is seen alone.
+        teacher: frozen, in evaluation mode, so that each image is seen alone. Its buffers are copied for each call:
+            what a layer writes to them is gone with it.
     """
 
     def __init__(self, teacher: nn.Module) -> None:
@@ -34,7 +36,8 @@ class Reader:
             for layer in self._layers
         ]
         try:
-            logits = self.teacher(images)
+            buffers = {name: value.clone() for name, value in self.teacher.named_buffers()}
+            logits: Tensor = functional_call(self.teacher, buffers, (images,))
         finally:
             for hook in hooks:
                 hook.remove()

@@ -8,6 +8,9 @@ from pydantic import Field
 
 from adapters.trained.settings import Count, FineTuning, Rate, Settings
 
+TEACHERS = ("small", "resnet18")
+"""The toolkit's own."""
+
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adapters.trained.dp_imgsyn.settings import TEACHERS
+from adapters.trained.dp_sgd.gradients import record_gradients
+from adapters.trained.dp_sgd.suitable import check_stateless, trained_parameters
 from adapters.trained.plain import torch_seed
-from pe.errors import MissingDependency, RecipeError
+from pe.errors import MissingDependency, PluginError, RecipeError
 
 _WIDTHS = (16, 32, 32)
 _GROUPS = 4
@@ -47,6 +50,44 @@ def make_teacher(kind: str, channels: int, side: int, classes: int, seed: int) -
             "aligned with: put GroupNorm where it normalises."
         )
     return model
+
+
+def check_own(kind: str, shape: tuple[int, int, int], classes: int, loss: CrossEntropy) -> None:
+    """Nothing, for a teacher that can be trained and read as the guarantee has it, as far as a trial on noise shows.
+
+    Args:
+        kind: see `make_teacher`; the toolkit's own need no trial.
+        shape: height, width, channels of the images.
+        classes: how many.
+        loss: of its training.
+
+    Raises:
+        RecipeError: see `make_teacher`.
+        PluginError: it cannot be trained by DP-SGD, keeps state, or makes no logits of such images.
+    """
+    if kind in TEACHERS:
+        return
+    height, width, channels = shape
+    model = make_teacher(kind, channels, min(height, width), classes, seed=0)
+    parameters = trained_parameters(model)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand((3, channels, height, width), generator=generator) * 2 - 1
+    drawn = loss.draw(3, 1, (channels, height, width), generator)
+    try:
+        check_stateless(model, images)
+        found = tuple(model(images).shape)
+        record_gradients(model, loss, parameters, images, torch.zeros(3, dtype=torch.int64), drawn)
+    except RuntimeError as error:
+        said = str(error).strip().splitlines()[0]
+        raise PluginError(
+            f"teacher: '{kind}' cannot be trained record by record on images of {height}×{width}×{channels} ({said}): "
+            "take layers that fit them, and that torch.func.vmap can run."
+        ) from error
+    if found != (3, classes):
+        raise PluginError(
+            f"teacher: '{kind}' makes {'×'.join(map(str, found))} numbers of 3 images, not 3×{classes} logits: "
+            "let it end in one for each class."
+        )
 
 
 class CrossEntropy:

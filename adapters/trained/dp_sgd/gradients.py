@@ -52,7 +52,8 @@ def record_gradients(
     """The gradient of each record's mean loss over its draws, by the trained parameters.
 
     Args:
-        model: where all that is not in `parameters` comes from.
+        model: where all that is not in `parameters` comes from. Its buffers are copied for each call: what a layer
+            writes to them reaches no other micro-batch.
         loss: of one record.
         parameters: the trained ones, by name.
         images: float32 n×c×h×w.
@@ -62,7 +63,8 @@ def record_gradients(
     Returns:
         For each parameter, in order, float32 n×its shape.
     """
-    fixed = {name: value for name, value in _tensors(model) if name not in parameters}
+    fixed = {name: value.detach() for name, value in model.named_parameters() if name not in parameters}
+    fixed |= {name: value.detach().clone() for name, value in model.named_buffers()}
 
     def mean_loss(trained: dict[str, Tensor], image: Tensor, label: Tensor, drawn: Randomness) -> Tensor:
         def applied(*args: Any, **kwargs: Any) -> Any:
@@ -96,7 +98,3 @@ def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float) -> Te
     counted = counted & norms.isfinite()
     factors = torch.where(counted, (clip / norms).clamp(max=1.0), 0.0)
     return torch.cat([factors @ torch.where(counted[:, None], row.double(), 0.0) for row in rows])
-
-
-def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [(name, value.detach()) for name, value in (*model.named_parameters(), *model.named_buffers())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -29,6 +30,43 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
                 f"Parameter '{name}' is {value.dtype}: DP-SGD trains float32; call .float() on the model."
             )
     return found
+
+
+def check_stateless(model: nn.Module, images: Tensor) -> None:
+    """Nothing, for a model whose answer follows from its parameters and its images alone, as far as a trial shows.
+
+    What a model keeps from one call to the next would carry private records past every clip and all noise. In training
+    and in evaluation mode it is shown all images but the first, and before and after them the first.
+
+    Args:
+        model: of a class that others wrote; its mode is left as it was.
+        images: float32 n×c×h×w, n ≥ 2, public.
+
+    Raises:
+        PluginError: a call moved a buffer or a parameter, or the first image got another answer the second time.
+    """
+    kind, mode = type(model).__name__, model.training
+    before = {name: value.clone() for name, value in _state(model).items()}
+    for training in (True, False):
+        model.train(training)
+        with torch.no_grad():
+            first, _, again = (model(part) for part in (images[:1], images[1:], images[:1]))
+        for name, value in _state(model).items():
+            if name not in before or not torch.equal(value, before[name]):
+                raise PluginError(
+                    f"{kind} writes to '{name}' when it is called, and so would keep traces of private records outside "
+                    "the guarantee: take layers that keep no statistics, GroupNorm among them."
+                )
+        if not torch.allclose(first, again):
+            raise PluginError(
+                f"{kind} answers the same image otherwise when it is asked again: it must keep nothing between calls, "
+                "and draw no coins."
+            )
+    model.train(mode)
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def _check(name: str, module: nn.Module) -> None:

@@ -140,8 +140,9 @@ class Training:
     def _micro_batch(self, parameters: dict[str, Tensor], images: Images, labels: Labels, noise: Noise) -> Tensor:
         """The sum over up to `micro_batch` records.
 
-        They are filled up to that many with blank ones, which do not count: the shape of the arithmetic, and so its
-        rounding and its memory, is always the same, and no record's gradient can feel how many others there are.
+        They are filled up to that many with blank ones, which do not count: the shape of the arithmetic and its memory
+        are always the same. On a processor a record's gradient is then the same to the bit wherever it stands; a card's
+        libraries may round the places of a batch otherwise, which no clip sees.
         """
         size, seen = self.settings.micro_batch, len(images)
         pixels = np.zeros((size, *images.shape[1:]), dtype=np.uint8)

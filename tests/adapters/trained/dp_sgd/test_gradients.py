@@ -44,6 +44,16 @@ def test_a_record_s_gradient_does_not_feel_the_others(make, loss, draws):
     assert not any(torch.equal(one[1], other[1]) for one, other in zip(before[-2:], after[-2:], strict=True))
 
 
+@pytest.mark.parametrize(("make", "loss", "draws"), TRAINED[:2], ids=NAMES[:2])
+def test_on_a_processor_it_is_the_same_to_the_bit_wherever_the_record_stands(make, loss, draws):
+    model = make()
+    images, labels, randomness = inputs(loss, draws)
+    found = record_gradients(model, loss, trained_parameters(model), images, labels, randomness)
+    moved = [part.roll(1, 0) for part in (images, labels, *randomness)]
+    elsewhere = record_gradients(model, loss, trained_parameters(model), moved[0], moved[1], tuple(moved[2:]))
+    assert all(torch.equal(one.roll(1, 0), other) for one, other in zip(found, elsewhere, strict=True))
+
+
 def summed(rows, clip, clipping=clipped_sum):
     """The clipped sum of rows n×5, held by two parameters of 2 and 3 numbers."""
     rows = torch.from_numpy(rows)
