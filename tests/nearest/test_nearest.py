@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pe.errors import MissingDependency, RecipeError
 from pe.nearest import decide, exact, margin, nearest
 from tests.nearest.reference import naive
+from tests.nearest.unkind import Unkind
 
 METRICS = ["l2", "cosine"]
 BACKENDS = ["faiss", "torch"]
@@ -167,26 +168,6 @@ def test_the_exact_pass_alone_equals_naive_search(kind, metric, monkeypatch):
     )
     queries, candidates = (a.astype(np.float32) for a in kind(np.random.default_rng(3), 20, 50, 8))
     np.testing.assert_array_equal(nearest(queries, candidates, 3, metric=metric), naive(queries, candidates, 3, metric))
-
-
-class Unkind:
-    """A backend as inexact as the bound allows: each distance is off by nearly all of a kernel's share, either way."""
-
-    returned = sieve = margin.Arithmetic(margin.FLOAT32)
-
-    def __init__(self, candidates):
-        self.candidates = candidates.astype(np.float64)
-        self.rng = np.random.default_rng(0)
-
-    def __call__(self, queries, k):
-        x, c = queries.astype(np.float64), self.candidates
-        reach = np.sqrt(np.square(x).sum(axis=1))[:, None] + np.sqrt(np.square(c).sum(axis=1))
-        share = 0.99 * (x.shape[1] + 3) * self.sieve.roundoff * reach**2
-        distances = np.square(x[:, None] - c).sum(axis=2) + share * self.rng.choice([-1, 1], share.shape)
-        computed = np.maximum(distances, 0).astype(np.float32)
-        indices = np.argpartition(computed, k - 1, axis=1)[:, :k]
-        found = np.take_along_axis(computed, indices, axis=1)
-        return decide.Found(found, indices, found.max(axis=1))
 
 
 def _unkindly(kind, metric, q=2):
