@@ -47,8 +47,11 @@ class JournalReleases:
                 )
 
     def find(self, name: str) -> StoredRelease | None:
-        """What is stored under `name`; None if it was never charged."""
-        return self._stored.get(name)
+        """What is stored under `name`, a whole file that lacks its row included; None if it was never charged."""
+        found = self._stored.get(name)
+        if found is not None and found.array is None:
+            found = self._stored[name] = replace(found, array=self._read(name))
+        return found
 
     def charged(self) -> Sequence[StoredRelease]:
         """Every release ever charged, in the order of the first charge."""

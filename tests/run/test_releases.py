@@ -73,3 +73,17 @@ def test_a_draw_that_the_same_process_could_not_keep_is_charged_again(
                 draw(run, JournalReleases)
         _, ledger = draw(run, JournalReleases)
         assert [one.charges for one in ledger.stored()] == [2]
+
+
+def test_a_file_that_was_moved_there_before_the_disk_refused_its_row_is_the_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        ledger = Ledger(Budget(10, 1e-5), "add_remove", "record", [RELEASE], JournalReleases(run))
+        with monkeypatch.context() as refusing:
+            refusing.setattr(type(run.journal), "add_release", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                ledger.release(RELEASE, lambda noise: noise.gaussian(3, 1.0))
+        seen = np.load(run.folder / "releases" / "votes-1.npy")
+        assert np.array_equal(ledger.release(RELEASE, lambda noise: noise.gaussian(3, 1.0)), seen)
+        assert [one.charges for one in ledger.stored()] == [1]
