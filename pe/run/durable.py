@@ -40,7 +40,8 @@ def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO
     """
     temporary = (by_way_of or path.parent) / (path.name + TEMPORARY)
     with writing(path):
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # never written through a link that somebody left there
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -176,7 +176,11 @@ class Journal:
             " WHERE phase = ? ORDER BY id",
             (phase,),
         )
-        return [ChunkRow(*row) for row in rows]
+        found = [ChunkRow(*row) for row in rows]
+        for row in found:
+            if row.file is not None and Path(row.file).name != row.file:
+                raise RunError(f"The journal names a chunk '{row.file}', which lies elsewhere: it is not a run's own.")
+        return found
 
     def phases(self) -> list[str]:
         """The phases that have answers, in the order of their first."""
@@ -260,6 +264,10 @@ class Journal:
         """Commit a drawn release whose file is durable already."""
         with self.transaction() as connection:
             connection.execute("INSERT INTO releases VALUES (?, ?, ?)", (name, file, sha256))
+
+    def released(self) -> dict[str, str]:
+        """Name → SHA-256 of the files of all drawn releases."""
+        return dict(self._connection.execute("SELECT file, sha256 FROM releases ORDER BY file").fetchall())
 
     def release(self, name: str) -> tuple[str, str] | None:
         """File and SHA-256 of a drawn release; None when it has not been drawn."""

@@ -8,8 +8,11 @@ import pytest
 
 import pe.run.writer
 from pe.errors import RunError
+from pe.run.answers import Answers
+from pe.run.durable import write_durably
 from pe.run.journal import ChunkRow
 from pe.run.lock import check_local
+from pe.run.progress import Progress
 from pe.run.writer import RunWriter
 
 
@@ -72,3 +75,22 @@ def test_a_link_to_a_network_mount_is_followed(tmp_path: Path) -> None:
     mounts.write_text(f"disk / ext4 rw 0 0\nserver {(tmp_path / 'far').resolve()} nfs4 rw 0 0\n")
     with pytest.raises(RunError, match="network file system"):
         check_local(tmp_path / "link" / "run", mounts)
+
+
+def test_a_chunk_that_lies_elsewhere_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "victim.txt").write_text("mine")
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        row = ChunkRow(0, "lookahead/1", "../../../victim.txt", "00", 1, 1, 1, 0, 0.1)
+        run.journal.add_chunks([(row, [])])
+        with pytest.raises(RunError, match=r"names a chunk '../../../victim.txt', which lies elsewhere"):
+            Answers(run, Progress()).forget("lookahead/1")
+    assert (tmp_path / "victim.txt").read_text() == "mine"
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "victim.txt").write_text("mine")
+    (tmp_path / "report.html.part").symlink_to(tmp_path / "victim.txt")
+    write_durably(tmp_path / "report.html", b"ours")
+    assert (tmp_path / "victim.txt").read_text() == "mine"
+    assert (tmp_path / "report.html").read_bytes() == b"ours"
+    assert not (tmp_path / "report.html").is_symlink()
