@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.privacy.accounting import epsilon
@@ -58,7 +58,15 @@ class DataSetBudget:
         with self._opened() as (content, save):
             runs = self._with(content, run, releases)
             save({**content, "runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
-            return {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
+            return _total(runs, delta)
+
+    def total(self, delta: float) -> dict[str, Any]:
+        """The data set's total as it stands now, as `enter` returns it.
+
+        Raises:
+            PrivacyError: it is not a budget file.
+        """
+        return _total(self.read()["runs"], delta)
 
     def check(self, releases: Sequence[Release]) -> None:
         """Refuse a new run that the cap would refuse, without entering it.
@@ -100,26 +108,46 @@ class DataSetBudget:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[dict[str, Any], Any]]:
-        """The content, and a function that replaces it; no other process comes between."""
-        try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise self._refused(error) from error
-        with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        """The content, and a function that replaces it, whole or not at all; no other process comes between."""
+        with self._locked() as file:
             text = file.read()
 
             def save(content: dict[str, Any]) -> None:
+                final = self.path.resolve()
+                new = final.with_name(f"{final.name}.part")
                 try:
-                    file.seek(0)
-                    file.write(json.dumps(content, indent=1) + "\n")
-                    file.truncate()
-                    file.flush()
-                    os.fsync(file.fileno())
+                    new.unlink(missing_ok=True)
+                    with new.open("x", encoding="utf-8") as whole:
+                        os.fchmod(whole.fileno(), os.fstat(file.fileno()).st_mode & 0o777)
+                        whole.write(json.dumps(content, indent=1) + "\n")
+                        whole.flush()
+                        os.fsync(whole.fileno())
+                    new.replace(final)
                 except OSError as error:
                     raise self._refused(error) from error
 
             yield (self._parse(text) if text else _empty()), save
+
+    @contextmanager
+    def _locked(self) -> Iterator[TextIO]:
+        """The file, which no other process replaces meanwhile."""
+        while True:
+            try:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            except OSError as error:
+                raise self._refused(error) from error
+            with os.fdopen(descriptor, "r", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if self._is(file):
+                    yield file
+                    return
+
+    def _is(self, file: TextIO) -> bool:
+        """Whether an open file is still the one of that name: whoever held the lock before may have replaced it."""
+        try:
+            return os.path.samestat(os.fstat(file.fileno()), self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def _refused(self, error: OSError) -> PrivacyError:
         return PrivacyError(
@@ -155,6 +183,10 @@ def total_epsilon(runs: dict[str, Any], delta: float) -> float:
             release = Release.from_dict(values)
             kinds[release.relation, release.unit].append(release)
     return sum(epsilon(releases, delta / len(kinds)) for releases in kinds.values())
+
+
+def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
+    return {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
 
 
 def _empty() -> dict[str, Any]:

@@ -81,3 +81,29 @@ def test_the_file_holds_releases_and_deltas_and_nothing_else(tmp_path: Path) -> 
     runs = {"one": [release.to_dict() for release in RUN]}
     assert content == {"format": 1, "cap": None, "runs": runs, "deltas": {"one": 1e-5}}
     assert budget.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_loses_no_run_that_was_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = DataSetBudget(tmp_path / "b.json")
+    budget.enter("one", RUN, 1e-5)
+    before = budget.path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", full)
+        with pytest.raises(PrivacyError, match=r"cannot be written \(No space left on device\)"):
+            budget.enter("two", RUN, 1e-5)
+    assert budget.path.read_bytes() == before
+    assert budget.enter("two", RUN, 1e-5)["runs"] == 2
+
+
+def test_a_link_to_the_file_stays_one_and_so_do_its_rights(tmp_path: Path) -> None:
+    budget = DataSetBudget(tmp_path / "b.json")
+    budget.enter("one", RUN, 1e-5)
+    budget.path.chmod(0o660)
+    (tmp_path / "link").symlink_to(budget.path)
+    assert DataSetBudget(tmp_path / "link").enter("two", RUN, 1e-5) == budget.total(1e-5)
+    assert (tmp_path / "link").is_symlink()
+    assert budget.path.stat().st_mode & 0o777 == 0o660
