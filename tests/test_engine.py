@@ -5,16 +5,22 @@ from __future__ import annotations
 import getpass
 import json
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pe
 from adapters.trained.dp_merf.adapter import DPMERF
+from pe.engine import execute
+from pe.engine.private_side import PrivateSide
 from pe.errors import BudgetExceeded, ContractError, PluginError, PrivateDataError, RecipeError, RunError
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.ledger import Budget
+from pe.privacy.release import Release
 from pe.run.progress import Progress
 from tests.generators import Mean, Shades
 
@@ -279,4 +285,55 @@ def test_an_embedding_without_its_weights_says_so_before_anything_is_called(
             private, api, embedding=pe.embedding("open_clip", **weights), out=tmp_path / "run", epsilon=50.0, **SETTINGS
         )
     assert not api.random_requests
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_named_when_the_private_records_have_been_read(
+    private: pe.ImageNpz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+
+    def telling(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*arguments: Any) -> Any:
+            happened.append(what)
+            return function(*arguments)
+
+        return told
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(PrivateSide, "preflight", telling("read", PrivateSide.preflight))
+    monkeypatch.setattr(execute, "new_name", telling("named", execute.new_name))
+    evolve(private, None)
+    assert happened == ["read", "named"]
+
+
+def test_the_certificate_covers_what_the_run_wrote_and_no_file_that_was_put_there(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    class Leaving(Shades):
+        def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
+            (tmp_path / "run" / "notes.txt").write_text("clean counts: 7 3 1")
+            return super().variation_api(request)
+
+    run = evolve(private, tmp_path / "run", Leaving())
+    covered = {file["file"] for file in run.guarantee["covered"]}
+    assert {"recipe.yaml", "synthetic.npz", "evolution.png", "releases/histogram-1.npy"} < covered
+    assert "notes.txt" not in covered
+    assert not (run.export(tmp_path / "out") / "notes.txt").exists()
+
+
+def test_a_run_that_was_entered_meanwhile_is_in_the_data_set_s_total(private: pe.ImageNpz, tmp_path: Path) -> None:
+    class Entering(Shades):
+        def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
+            DataSetBudget.beside(private.path).enter("other", [Release("votes", "gaussian", 1.0, 1.0)], 1e-5)
+            return super().variation_api(request)
+
+    run = evolve(private, tmp_path / "run", Entering())
+    assert run.guarantee["data_set"] == DataSetBudget.beside(private.path).total(1e-5)
+    assert run.guarantee["data_set"]["runs"] == 2
+
+
+def test_a_budget_file_that_is_withheld_is_asked_for(private: pe.ImageNpz, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"private\.budget_file is 'withheld'.*name the data set's budget file"):
+        evolve(replace(private, budget_file=Path("withheld")), tmp_path / "run")
     assert not (tmp_path / "run").exists()

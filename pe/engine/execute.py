@@ -19,7 +19,6 @@ from pe.errors import DamagedFile, PluginError, RunError
 from pe.evolution import Plan
 from pe.fitted import FITTED, Fitted
 from pe.privacy.certificate import build_certificate
-from pe.privacy.covered import hash_files
 from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
@@ -48,7 +47,7 @@ from pe.run.export import examine
 from pe.run.limits import Limits, Meter, Price
 from pe.run.progress import Progress
 from pe.run.releases import JournalReleases
-from pe.run.writer import RunWriter
+from pe.run.writer import RunWriter, level_times
 from pe.system.software import software_versions
 from pe.trainer import FIT, MODEL, FitTerms, Fitting, Kept, Trainer, load_model
 
@@ -86,8 +85,8 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
         PEError: nothing is written when the recipe or the private records are at fault; the run is
             there, to be resumed, when the generator fails later.
     """
-    folder = out or Path("runs") / new_name(recipe.name)
-    check_absent(folder)
+    if out is not None:
+        check_absent(out)
     work = Work.of(recipe, surroundings)
     identity = work.private.preflight()
     other: Path | None = getattr(work.api, "disjoint_from", None)
@@ -96,6 +95,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     if recipe.evolution.iterations:
         work.private.try_embedding()
     work.private.check_cap(work.plan.releases)
+    folder = out or Path("runs") / new_name(recipe.name)  # named now: how long reading the records took is not told
     recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
     with RunWriter.create(folder, {**recipes, IDENTITY: identity.dump()}) as run:
         return work.carry_out(run, "started")
@@ -194,7 +194,7 @@ class Work:
             )
             _finish(run, plan, population)
             self._certify(run, ledger, data_set)
-            run.level_times()
+            level_times(run.folder)
             run.journal.add_event("finished")
             write_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run
@@ -225,11 +225,14 @@ class Work:
         )
 
     def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
-        """Write the certificate of all shareable files, last of all."""
+        """Write the certificate of all shareable files, last of all; runs that were entered meanwhile count."""
+        if data_set is not None:
+            now = self.private.total(self.recipe.privacy.delta)
+            data_set = max(data_set, now or data_set, key=lambda total: float(total["epsilon"]))
         certificate = build_certificate(
             ledger,
             run=run.folder.name,
-            files=hash_files(run.folder),
+            files=run.written(),
             declared_size=self.recipe.private.declared_size,
             software=software_versions(),
             data_set=data_set,

@@ -17,6 +17,7 @@ from pe.private.dataset import BadRecord, PrivateDataset
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
 from pe.protocols import Embedding, check_vectors
+from pe.recipe.schema import WITHHELD
 from pe.run.directory import CONFIDENTIAL
 from pe.run.durable import sha256, writing
 from pe.run.progress import Progress
@@ -121,6 +122,11 @@ class PrivateSide:
         budget = self._budget()
         return None if budget is None else budget.enter(identity.run, releases, delta)
 
+    def total(self, delta: float) -> dict[str, Any] | None:
+        """The data set's total as it stands now; None where it has no budget file."""
+        budget = self._budget()
+        return None if budget is None else budget.total(delta)
+
     def check_cap(self, releases: Sequence[Release]) -> None:
         """Refuse a new run that the data set's cap forbids, before the run exists.
 
@@ -132,6 +138,10 @@ class PrivateSide:
             budget.check(releases)
 
     def _budget(self) -> DataSetBudget | None:
+        if str(self.source.budget_file) == WITHHELD:
+            raise RecipeError(
+                f"private.budget_file is '{WITHHELD}', as where a recipe is shared: name the data set's budget file."
+            )
         if self.source.budget_file is not None:
             return DataSetBudget(self.source.budget_file)
         place: Path | None = getattr(self.source, "path", None)

@@ -26,6 +26,7 @@ from pe.privacy.markdown import certificate_files
 from pe.privacy.verify import verify
 from pe.run.directory import CERTIFICATE, CONFIDENTIAL, SYNTHETIC, Run, check_absent
 from pe.run.durable import TEMPORARY, publish_folder, write_durably
+from pe.run.writer import level_times
 
 Format = Literal["folder", "npz", "parquet"]
 Row = tuple[str, str, bytes, list[float]]
@@ -135,6 +136,7 @@ def reissue(run: Run, added: Collection[str] | None = None) -> None:
     else:
         covered |= {name: sha256(run.folder / name) for name in added}
     write_certificate(run.folder, certificate | {"covered": _covered(covered)})
+    level_times(run.folder)
 
 
 def _digests(certificate: Mapping[str, Any]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pe.data.conditions import SOFT_LABEL
 from pe.data.population import Population
 from pe.data.samples import Array, Indices
 from pe.errors import DamagedFile, RunError
-from pe.run.directory import CONFIDENTIAL, RECIPE, Run, check_absent
+from pe.run.directory import CONFIDENTIAL, EVOLUTION, RECIPE, SYNTHETIC, Run, check_absent
 from pe.run.durable import (
     TEMPORARY,
     durable_file,
@@ -199,17 +199,12 @@ class RunWriter:
             publish_folder(temporary, final)
         self.journal.add_files(digests)
 
-    def level_times(self) -> None:
-        """Give all shareable files and folders the time at which the run began.
-
-        How long the private side took depends on the number of records, and files that were written one after the
-        other would tell it.
-        """
-        began = (self.folder / RECIPE).stat().st_mtime_ns
-        with writing(self.folder):
-            for path in (*self.folder.rglob("*"), self.folder):
-                if CONFIDENTIAL not in path.relative_to(self.folder).parts[:1]:
-                    os.utime(path, ns=(began, began), follow_symlinks=False)
+    def written(self) -> dict[str, str]:
+        """Name → SHA-256 of each shareable file that the run wrote, but the certificate: whatever else lies there."""
+        result = [name for name in (RECIPE, SYNTHETIC, EVOLUTION) if (self.folder / name).is_file()]
+        own = {name: sha256(self.folder / name) for name in result}
+        entered = {**own, **self.journal.released(), **self.journal.files("")}
+        return {name: entered[name] for name in sorted(entered) if not name.startswith(f"{CONFIDENTIAL}/")}
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
         """Put a population into the run as the .npz file `name`: images, labels, label_names; soft_labels, if any."""
@@ -219,6 +214,19 @@ class RunWriter:
             columns["soft_labels"] = population.conditions[SOFT_LABEL]
         with durable_file(self.folder / name) as file:
             np.savez(file, allow_pickle=False, **columns)
+
+
+def level_times(folder: Path) -> None:
+    """Give a run's directory, and all in it that may be shared, the time at which the run began, in whole seconds.
+
+    How long the private side took depends on the number of records, and files that were written one after the other
+    would tell it.
+    """
+    began = int((folder / RECIPE).stat().st_mtime)
+    with writing(folder):
+        for path in (*folder.rglob("*"), folder):
+            if CONFIDENTIAL not in path.relative_to(folder).parts[:1]:
+                os.utime(path, (began, began), follow_symlinks=False)
 
 
 @contextmanager
