@@ -11,7 +11,7 @@ from pe.errors import PrivacyError
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise, grid_for
 from pe.privacy.release import Relation, Release
-from pe.private.dataset import PrivateDataset
+from pe.private.dataset import NOBODY, PrivateDataset
 
 Counts = npt.NDArray[np.int64]
 
@@ -66,9 +66,12 @@ def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, led
 def count_labels(private: PrivateDataset, grid: int) -> Counts:
     """CONFIDENTIAL: the clean counts in grid steps, int64 (labels,).
 
-    Guarantee: adding or removing one unit changes the result by a vector of L1 norm at most `grid`.
+    Guarantee: adding or removing one unit changes the result by a vector of L1 norm at most `grid`. A record whose unit
+    cannot be read is not counted: several of them may be one unit's.
     """
-    pairs, records = np.unique(np.stack([private.units, private.labels.astype(np.int64)]), axis=1, return_counts=True)
+    known = private.units != NOBODY
+    owners, labels = private.units[known], private.labels[known].astype(np.int64)
+    pairs, records = np.unique(np.stack([owners, labels]), axis=1, return_counts=True)
     _, unit = np.unique(pairs[0], return_inverse=True)
     of_unit = np.bincount(unit, weights=records).astype(np.int64)
     counts = np.zeros(len(private.classes), dtype=np.int64)

@@ -9,7 +9,7 @@ from pe.errors import PrivacyError
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation
 from pe.privacy.store import MemoryStore
-from pe.private.dataset import PrivateDataset
+from pe.private.dataset import NOBODY, PrivateDataset
 
 GRID = 2**16
 CLASSES = ("a", "b", "c")
@@ -32,6 +32,13 @@ def test_a_unit_moves_the_counts_by_at_most_one_in_all(pairs: list[tuple[int, in
     for unit in {unit for unit, _ in pairs}:
         rest = count_labels(records([pair for pair in pairs if pair[0] != unit]), GRID)
         assert 0 < np.abs(whole - rest).sum() <= GRID
+
+
+@given(rows, st.lists(st.integers(0, 2), max_size=5))
+def test_records_of_unknown_units_are_counted_nowhere(pairs: list[tuple[int, int]], labels: list[int]) -> None:
+    """A unit may have several of them: counted each by itself, they would move the counts by more than one."""
+    unknown = [(NOBODY, label) for label in labels]
+    assert count_labels(records([*pairs, *unknown]), GRID).tolist() == count_labels(records(pairs), GRID).tolist()
 
 
 def test_the_noise_is_laplace_of_the_share() -> None:

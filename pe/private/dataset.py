@@ -23,6 +23,8 @@ Where = Callable[[int], str]
 """A record's index → how messages name its place ('Row 7 of labels.csv'), as a sentence begins."""
 Labels = npt.NDArray[np.int32]
 Units = npt.NDArray[np.int64]
+NOBODY = -1
+"""The unit of a record whose unit cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class PrivateDataset:
     Attributes:
         classes: the public label names; a label is an index into them. Some may have no record.
         labels: int32 (n,), confidential.
-        units: int64 (n,), confidential; equal numbers are one privacy unit, 0, 1, … by first appearance.
+        units: int64 (n,), confidential; equal numbers are one privacy unit, 0, 1, … by first appearance. NOBODY where a
+            record's unit cannot be read: it must not vote, and is counted nowhere.
         unit_name: "record" (each record its own unit), "subfolder", or the column's name.
         declared_size: the public number of records, or None where none is declared.
         image_shape: (height, width, channels) of every image.

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from pe.data.images import MAX_PIXELS, UInt8Array, convert_pixels, no_warnings
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
-from pe.private.dataset import Outcome, PrivateDataset, outcome_of
+from pe.private.dataset import NOBODY, Outcome, PrivateDataset, outcome_of
 from pe.private.fields import SourceFields, source
 from pe.private.files import list_files
 from pe.private.naming import encode_labels, encode_units
@@ -110,13 +110,15 @@ class Dicom(SourceFields):
                 try:
                     patient = _patient(self.path / path)
                 except BadImage as error:
-                    unreadable[index], patient = error, f"unreadable\0{index}"  # its own unit; it never votes
+                    unreadable[index], patient = error, f"unreadable\0{index}"
                 units.append(patient)
+        numbers = encode_units(units, len(files.paths), self.privacy_unit, files.where)
+        numbers[list(unreadable)] = NOBODY
         names, labels = encode_labels(files.labels, len(files.paths), classes, files.where)
         return PrivateDataset(
             _Files(self, files.paths, unreadable),
             labels,
-            encode_units(units, len(files.paths), self.privacy_unit, files.where),
+            numbers,
             classes=names,
             image_shape=self.image_shape,
             unit_name=self.privacy_unit,

@@ -5,6 +5,7 @@ import pytest
 
 from pe.errors import PrivateDataError
 from pe.private import Dicom
+from pe.private.dataset import NOBODY
 from pe.private.medical import apply_window
 
 pydicom = pytest.importorskip("pydicom")
@@ -143,6 +144,7 @@ def test_an_unreadable_header_is_a_bad_image_from_there_on(tmp_path, read):
     refused(tmp_path, r"2\.dcm is not a readable DICOM file", privacy_unit="PatientID")
     data = source(tmp_path, privacy_unit="PatientID", on_bad_image="skip").open()
     assert [bad.index for bad in data.check()] == [1]
+    assert data.units.tolist() == [0, NOBODY]
     (tmp_path / "2.dcm").write_bytes(whole)  # its unit is not known, so it may not vote
     assert read(data)[1].tolist() == [True, False]
 
