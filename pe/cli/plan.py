@@ -111,6 +111,8 @@ def _row(one: Iteration) -> tuple[str, ...]:
 
 
 def _facts(found: Forecast) -> list[tuple[str, str]]:
+    from pe.privacy.words import rounded_up
+
     multipliers = list(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in found.signals))
     return [
         ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
@@ -120,7 +122,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
             "Time",
             "unknown (state --images-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
         ),
-        ("Guarantee", f"ε = {found.epsilon:.4g}, δ = {found.delta:g}"),
+        ("Guarantee", f"ε = {rounded_up(found.epsilon, 4)}, δ = {found.delta:g}"),
         *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         ("Degree", _DEGREES[found.degree]),
@@ -129,12 +131,14 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
 
 def _fit(found: Forecast) -> list[tuple[str, str]]:
     """The releases by which the generator is fitted, equal ones in one line."""
+    from pe.privacy.words import rounded_up
+
     if not found.fit:
         return []
     kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
     for release in found.fit:
         kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
-    share = f"ε = {found.fit_epsilon:.4g} of {found.epsilon:.4g}, before t = 0"
+    share = f"ε = {rounded_up(found.fit_epsilon, 4)} of {rounded_up(found.epsilon, 4)}, before t = 0"
     tried = [("" if i else "Dry run", _tried(one)) for i, one in enumerate(found.dry_runs)]
     return [("Fit", share), *(("", _releases(same)) for same in kinds.values()), *tried]
 

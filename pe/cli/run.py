@@ -65,6 +65,7 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     """Carry out and say what came of it."""
     from pe.engine.execute import Surroundings
     from pe.engine.summary import summary
+    from pe.privacy.words import rounded_up
 
     started = time.monotonic()
     with stop_on_interrupt() as stop:
@@ -73,7 +74,7 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     if as_json:
         click.echo(json.dumps(result | {"seconds": round(time.monotonic() - started, 1)}))
         return
-    click.echo(f"ε = {result['epsilon']:.4g}, δ = {result['delta']:g}; {result['api_calls']} API calls.")
+    click.echo(f"ε = {rounded_up(result['epsilon'], 4)}, δ = {result['delta']:g}; {result['api_calls']} API calls.")
     click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} images")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
     click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")

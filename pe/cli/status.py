@@ -52,13 +52,16 @@ def _page(folder: Path, found: Status, certified: bool) -> str:
 
 
 def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
+    from pe.privacy.words import rounded_up
+
     spent, cost = journal.totals, found.cost
+    charged, planned = (rounded_up(epsilon, 4) for epsilon in (journal.epsilon_charged, found.epsilon_planned))
     facts = [
         ("Iteration", f"{found.iteration} of {found.iterations}"),
         ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),
         ("Images", f"{spent.images:,} (calls: {spent.calls:,}, refused: {spent.refused:,})"),
         ("Cost", f"{cost:,.2f} {found.price.currency}" if not found.price.free else "free"),
-        ("Privacy", f"ε = {journal.epsilon_charged:.4g} charged of {found.epsilon_planned:.4g}, δ = {found.delta:g}"),
+        ("Privacy", f"ε = {charged} charged of {planned}, δ = {found.delta:g}"),
     ]
     if spent.tokens:
         facts.insert(3, ("Tokens", f"{spent.tokens:,}"))

@@ -90,8 +90,8 @@ def statement(epsilon: float, delta: float, kind: Relation, name: str, unsafe: b
 
 def rounded_up(value: float, digits: int = 6) -> str:
     """A number that must not be understated, to so many significant digits."""
-    if value == 0:
-        return "0"
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
     step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return f"{math.ceil(value / step - 1e-9) * step:.{digits}g}"
 

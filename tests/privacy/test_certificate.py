@@ -180,3 +180,11 @@ def test_no_number_of_the_promise_is_below_the_true_one(epsilon: float):
     factor, found = re.search(r"at most (\S+) times .* at most (\S+) in 100", sentence).groups()
     assert math.exp(epsilon) <= float(factor) * (1 + 1e-9) < math.exp(epsilon) * 1.002
     assert 100 * power(epsilon, 1e-5, 0.01) <= float(found) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.0090957, "1.01"), (9.9999976, "10"), (0.0, "0"), (math.inf, "inf"), (1.2340001, "1.235")]
+)
+def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float, shown: str) -> None:
+    assert rounded_up(value, 4) == shown
+    assert float(shown) >= value
