@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import pe
 from pe.engine.execute import Surroundings
@@ -103,3 +104,19 @@ def test_an_extension_of_any_size_keeps_the_labels_shares_to_a_sample(count: int
     sizes = np.bincount(labels[spread(len(labels), count)], minlength=4)
     assert sizes.sum() == count
     assert sizes.max() - sizes.min() <= 1
+
+
+def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(run: pe.Run, tmp_path: Path) -> None:
+    received = run.export(tmp_path / "received")
+    content = yaml.safe_load((received / "recipe.yaml").read_text())
+    endpoint = {"kind": "openai_images", "model": "m", "prompts": "x", "image_size": 4}
+    here, teacher = "http://127.0.0.1:9/v1", {"kind": "dp_imgsyn", "public": {"kind": "noise"}, "teacher": "os:system"}
+    for api, changes, key in (
+        (endpoint | {"base_url": here, "key_env": "SECRET"}, (), "base_url"),
+        (endpoint | {"base_url": here, "key_env": "SECRET"}, (f"api.base_url={here}",), "key_env"),
+        (teacher, (), "teacher"),
+    ):
+        (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"api": api}))
+        with pytest.raises(RecipeError, match=rf"api\.{key} is '.*' in a recipe that came with .* --set api\.{key}="):
+            extend_run(received, 4, 0.5, Surroundings(), changes)
+    assert not (received / "confidential").exists()

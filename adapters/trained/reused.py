@@ -39,6 +39,7 @@ class Trained:
 
     fitted_before = True
     machine_settings = ("settings.device", "settings.batch_size")
+    code_settings = ("settings.teacher",)
 
     def __init__(
         self,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from pe.errors import RecipeError, RunError
 from pe.recipe.meaning import differences
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
-from pe.run.directory import CONFIDENTIAL, RECIPE, Run, extension_place
+from pe.run.directory import CONFIDENTIAL, FULL_RECIPE, RECIPE, Run, extension_place
 from pe.run.export import reissue
 from pe.run.writer import RunWriter
 from pe.trainer import load_model
@@ -44,7 +46,8 @@ def extend_run(
 
     Raises:
         RunError: the run is not finished, or another extension of it is.
-        RecipeError: a count or degree out of range, or a change that gives the run another meaning.
+        RecipeError: a count or degree out of range, or a change that gives the run another meaning; or the recipe came
+            with the run, and says where a key is sent, or what code is run, which is not named in `changes` too.
     """
     if count < 1 or not 0 <= degree <= 1:
         raise RecipeError(f"An extension has at least 1 sample and a degree in [0, 1], not {count} and {degree:g}.")
@@ -54,6 +57,8 @@ def extend_run(
     if meant := differences(stored, recipe):
         raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(meant)}.")
     api = generator_of(recipe, surroundings)
+    if not (folder / FULL_RECIPE).is_file():
+        _check_named(folder, recipe, api, changes)
     with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
         index = _index(writer, count, degree)
         load_model(api, folder)
@@ -70,6 +75,25 @@ def extend_run(
     if (folder / REPORT).is_file():
         write_report(folder)
     return folder / name
+
+
+def _check_named(folder: Path, recipe: Recipe, api: object, changes: Sequence[str]) -> None:
+    """Nothing, unless a recipe that others may have written says where this machine connects, with which key, or code.
+
+    Without its confidential side a run may be anybody's.
+    """
+    named = {change.partition("=")[0].strip() for change in changes}
+    code = getattr(type(api), "code_settings", ())
+    for key in ("base_url", "key_env", *code):
+        value: Any = recipe.api.settings
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is None or f"api.{key}" in named or (key in code and ":" not in str(value)):
+            continue
+        raise RecipeError(
+            f"api.{key} is '{value}' in a recipe that came with {folder}, and may be somebody else's: "
+            f"if that is what you want, say so by --set api.{key}={value}."
+        )
 
 
 def spread(members: int, count: int) -> npt.NDArray[np.int64]:

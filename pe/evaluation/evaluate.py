@@ -24,7 +24,7 @@ from pe.evaluation.utility import chosen, utility
 from pe.protocols import Embedding
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 from pe.registry import construct
-from pe.run.directory import CONFIDENTIAL, RECIPE, Run
+from pe.run.directory import CONFIDENTIAL, FULL_RECIPE, RECIPE, Run
 from pe.run.durable import write_durably
 from pe.run.progress import Progress, Task
 
@@ -60,7 +60,7 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         Interrupted: `stop` was set; nothing is written, and what the control was answered is kept.
     """
     notes = Notes(progress)
-    embeddings = _embeddings(Recipe.load(run.folder / RECIPE), request, notes)
+    embeddings = _embeddings(run, request, notes)
     sets = gather(run, request, notes, stop)
     progress = _Stoppable(progress, stop)
     values = _head(sets, request, [name for name, _ in embeddings])
@@ -111,9 +111,13 @@ def _described(real: RealSet) -> Values:
     return {"source": real.kind, "path": real.path, "images": len(real.content)}
 
 
-def _embeddings(recipe: Recipe, request: Request, notes: Notes) -> list[Named]:
-    """Name → embedding: those asked for, or the run's own."""
-    specs = request.embeddings or (recipe.embedding,)
+def _embeddings(run: Run, request: Request, notes: Notes) -> list[Named]:
+    """Name → embedding: those asked for, or the run's own.
+
+    Raises:
+        RecipeError: the run's own hands images to others, and its recipe may be somebody else's.
+    """
+    specs = request.embeddings or (Recipe.load(run.folder / RECIPE).embedding,)
     if request.embedding is not None and not request.embeddings:
         named: list[Named] = [(type(request.embedding).__name__, request.embedding)]
     else:
@@ -125,6 +129,11 @@ def _embeddings(recipe: Recipe, request: Request, notes: Notes) -> list[Named]:
         named = [(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
     for name, embedding in named:
         if hosts := getattr(embedding, "hosts", None):
+            if not request.embeddings and request.embedding is None and not (run.folder / FULL_RECIPE).is_file():
+                raise RecipeError(
+                    f"The recipe that came with {run.folder} embeds by '{name}', which would hand your test images to "
+                    f"{', '.join(hosts)}: name an embedding that you want by --embedding."
+                )
             notes.add(f"The embedding '{name}' hands private and test images to {', '.join(hosts)}.")
     return named
 

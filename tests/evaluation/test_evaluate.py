@@ -8,6 +8,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+import yaml
 
 import pe
 from pe.cli.evaluate import _page
@@ -204,6 +205,16 @@ def test_private_images_do_not_leave_for_another_host_unsaid(run: pe.Run, test: 
 
     notes = evaluate(run, test, metrics=("fidelity",), embedding=Far())["notes"]
     assert "The embedding 'Far' hands private and test images to embeddings.example." in notes
+
+
+def test_a_run_that_was_received_hands_nobody_the_test_images(run: pe.Run, test: str, tmp_path: Path) -> None:
+    received = run.export(tmp_path / "received")
+    content = yaml.safe_load((received / "recipe.yaml").read_text())
+    far = {"kind": "http", "url": "http://127.0.0.1:9/v1/embeddings", "trusted_with_private_data": True}
+    (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"embedding": far}))
+    said = r"hand your test images to 127\.0\.0\.1:9: name an embedding that you want by --embedding"
+    with pytest.raises(RecipeError, match=said):
+        evaluate(pe.Run.open(received), test, metrics=("fidelity",), embedding=None)
 
 
 def test_one_class_leaves_utility_out(tmp_path: Path) -> None:
