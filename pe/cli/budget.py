@@ -37,7 +37,7 @@ def budget(
 
     DATA is the folder or file of private records; the budget lies beside it, or else in --file.
     """
-    from pe.privacy.data_set import total_epsilon
+    from pe.privacy.data_set import MIXED, mixed, total_epsilon
     from pe.privacy.ledger import Budget
     from pe.privacy.words import rounded_up
 
@@ -58,7 +58,7 @@ def budget(
     if as_json:
         click.echo(json.dumps({"epsilon": total, "delta": at, "runs": len(runs), "cap": cap}))
         return
-    stated = f"ε = {rounded_up(total)}" + (f" at δ = {at:g}" if at else "")
+    stated = f"ε = {rounded_up(total)}" + (f" at δ = {at:g}" if at else "") + (f", {MIXED}" if mixed(runs) else "")
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {stated}.")
     click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
     if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
-from pe.privacy.release import Release
+from pe.privacy.release import Relation, Release
 
 FORMAT = 1
 
@@ -171,22 +170,39 @@ class DataSetBudget:
         return content
 
 
-def total_epsilon(runs: dict[str, Any], delta: float) -> float:
-    """ε of all runs together at `delta`.
+MIXED = "for one record replaced by another, since the runs protect different units or relations"
+"""Whom a total over runs of several kinds is for."""
 
-    Runs of one relation and one unit compose as one list of releases; of several kinds, δ is divided
-    equally among the kinds and their ε add (basic composition).
+
+def total_epsilon(runs: dict[str, Any], delta: float) -> float:
+    """ε of all runs together at `delta`: for their own unit and relation, or, of several kinds, for MIXED.
+
+    Every run protects a record that is replaced by another. What adds or removes a unit, or blanks it, does so with
+    twice the sensitivity: to change one of a unit's records is to take the unit away and to add another.
     """
-    kinds: dict[tuple[str, str], list[Release]] = defaultdict(list)
-    for releases in runs.values():
-        for values in releases:
-            release = Release.from_dict(values)
-            kinds[release.relation, release.unit].append(release)
-    return sum(epsilon(releases, delta / len(kinds)) for releases in kinds.values())
+    releases = [Release.from_dict(values) for run in runs.values() for values in run]
+    return epsilon(map(_for_a_record, releases) if mixed(runs) else releases, delta)
+
+
+def mixed(runs: dict[str, Any]) -> bool:
+    """Whether releases of several relations or units are among them."""
+    return len({(values["relation"], values["unit"]) for run in runs.values() for values in run}) > 1
+
+
+def _for_a_record(release: Release) -> Release:
+    times = 1 if release.relation is Relation.REPLACE_ONE else 2
+    return replace(
+        release,
+        relation=Relation.REPLACE_ONE,
+        unit="record",
+        sensitivity=release.sensitivity * times,
+        noise_multiplier=release.noise_multiplier / times,
+    )
 
 
 def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
-    return {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
+    total = {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
+    return total | ({"for": MIXED} if mixed(runs) else {})
 
 
 def _empty() -> dict[str, Any]:

@@ -54,7 +54,8 @@ def _data_set(data_set: Mapping[str, Any] | None) -> str:
     runs = f"All {data_set['runs']} recorded runs over this data together"
     if data_set["runs"] == 1:
         runs = "The only recorded run over this data"
-    return f"## The data set\n\n{runs}: ε = {rounded_up(data_set['epsilon'])} at δ = {data_set['delta']:g}."
+    whom = f", {data_set['for']}" if "for" in data_set else ""
+    return f"## The data set\n\n{runs}: ε = {rounded_up(data_set['epsilon'])} at δ = {data_set['delta']:g}{whom}."
 
 
 def _releases(releases: Iterable[Mapping[str, Any]]) -> str:

@@ -87,4 +87,5 @@ def _data_set(certificate: Certificate) -> str:
     runs = f"All {found['runs']} recorded runs over this data set together"
     if found["runs"] == 1:
         runs = "The only recorded run over this data set"
-    return paragraph(f"{runs}: ε = {rounded_up(found['epsilon'])} at δ = {found['delta']:g}.")
+    whom = f", {found['for']}" if "for" in found else ""
+    return paragraph(f"{runs}: ε = {rounded_up(found['epsilon'])} at δ = {found['delta']:g}{whom}.")

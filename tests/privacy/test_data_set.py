@@ -1,15 +1,18 @@
 import json
+import math
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.histogram import histogram_releases
 from pe.privacy.accounting import epsilon
+from pe.privacy.closed_form import gaussian_epsilon
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.ledger import Budget
-from pe.privacy.release import Relation
+from pe.privacy.release import Relation, Release
 
 RUN = histogram_releases(8.0, 3)
 
@@ -40,12 +43,18 @@ def test_a_cap_refuses_the_run_that_would_exceed_it_and_does_not_enter_it(tmp_pa
     assert budget.enter("three", RUN, 1e-5)["runs"] == 3
 
 
-def test_runs_of_different_relations_add_by_basic_composition(tmp_path: Path) -> None:
-    budget = DataSetBudget.beside(tmp_path / "scans")
-    other = histogram_releases(8.0, 3, relation=Relation.REPLACE_ONE)
-    budget.enter("one", RUN, 1e-5)
-    total = budget.enter("two", other, 1e-5)["epsilon"]
-    assert total == pytest.approx(epsilon(RUN, 5e-6) + epsilon(other, 5e-6))
+@pytest.mark.parametrize(
+    "kind", [{"relation": Relation.REPLACE_ONE}, {"relation": Relation.ZERO_OUT}, {"unit": "patient"}]
+)
+def test_runs_of_several_kinds_are_totalled_for_a_record_that_is_replaced(tmp_path: Path, kind: dict[str, Any]) -> None:
+    budget, other = DataSetBudget.beside(tmp_path / "scans"), Release("votes", "gaussian", 1.0, 40.0, **kind)
+    assert "for" not in budget.enter("one", RUN, 1e-5)
+    total = budget.enter("two", [other], 1e-5)
+    assert total["for"].startswith("for one record replaced by another")
+    moved = 1 if other.relation is Relation.REPLACE_ONE else 2  # to replace is to take away and to add
+    mus = [2 / release.noise_multiplier for release in RUN] + [moved / 40.0]
+    assert total["epsilon"] == pytest.approx(gaussian_epsilon(math.hypot(*mus), 1e-5))
+    assert total["epsilon"] > epsilon(RUN, 1e-5) + epsilon([other], 1e-5) / 2
 
 
 def test_runs_that_start_together_are_all_counted(tmp_path: Path) -> None:
