@@ -109,10 +109,15 @@ def api_of(method: str, setting: Setting) -> dict[str, Any]:
 
 
 def distilled(setting: Setting) -> dict[str, Any]:
-    """DP-SAD without public images: half of DP-DM's steps for the teacher, half for the student."""
+    """DP-SAD without public images: half of DP-DM's steps for the teacher, half for the student.
+
+    Its teacher knows little, so that the student heeds it, and the discriminator that compares them, a quarter as much
+    as by default, and is sampled without guidance.
+    """
     training = setting.diffusion["training"] | FROM_SCRATCH
     half = training | {"steps": training["steps"] // 2}
-    return setting.diffusion | {"teacher": half, "training": half}
+    heeded = {"guidance": 1, "imitation": 0.25, "adversarial": 0.25}
+    return setting.diffusion | {"teacher": half, "training": half} | heeded
 
 
 def taught_by_drawn_digits(setting: Setting) -> dict[str, Any]:

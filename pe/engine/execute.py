@@ -13,7 +13,7 @@ from pe import evolution
 from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.logs import logging_to
-from pe.engine.private_side import IDENTITY, Identity, PrivateSide
+from pe.engine.private_side import IDENTITY, PrivateSide
 from pe.engine.record import write_record
 from pe.errors import DamagedFile, PluginError, RunError
 from pe.evolution import Plan
@@ -247,7 +247,7 @@ class Work:
         if all(map(ledger.drawn, self.plan.releases)) and (run.folder / CERTIFICATE).is_file():
             total: dict[str, Any] | None = run.run.guarantee["data_set"]
             return total
-        return self.private.enter(Identity.read(run), self.plan.releases, self.recipe.privacy.delta)
+        return self.private.enter(run, self.plan.releases, self.recipe.privacy.delta)
 
     def _sized_plan(self, ledger: Ledger) -> Plan:
         """The plan, with label sizes from noisy counts where the recipe has them estimated."""

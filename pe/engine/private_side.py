@@ -6,7 +6,7 @@ import json
 import logging
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,16 @@ class Identity:
     """What tells a run and its private records from others. Confidential.
 
     Attributes:
-        run: the run's own random name in the data set's budget file.
         key: of the fingerprint, hexadecimal.
         fingerprint: of the private records, under the key.
+        run: the run's own random name in the data set's budget file; "" before it is entered there.
+        inode: of the run's directory when it was entered: that of a copy is another.
     """
 
-    run: str
     key: str
     fingerprint: str
+    run: str = ""
+    inode: int = 0
 
     def dump(self) -> bytes:
         """As IDENTITY holds it."""
@@ -96,7 +98,7 @@ class PrivateSide:
             PrivateDataError: a record is not as declared.
         """
         key = secrets.token_hex(32)
-        return Identity(secrets.token_hex(16), key, self._check(key))
+        return Identity(key, self._check(key))
 
     def try_embedding(self) -> None:
         """Embed one black image, so that an embedding without its weights says so before anything is called.
@@ -110,8 +112,11 @@ class PrivateSide:
             black, _ = self.dataset().padding(1)
             check_vectors(self.embedding, self.embedding.embed(black), 1)
 
-    def enter(self, identity: Identity, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
+    def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
         """Enter the run into the data set's budget file, before anything is released; again changes nothing.
+
+        A copy of a run's directory is entered as another run: what the first draws from now on, and what it draws, are
+        two draws of the same releases.
 
         Returns:
             The data set's total over all runs; None for a sample that has no place on disk.
@@ -120,7 +125,17 @@ class PrivateSide:
             BudgetExceeded: the file's cap would be exceeded.
         """
         budget = self._budget()
-        return None if budget is None else budget.enter(identity.run, releases, delta)
+        if budget is None:
+            return None
+        identity, here = Identity.read(run), run.folder.stat().st_ino
+        if identity.inode != here:
+            if identity.run:
+                self.progress.warn(
+                    f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's budget."
+                )
+            identity = replace(identity, run=secrets.token_hex(16), inode=here)
+            run.write(IDENTITY, identity.dump())
+        return budget.enter(identity.run, releases, delta)
 
     def total(self, delta: float) -> dict[str, Any] | None:
         """The data set's total as it stands now; None where it has no budget file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, Decimal, localcontext
 
 from pe.errors import PrivacyError
 from pe.privacy.accounting import epsilon as epsilon_of
@@ -15,6 +16,9 @@ from pe.privacy.release import Release
 
 LEAST, MOST = 1e-3, 1e9
 """The range of noise multipliers that is searched."""
+
+_DIGITS = 10
+"""Significant digits of what is found: a run goes on where sums round otherwise, for it finds the same noise."""
 
 _CLOSED_TOLERANCE = 1e-12
 _SLOW_TOLERANCE = 1e-5
@@ -33,8 +37,8 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
         budget: the target.
 
     Returns:
-        z with epsilon(releases(z), δ) ≤ ε, at most a relative 1e-12 (1e-5 where an ε takes a
-        privacy loss distribution) above the smallest such z.
+        z of ten significant digits with epsilon(releases(z), δ) ≤ ε, at most a relative 1e-9 (1e-5 where an ε takes
+        a privacy loss distribution) above the smallest such z.
 
     Raises:
         PrivacyError: no amount of noise meets the target, as when the fixed releases exceed it.
@@ -90,7 +94,13 @@ def _narrow(at: Callable[[float], float], target: float, known: dict[float, floa
             known[log_z] = at(math.exp(log_z))
         return max(-_FAR, min(_FAR, math.log(max(known[log_z], sys.float_info.min) / target)))
 
-    found = brentq(excess, low, high, xtol=tolerance / 4)
-    while excess(found) > 0:  # Brent's point may lie on either side, and rounding may make ε uneven: go up
-        found = min(found + tolerance / 2, high)
-    return math.exp(found)
+    found = _rounded_up(math.exp(brentq(excess, low, high, xtol=tolerance / 4)))
+    while at(found) > target:  # Brent's point may lie on either side, and rounding may make ε uneven: go up
+        found = _rounded_up(found * (1 + tolerance / 2))
+    return found
+
+
+def _rounded_up(z: float) -> float:
+    """The least number of so many significant digits that is not below z."""
+    with localcontext(prec=_DIGITS, rounding=ROUND_CEILING):
+        return float(+Decimal(z))

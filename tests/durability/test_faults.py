@@ -1,10 +1,12 @@
-"""A disk that refuses, and files that were damaged: a clear sentence, and a run that can go on."""
+"""A disk that refuses, files that were damaged, folders that were copied: a clear sentence, and runs that can go on."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,12 @@ import pytest
 import pe
 from pe.data.samples import Images
 from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.engine.private_side import IDENTITY
 from pe.errors import DamagedFile, LimitReached, PEError, RunError
+from pe.privacy.data_set import DataSetBudget
 from pe.protocols import Answer, RandomRequest
 from pe.run.lock import RunLock, check_local
+from pe.run.progress import Progress
 from tests.durability import driver
 from tests.durability.test_kill import shareable
 from tests.generators import Mean
@@ -38,6 +43,16 @@ def go_on(folder: Path) -> pe.Run:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return shareable(begin(tmp_path_factory.mktemp("whole")).folder)
+
+
+class Told(Progress):
+    """Keeps what a run warns of."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
 
 
 def sentence_of(folder: Path) -> str | None:
@@ -220,3 +235,21 @@ def test_a_network_mount_is_refused(tmp_path: Path) -> None:
     check_local(tmp_path / "run", mounts)
     with pytest.raises(RunError, match=r"network file system \(nfs4\)"):
         check_local(tmp_path / "share" / "runs" / "run", mounts)
+
+
+def test_a_copy_that_goes_on_counts_as_one_more_run_and_a_run_that_was_moved_does_not(stopped: Path) -> None:
+    recipe = driver.recipe(stopped / "private.npz")
+    shutil.copytree(stopped / "run", stopped / "copy")
+    (stopped / "run").rename(stopped / "moved")
+    told = Told()
+    for name in ("moved", "copy"):
+        around = dataclasses.replace(surroundings(stopped), progress=told, noise=None)
+        resume_run(stopped / name, around, recipe)
+    budget = DataSetBudget.beside(stopped / "private.npz")
+    names = [json.loads((stopped / name / IDENTITY).read_text())["run"] for name in ("moved", "copy")]
+    assert set(budget.read()["runs"]) == set(names)
+    assert len(set(names)) == 2
+    assert [warning for warning in told.warnings if "copy" in warning] == [
+        f"{stopped / 'copy'} is a copy, or was restored: it counts as one more run of the data set's budget."
+    ]
+    assert pe.Run.open(stopped / "copy").guarantee["data_set"] == budget.total(1e-5)

@@ -129,3 +129,12 @@ def test_the_grid_is_the_smallest_fine_power_of_two(deviation, fractional):
     assert grid * deviation >= 2**16
     assert not fractional or grid >= 2**16
     assert grid == 1 or grid / 2 * deviation < 2**16 or (fractional and grid == 2**16)
+
+
+@pytest.mark.parametrize("nudge", [-3e-15, 3e-15])
+def test_a_machine_that_rounds_otherwise_finds_the_same_noise(nudge):
+    for target in (0.01, 0.1, 0.5, 1, 2, 3, 8, 10, 50):
+        here, there = (
+            calibrate(lambda z, by=by: histogram_releases(z * (1 + by), 6), Budget(target, 1e-5)) for by in (0, nudge)
+        )
+        assert here == there
