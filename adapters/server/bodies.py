@@ -14,7 +14,8 @@ from starlette.requests import ClientDisconnect, Request
 from adapters.server.checks import GRID
 from adapters.server.errors import Refusal
 from adapters.server.formats import Pixels
-from pe.data.images import FORMATS, decode_image, no_warnings
+from pe.data.images import FORMATS, decode_image
+from pe.data.quiet import quiet
 from pe.errors import BadImage
 
 JSON, FORM = "application/json", "multipart/form-data"
@@ -105,7 +106,7 @@ def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, 
         Refusal: it is no image, or has too many pixels, which its header tells before any is decoded.
     """
     try:
-        with no_warnings(), Image.open(BytesIO(data), formats=FORMATS) as image:
+        with quiet(), Image.open(BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
         raise Refusal(400, "The file is no PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,12 +66,11 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     from pe.engine.summary import summary
     from pe.privacy.words import rounded_up
 
-    started = time.monotonic()
     with stop_on_interrupt() as stop:
         finished = carry_out(Surroundings(progress=Bars(quiet), stop=stop))
     result = summary(finished)
     if as_json:
-        click.echo(json.dumps(result | {"seconds": round(time.monotonic() - started, 1)}))
+        click.echo(json.dumps(result))
         return
     click.echo(f"ε = {rounded_up(result['epsilon'], 4)}, δ = {result['delta']:g}; {result['api_calls']} API calls.")
     click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} images")

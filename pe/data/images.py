@@ -20,10 +20,6 @@ The rules, in the order in which they apply:
 
 from __future__ import annotations
 
-import threading
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -32,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageCms, UnidentifiedImageError
 
+from pe.data.quiet import quiet, silence_libtiff
 from pe.errors import BadImage, RecipeError
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -55,7 +52,6 @@ _TURNS = {
 }
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # TIFF tags
 _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
-_warning_filters = threading.Lock()
 
 
 def decode_image(
@@ -81,14 +77,15 @@ def decode_image(
     name = name or (str(source) if isinstance(source, Path) else "The image")
     _check_rule(size, resize)
     if isinstance(source, bytes):
-        return _decode(BytesIO(source), size, resize, channels, name)
+        with quiet():
+            return _decode(BytesIO(source), size, resize, channels, name)
     if not source.is_file():
         raise BadImage(f"{name} is not a readable file.")
     try:
         file = source.open("rb")
     except OSError as error:
         raise BadImage(f"{name} cannot be read: {error.strerror}.") from error
-    with file:
+    with file, quiet():
         return _decode(file, size, resize, channels, name)
 
 
@@ -131,21 +128,9 @@ def convert_pixels(
     return _finish(image, alpha, 1, size, resize, channels, name)
 
 
-@contextmanager
-def no_warnings() -> Iterator[None]:
-    """Silences Python warnings inside; one thread at a time, so that no thread restores another's filters.
-
-    What a library has to say about a file from outside is either an error of ours or of no interest.
-    """
-    with _warning_filters, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Channels, name: str) -> UInt8Array:
     try:
-        with no_warnings():
-            image = Image.open(file, formats=FORMATS)
+        image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError as error:
         raise BadImage(f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image.") from error
     except Image.DecompressionBombError as error:
@@ -155,9 +140,10 @@ def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Chann
     with image:
         _check_pixels(*image.size, name)
         try:
+            if image.format == "TIFF":
+                silence_libtiff()
             image.load()
-            with no_warnings():
-                orientation = image.getexif().get(_ORIENTATION, 1)
+            orientation = image.getexif().get(_ORIENTATION, 1)
             turn = orientation if isinstance(orientation, int) else 1
             profile = image.info.get("icc_profile")
             picture, alpha = _split_alpha(image, name)

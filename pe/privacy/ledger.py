@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pe.data.quiet import quiet
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.privacy.accounting import delta as delta_of
 from pe.privacy.accounting import epsilon as epsilon_of
@@ -157,7 +158,8 @@ class Ledger:
         self._store.charge(release, self._noise.unsafe)
 
     def _draw(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        array = draw(self._noise)
+        with quiet():
+            array = draw(self._noise)
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             raise PrivacyError(f"Release '{release.name}' drew {type(array).__name__}, not an array of numbers.")
         self._store.keep(release.name, array)

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from pe.data.columns import open_table
+from pe.data.quiet import quiet
 from pe.errors import ContractError
 from pe.private.dataset import Labels, PrivateDataset, Units
 from pe.protocols import Embedding, Vectors, check_vectors
@@ -96,7 +97,8 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> 
     vectors: Vectors | None = None
     blocks = dataset.blocks(size) if count else iter([dataset.padding(size)])
     for start, (images, valid) in zip(range(0, max(count, 1), size), blocks, strict=True):
-        answer = check_vectors(embedding, embedding.embed(images), size)
+        with quiet():
+            answer = check_vectors(embedding, embedding.embed(images), size)
         if vectors is None:
             vectors = _table(path, (count, answer.shape[1]))
         if answer.shape[1] != vectors.shape[1]:

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pe.data.images import MAX_PIXELS, UInt8Array, convert_pixels, no_warnings
+from pe.data.images import MAX_PIXELS, UInt8Array, convert_pixels
+from pe.data.quiet import quiet
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
 from pe.private.dataset import NOBODY, Outcome, PrivateDataset, outcome_of
 from pe.private.fields import SourceFields, source
@@ -144,7 +145,7 @@ class _Files:
             raise BadImage(f"{path} is not a readable file.")
         read = _read_tiff if path.suffix.lower() in _TIFF else _read_dicom
         try:
-            with no_warnings():
+            with quiet():
                 pixels = read(path, source.window)
         except PEError:
             raise
@@ -181,7 +182,7 @@ def _patient(path: Path) -> object:
     """The PatientID, or None. Confidential."""
     pydicom, _ = _libraries()
     try:
-        with no_warnings():
+        with quiet():
             header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=[PATIENT])
             value = header.get(PATIENT)
     except Exception as error:

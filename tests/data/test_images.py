@@ -280,6 +280,27 @@ def test_damaged_files_are_refused_or_read_and_nothing_else(kind):
         assert answer.shape == (8, 8, 3)
 
 
+@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_deflate", "jpeg", "packbits", "group4"])
+def test_a_library_that_meets_damage_says_nothing_on_the_console(compression, capfd):
+    picture = Image.fromarray(colours(64, 64)).convert("1" if compression == "group4" else "RGB")
+    data = encoded(picture, "TIFF", compression=compression)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        broken = bytearray(data)
+        for place in rng.integers(0, len(data), 30):
+            broken[place] = rng.integers(256)
+        with warnings.catch_warnings(record=True, action="always") as said, suppress(BadImage):
+            decoded(bytes(broken))
+        assert said == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_animation_s_header_in_the_wrong_place_is_not_warned_of():
+    good = png(1, 1, 8, 0, b"\0\x07")
+    with warnings.catch_warnings(action="error"):
+        assert decoded(good[:-12] + chunk(b"acTL", bytes(8)) + good[-12:], channels=1).item() == 7
+
+
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg xmlns='http://www.w3.org/2000/svg'/>"])
 def test_what_is_no_image_is_refused(data):
     with pytest.raises(BadImage):

@@ -1,5 +1,9 @@
 """DICOM and medical TIFF: a declared window, inversion, patients as units, headers that stay inside."""
 
+import struct
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -207,6 +211,22 @@ def test_colour_tiff(tmp_path, read, planar):
     stored = pixels if planar == "contig" else np.ascontiguousarray(np.moveaxis(pixels, 2, 0))
     tifffile.imwrite(tmp_path / "1.tif", stored, photometric="rgb", planarconfig=planar)
     np.testing.assert_array_equal(read(source(tmp_path, channels=3, window=None).open())[0][0], pixels)
+
+
+def test_what_tifffile_logs_of_a_record_does_not_reach_the_console(tmp_path):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, VALUES.astype(np.uint16), resolution=(1, 1))
+    data = bytearray(path.read_bytes())
+    tag = data.index(struct.pack("<HHI", 282, 5, 1))
+    data[tag + 8 : tag + 12] = b"\xff" * 4  # the resolution lies beyond the end; the pixels are whole
+    path.write_bytes(data)
+    read = (
+        "import sys; from pe.private import Dicom;"
+        "print(Dicom(sys.argv[1], size=4, window=(0, 1600), channels=1).open().check())"
+    )
+    command = [sys.executable, "-W", "ignore:Medical images", "-c", read, tmp_path]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (found.stdout, found.stderr) == ("[]\n", "")
 
 
 def test_tiff_that_cannot_be_read_is_a_bad_image(tmp_path):

@@ -1,0 +1,73 @@
+"""What libraries say while they read something from outside, or a private record, is said to nobody."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+
+import PIL
+
+_lock = threading.Lock()
+_inside = 0
+_silenced = ExitStack()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside, no Python warning is shown, and no library's logger that has no handler writes to the console.
+
+    What a library has to say about a file is either an error of ours or of no interest; and were it about a private
+    record, the console would tell of it. It holds for all threads, from the first that enters until the last has left.
+    """
+    global _inside
+    with _lock:
+        if _inside == 0:
+            _silenced.enter_context(warnings.catch_warnings())
+            _silenced.enter_context(_handled())
+            warnings.simplefilter("ignore")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _silenced.close()
+
+
+@contextmanager
+def _handled() -> Iterator[None]:
+    """Python writes to stderr what no handler wants: inside, there is one, which does nothing."""
+    nothing, root = logging.NullHandler(), logging.getLogger()
+    root.addHandler(nothing)
+    try:
+        yield
+    finally:
+        root.removeHandler(nothing)
+
+
+@cache
+def silence_libtiff() -> None:
+    """Pillow's libtiff writes its errors past Python, to the process's stderr: not from now on.
+
+    One that cannot be found, as on Windows, is left as it is.
+    """
+    for path in _loaded("libtiff"):
+        library = ctypes.CDLL(str(path))  # the one that is loaded already
+        library.TIFFSetErrorHandler(None)
+        library.TIFFSetWarningHandler(None)
+
+
+def _loaded(name: str) -> set[Path]:
+    """The files of that library in this process; where the system does not tell (macOS), those that Pillow brings."""
+    maps = Path("/proc/self/maps")
+    if not maps.is_file():
+        return set((Path(PIL.__file__).parent / ".dylibs").glob(f"{name}*"))
+    mapped = (Path(line.split(maxsplit=5)[-1]) for line in maps.read_text().splitlines() if "/" in line)
+    return {path for path in mapped if path.name.startswith(name)}
