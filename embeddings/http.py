@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,14 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from adapters.http import Fault, HTTPClient, Policy, encoded, key_of, object_of
-from pe.data.samples import Samples
+from pe.data.samples import Images, Samples
 from pe.errors import APIError, ContractError, RecipeError
 from pe.protocols import Vectors
 
 if TYPE_CHECKING:
     import httpx2
+
+log = logging.getLogger(__name__)
 
 Body = Callable[[str | None, list[str]], dict[str, Any]]
 """(model, images as data URIs) → the request's JSON."""
@@ -93,13 +96,33 @@ class HTTPEmbedding:
         return self._batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d, as the endpoint answers.
+        """float32, n×d, as the endpoint answers; a row of NaN for an image of which it makes no vector.
+
+        Which images those are, and what the endpoint says of them, is logged and nothing else: they may be private.
 
         Raises:
-            APIError: the endpoint cannot be asked.
-            ContractError: the vectors are not one per image, of one length, and finite.
+            APIError: the endpoint cannot be asked, not even for black images; in its words on those.
+            ContractError: of black images, too, it makes no vectors that are one per image, of one length, and finite.
         """
-        images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
+        images, black = _as_uris(samples), _as_uris(Images(np.zeros_like(samples.array)))
+        try:
+            return self._asked(images)
+        except (APIError, ContractError) as error:
+            log.warning("%s; now black images, then each by itself.", error)
+        self._asked(black)
+        return np.concatenate([self._alone(image, black[0]) for image in images])
+
+    def _alone(self, image: str, black: str) -> Vectors:
+        """One image's vector, 1×d; NaN where the endpoint makes none of it, and makes one of a black image."""
+        try:
+            return self._asked([image])
+        except (APIError, ContractError) as error:
+            vector = self._asked([black])
+            log.warning("An image gets no vector, and casts no vote: %s", error)
+            return np.full_like(vector, np.nan)
+
+    def _asked(self, images: list[str]) -> Vectors:
+        """The endpoint's answer to one request."""
         client, policy = self._open()
         outcome = policy.call(lambda: client.post("", self._body(self._model, images)), _entries)
         if outcome.result is None:
@@ -129,6 +152,11 @@ class HTTPEmbedding:
                 client = HTTPClient(self._url, key=key, concurrency=1, timeout=self._timeout)
                 self._opened = client, Policy(self._host, concurrency=1, tries=self._tries, secret=key)
             return self._opened
+
+
+def _as_uris(samples: Samples) -> list[str]:
+    """Each image as a PNG file in a data URI."""
+    return ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
 
 
 def _entries(response: httpx2.Response) -> list[Any]:

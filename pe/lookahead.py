@@ -38,7 +38,7 @@ def lookahead_embeddings(
         embedding: maps samples to vectors.
 
     Returns:
-        float32 (n, d). A member all of whose variations were refused is represented by itself.
+        float32 (n, d). A member none of whose variations was made and has a finite vector is represented by itself.
     """
     if k == 0:
         return embed(embedding, population.samples)
@@ -48,8 +48,10 @@ def lookahead_embeddings(
         for batch, vectors in zip(_batches(members, embedding), embed_batches(embedding, samples), strict=True):
             if total is None:
                 total = np.zeros((len(population), vectors.shape[1]), dtype=np.float32)
-            _add_runs(total, batch, vectors)
-        count += np.bincount(members, minlength=len(population))
+            finite = np.isfinite(vectors).all(axis=1)
+            if finite.any():
+                _add_runs(total, batch[finite], vectors[finite])
+            count += np.bincount(batch[finite], minlength=len(population))
     if total is None:
         return embed(embedding, population.samples)
     total /= np.maximum(count, 1).astype(np.float32)[:, None]

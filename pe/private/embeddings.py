@@ -11,7 +11,8 @@ import numpy as np
 
 from pe.data.columns import open_table
 from pe.data.quiet import quiet
-from pe.errors import ContractError
+from pe.data.samples import Images
+from pe.errors import ContractError, PEError
 from pe.private.dataset import Labels, PrivateDataset, Units
 from pe.protocols import Embedding, Vectors, check_vectors
 
@@ -62,7 +63,8 @@ def embed_private(dataset: PrivateDataset, embedding: Embedding, folder: Path | 
         The vectors, memory-mapped read-only where there is a folder.
 
     Raises:
-        ContractError: the embedding's batch_size, or the shape or dtype of an answer, is wrong.
+        ContractError: the embedding's batch_size, or the shape or dtype of an answer, is wrong; or it raised what is no
+            PEError.
         PrivateDataError: the source as a whole is gone or unreadable.
     """
     size = embedding.batch_size
@@ -97,8 +99,7 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> 
     vectors: Vectors | None = None
     blocks = dataset.blocks(size) if count else iter([dataset.padding(size)])
     for start, (images, valid) in zip(range(0, max(count, 1), size), blocks, strict=True):
-        with quiet():
-            answer = check_vectors(embedding, embedding.embed(images), size)
+        answer = check_vectors(embedding, _embedded(embedding, images), size)
         if vectors is None:
             vectors = _table(path, (count, answer.shape[1]))
         if answer.shape[1] != vectors.shape[1]:
@@ -111,6 +112,20 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> 
     if isinstance(vectors, np.memmap):
         vectors.flush()
     return vectors
+
+
+def _embedded(embedding: Embedding, images: Images) -> Vectors:
+    """What the embedding answers; what it says, or its library, when it fails is for the confidential log alone."""
+    try:
+        with quiet():
+            return embedding.embed(images)
+    except PEError:
+        raise
+    except Exception as error:
+        name = type(embedding).__name__
+        raise ContractError(
+            f"{name}.embed failed on private images with {type(error).__name__}: the run's confidential log says more."
+        ) from error
 
 
 def _table(path: Path | None, shape: tuple[int, int]) -> Vectors:

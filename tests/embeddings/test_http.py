@@ -16,12 +16,15 @@ from pe.data.samples import Images
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import APIError, ContractError, RecipeError
 from pe.privacy.verify import verify
+from pe.private.dataset import PrivateDataset
+from pe.private.embeddings import embed_private
 from pe.recipe.schema import Recipe
+from pe.run.directory import Run
 from tests.durability.driver import make_private
 from tests.endpoints.faults import Script
 from tests.endpoints.sd_server import EmbeddingServer
 from tests.endpoints.serving import serving
-from tests.generators import Shades
+from tests.generators import Mean, Shades
 
 CANARY = "canary-99"
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 6, 6, 3)).astype(np.uint8)
@@ -39,8 +42,10 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def embedding(stack: ExitStack, script: Script, changed: dict[str, object] | None = None) -> HTTPEmbedding:
-    url = stack.enter_context(serving(EmbeddingServer(script, changed)))
+def embedding(
+    stack: ExitStack, script: Script, changed: dict[str, object] | None = None, refused: int | None = None
+) -> HTTPEmbedding:
+    url = stack.enter_context(serving(EmbeddingServer(script, changed, refused)))
     return HTTPEmbedding(
         url=f"{url}/v1/embeddings", trusted_with_private_data=True, model="m", key_env="THE_KEY", timeout=1.0
     )
@@ -65,7 +70,29 @@ def test_vectors_that_are_not_one_per_image_are_refused(stack: ExitStack, change
 
 def test_an_endpoint_that_is_down_is_one_sentence(stack: ExitStack) -> None:
     with pytest.raises(APIError, match=r"gave no embeddings in 6 calls: HTTP 500: scripted"):
-        embedding(stack, Script(first=("500",) * 9)).embed(Images(PIXELS))
+        embedding(stack, Script(first=("500",) * 12)).embed(Images(PIXELS))
+
+
+def test_an_image_that_is_refused_gets_no_vector_and_the_others_theirs(
+    stack: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    pixels = PIXELS.copy()
+    pixels[:, 0, 0, 0] = (1, 2, 3, 4, 5)
+    vectors = embedding(stack, Script(), refused=3).embed(Images(pixels))
+    assert np.isnan(vectors[2]).all()
+    kept = [0, 1, 3, 4]
+    np.testing.assert_allclose(vectors[kept], pixels[kept].mean(axis=(1, 2)), rtol=1e-6)
+    assert "image 2 shows a scar" in caplog.text
+
+
+def test_an_endpoint_that_refuses_black_images_too_is_at_fault_and_says_so(stack: ExitStack) -> None:
+    with pytest.raises(APIError, match=r"rejects the request with HTTP 400: image 0 shows a scar"):
+        embedding(stack, Script(), refused=0).embed(Images(np.zeros((2, 4, 4, 3), np.uint8)))
+
+
+def test_an_endpoint_that_breaks_down_over_one_image_is_not_taken_for_a_refusal(stack: ExitStack) -> None:
+    with pytest.raises(APIError, match="HTTP 500"):
+        embedding(stack, Script(first=("500",) * 6 + ("",) + ("500",) * 12)).embed(Images(PIXELS))
 
 
 def test_private_images_go_nowhere_unless_the_recipe_says_so() -> None:
@@ -73,9 +100,7 @@ def test_private_images_go_nowhere_unless_the_recipe_says_so() -> None:
         HTTPEmbedding(url="https://api.example/v1/embeddings")
 
 
-def test_the_certificate_states_who_sees_the_private_images(stack: ExitStack, tmp_path: Path) -> None:
-    url = stack.enter_context(serving(EmbeddingServer(Script())))
-    make_private(tmp_path / "private.npz")
+def run_by(url: str, tmp_path: Path) -> Run:
     spec = {"kind": "http", "url": f"{url}/v1/embeddings", "trusted_with_private_data": True}
     private = {"kind": "npz", "path": tmp_path / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
     content = {
@@ -85,7 +110,37 @@ def test_the_certificate_states_who_sees_the_private_images(stack: ExitStack, tm
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
         "evolution": {"iterations": 1, "population": 10, "lookahead": 0},
     }
-    run = run_recipe(Recipe.parse(content, "the test"), tmp_path / "run", Surroundings(api=Shades()))
+    return run_recipe(Recipe.parse(content, "the test"), tmp_path / "run", Surroundings(api=Shades()))
+
+
+def test_what_is_said_of_a_private_image_stands_in_the_confidential_log_alone(
+    stack: ExitStack, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    images = np.full((40, 4, 4, 1), 100, np.uint8)
+    images[17, 0, 0] = 77
+    np.savez(tmp_path / "private.npz", images=images, labels=np.array(["a", "b"] * 20))
+    refused = EmbeddingServer(Script(), refused=77)
+    run = run_by(stack.enter_context(serving(refused)), tmp_path)
+    assert "shows a scar" in (run.folder / "confidential" / "log.txt").read_text()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_embedding_that_raises_names_no_private_image(tmp_path: Path) -> None:
+    class Failing(Mean):
+        def embed(self, samples: Images) -> np.ndarray:
+            if samples.pixels[0, 0, 0, 0] == 123:
+                raise ValueError("the patient's name is burned in: Doe^Jane")
+            return super().embed(samples)
+
+    dataset = PrivateDataset.of(Images(np.full((3, 4, 4, 1), 123, np.uint8)), [0, 0, 0], classes=["a"])
+    with pytest.raises(ContractError, match=r"^Failing\.embed failed on private images with ValueError: the run's"):
+        embed_private(dataset, Failing(), None)
+
+
+def test_the_certificate_states_who_sees_the_private_images(stack: ExitStack, tmp_path: Path) -> None:
+    url = stack.enter_context(serving(EmbeddingServer(Script())))
+    make_private(tmp_path / "private.npz")
+    run = run_by(url, tmp_path)
     host = url.removeprefix("http://")
     certificate = json.loads((run.folder / "certificate.json").read_text())
     assert certificate["private_data_sent_to"] == host

@@ -70,10 +70,16 @@ class SDServer:
 
 
 class EmbeddingServer:
-    """{"data": [{"index", "embedding"}]}, out of order: the mean of each channel."""
+    """{"data": [{"index", "embedding"}]}, out of order: the mean of each channel.
 
-    def __init__(self, script: Script, changed: dict[str, Any] | None = None) -> None:
-        self.script, self._changed = script, changed or {}
+    Args:
+        script: which requests fail.
+        changed: put into each entry.
+        refused: requests with an image whose first value it is are rejected, in words on that image.
+    """
+
+    def __init__(self, script: Script, changed: dict[str, Any] | None = None, refused: int | None = None) -> None:
+        self.script, self._changed, self._refused = script, changed or {}, refused
         self._app = Starlette(routes=[Route("/v1/embeddings", self.embeddings, methods=["POST"])])
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -90,6 +96,8 @@ class EmbeddingServer:
         entries = []
         for index, item in enumerate(body["input"]):
             image = Image.open(io.BytesIO(base64.b64decode(item["image"].partition(",")[2])))
+            if np.asarray(image).flat[0] == self._refused:
+                return JSONResponse({"error": {"message": f"image {index} shows a scar"}}, status_code=400)
             mean = np.asarray(image, dtype=np.float64).mean(axis=(0, 1)).tolist()
             entries.append({"object": "embedding", "index": index, "embedding": mean} | self._changed)
         return JSONResponse({"data": entries[::-1], "model": body["model"], "usage": {"total_tokens": 3}})
