@@ -12,6 +12,7 @@ import yaml
 from pe.errors import PrivacyError, RecipeError
 from pe.privacy.covered import sha256
 from pe.privacy.release import Release
+from pe.run.directory import CERTIFICATE, read_json
 from pe.trainer import MODEL
 
 FITTED = "fitted.json"
@@ -59,9 +60,10 @@ class Fitted:
 
         Raises:
             RecipeError: nothing does, or it is damaged.
+            RunError: it is no JSON.
         """
         try:
-            content = json.loads((folder / FITTED).read_text(encoding="utf-8"))
+            content = read_json((folder / FITTED).read_text(encoding="utf-8"), folder / FITTED)
             return cls(
                 run=str(content["run"]),
                 kind=str(content["kind"]),
@@ -84,12 +86,12 @@ class Fitted:
             RecipeError: there is none, the run is not finished, or a file differs from what was certified.
         """
         try:
-            certificate = json.loads((run / "certificate.json").read_text(encoding="utf-8"))
+            certificate = read_json((run / CERTIFICATE).read_text(encoding="utf-8"), run / CERTIFICATE)
             covered = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         except OSError as error:
             raise RecipeError(f"{run} is no finished run: name one, or finish it by `pe resume`.") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise RecipeError(f"{run / 'certificate.json'} is damaged: restore it from a copy.") from error
+            raise RecipeError(f"{run / CERTIFICATE} is damaged: restore it from a copy.") from error
         found = cls.read(run / MODEL)
         for path in sorted((run / MODEL).rglob("*")):
             name = path.relative_to(run).as_posix()

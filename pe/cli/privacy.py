@@ -80,5 +80,5 @@ def _page(certificate: dict[str, Any], markdown: Callable[[dict[str, Any]], str]
     """The certificate as it was checked, for people; a damaged one has no page."""
     try:
         return markdown(certificate)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return "# Privacy certificate: DAMAGED\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,8 +119,12 @@ class Ledger:
         return epsilon_of(self.events(), self.budget.delta if delta is None else delta)
 
     def epsilon_at(self, deltas: Iterable[float]) -> dict[float, float]:
-        """ε of all that is planned or was charged, at each of `deltas`."""
-        return {delta: self.total(delta) for delta in deltas}
+        """ε of all that is planned or was charged, at each of `deltas` but those that the accountant cannot resolve."""
+        found = {}
+        for delta in deltas:
+            with suppress(PrivacyError):
+                found[delta] = self.total(delta)
+        return found
 
     def delta_at(self, epsilon: float) -> float:
         """δ of all that is planned or was charged, at `epsilon`."""

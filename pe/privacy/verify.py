@@ -17,6 +17,8 @@ from pe.privacy.release import Relation, Release
 
 _KEYS = frozenset({"charges", "state", "unsafe"})
 _TOLERANCE = 1e-6
+_MOST_CHARGES = 10_000
+"""Of one release: each charge but the first is of a draw that a crash broke off."""
 
 
 def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
@@ -32,7 +34,7 @@ def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
         return [*_numbers(certificate), *_words(certificate), *compare_files(folder, covered)]
     except PrivacyError as error:
         return [f"The certificate is not valid: {error}"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         return [f"The certificate is damaged: {type(error).__name__} at {error}."]
 
 
@@ -42,7 +44,7 @@ def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
     for entry in certificate["releases"]:
         release = Release.from_dict({key: value for key, value in entry.items() if key not in _KEYS})
         charges = entry["charges"]
-        if not isinstance(charges, int) or charges < 1:
+        if not isinstance(charges, int) or not 1 <= charges <= _MOST_CHARGES:
             raise PrivacyError(f"Release '{release.name}' is charged {charges!r} times.")
         releases += [release] * charges
     return releases

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ CERTIFICATE = Path("certificate.json")
 CONFIDENTIAL = "confidential"
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
+_DIGITS = 20
+"""Of the longest whole number that a run's files hold."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,9 @@ class Run:
         """The certificate as JSON values: epsilon, delta, releases, covered files and so on.
 
         Raises:
-            RunError: the run is not finished.
+            RunError: the run is not finished, or its certificate is damaged.
         """
-        values: dict[str, Any] = json.loads(self._text(CERTIFICATE.name))
-        return values
+        return read_json(self._text(CERTIFICATE.name), self.folder / CERTIFICATE)
 
     def export(self, to: str | Path, form: Format = "npz") -> Path:
         """Copy what may be shared of the run to the new folder `to`; see `pe.run.export.export`."""
@@ -111,6 +113,33 @@ class Run:
         if not path.is_file():
             raise RunError(f"{self.folder} is not finished: it has no {name}.")
         return path.read_text(encoding="utf-8")
+
+
+def read_json(text: str, path: Path) -> dict[str, Any]:
+    """The JSON object that the file `path` holds, all of whose numbers are finite.
+
+    Raises:
+        RunError: it holds none: whoever wrote it, its reader neither crashes nor computes with infinity.
+    """
+
+    def number(digits: str) -> float:
+        value = float(digits)
+        if not math.isfinite(value):
+            raise ValueError(digits)
+        return value
+
+    def whole(digits: str) -> int:
+        if len(digits) > _DIGITS:
+            raise ValueError(digits)
+        return int(digits)
+
+    try:
+        values = json.loads(text, parse_float=number, parse_int=whole, parse_constant=number)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: restore it from a copy.") from error
+    if not isinstance(values, dict):
+        raise RunError(f"{path} is damaged: restore it from a copy.")
+    return values
 
 
 def population_place(t: int) -> str:

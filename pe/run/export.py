@@ -14,13 +14,14 @@ from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 from urllib.parse import quote
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 from PIL import Image
 
 from pe.data.conditions import SOFT_LABEL
-from pe.data.samples import Images
-from pe.errors import MissingDependency, RecipeError, RunError
+from pe.data.samples import Array, Images
+from pe.errors import ContractError, MissingDependency, RecipeError, RunError
 from pe.privacy.covered import hash_files, sha256
 from pe.privacy.markdown import certificate_files
 from pe.privacy.verify import verify
@@ -105,10 +106,10 @@ def read_certificate(run: Run) -> dict[str, Any]:
     Raises:
         RunError: the run is not finished, or its certificate is damaged.
     """
+    certificate = run.guarantee
     try:
-        certificate = run.guarantee
         _digests(certificate)
-    except (ValueError, TypeError, KeyError) as error:
+    except (TypeError, KeyError) as error:
         raise RunError(f"{run.folder / CERTIFICATE} is damaged: restore it from a copy.") from error
     return certificate
 
@@ -151,7 +152,7 @@ def _page_agrees(folder: Path, certificate: Mapping[str, Any]) -> bool:
     """Whether the page for people is the one that the certificate makes."""
     try:
         return (folder / _PAGE).read_bytes() == certificate_files(certificate)[_PAGE]
-    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return False
 
 
@@ -176,11 +177,7 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
 
 def _convert(folder: Path, form: Format) -> None:
     """Replace `synthetic.npz`, and the extensions' .npz files, by the same images in another form."""
-    with np.load(folder / SYNTHETIC, allow_pickle=False) as archive:
-        if Images.kind not in archive.files:
-            raise RunError(f"Only images can be exported as {form}: use npz.")
-        names, labels, images = archive["label_names"].tolist(), archive["labels"], archive[Images.kind]
-        soft = archive[_SOFT] if _SOFT in archive.files else None
+    names, labels, images, soft = _read_samples(folder / SYNTHETIC, form)
     parts = [(labels, images, soft)]
     parts += [(more.labels, more.samples.array, more.conditions.get(SOFT_LABEL)) for more in Run(folder).extensions()]
     labelled = chain.from_iterable(
@@ -198,6 +195,28 @@ def _convert(folder: Path, form: Format) -> None:
         _write_parquet(folder / "synthetic.parquet", rows, columns)
     for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
         path.unlink()
+
+
+def _read_samples(path: Path, form: Format) -> tuple[list[str], Array, Array, Array | None]:
+    """Label names, labels, images and, if any, soft labels of a run's .npz file: no more than its own size in memory.
+
+    Raises:
+        RunError: it holds no images, or is not as this software writes it.
+    """
+    try:
+        with ZipFile(path) as members:
+            if any(member.compress_type != ZIP_STORED for member in members.infolist()):
+                raise RunError(f"{path.name} is compressed, which this software does not do: unpack and store it.")
+        with np.load(path, allow_pickle=False) as archive:
+            if Images.kind not in archive.files:
+                raise RunError(f"Only images can be exported as {form}: use npz.")
+            names, labels, images = archive["label_names"].tolist(), archive["labels"], archive[Images.kind]
+            soft = archive[_SOFT] if _SOFT in archive.files else None
+        if not (len(labels) == len(Images(images)) and 0 <= labels.min() <= labels.max() < len(names)):
+            raise ValueError("labels without an image or a name")
+        return names, labels, images, soft
+    except (BadZipFile, ContractError, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
+        raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
 
 
 def file_name(label: str) -> str:

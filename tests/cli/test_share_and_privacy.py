@@ -65,6 +65,17 @@ def test_a_certificate_that_states_less_is_found_out(run: pe.Run) -> None:
     assert any("by its releases, not 1" in problem for problem in problems(run.folder))
 
 
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '{"epsilon": Infinity}', '{"epsilon": 1e400}', '{"n": ' + "9" * 400 + "}", "[" * 200_000]
+)
+def test_a_certificate_that_is_no_json_of_finite_numbers_is_one_sentence(run: pe.Run, text: str) -> None:
+    (run.folder / "certificate.json").write_text(text)
+    result = command("privacy", run.folder, cwd=run.folder.parent)
+    assert result.returncode == 1
+    assert "certificate.json is damaged: restore it from a copy." in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+
+
 @pytest.mark.parametrize("form", ["folder", "npz", "parquet"])
 def test_an_export_is_whole_and_verifies(run: pe.Run, tmp_path: Path, form: str) -> None:
     out = tmp_path / "out"

@@ -84,6 +84,9 @@ def test_a_changed_a_missing_and_a_new_file_are_named(folder):
         (lambda c: c["releases"][1].update(noise_multiplier=9.0), "as it says"),
         (lambda c: c["releases"][1].update(charges=2), "as it says"),
         (lambda c: c["releases"][1].update(charges=0), "0 times"),
+        (lambda c: c["releases"][1].update(charges=30_000_000), "30000000 times"),
+        (lambda c: c["releases"][1].update(sensitivity=10**400), "not a release"),
+        (lambda c: c.update(epsilon=10**400), "damaged: OverflowError"),
         (lambda c: c["releases"][1].update(relation="zero_out"), "do not add up"),
         (lambda c: c["releases"][1].update(unsafe=True), "unsafe noise was used"),
         (lambda c: c["relation"].update(name="zero_out"), "another relation"),
@@ -188,3 +191,12 @@ def test_no_number_of_the_promise_is_below_the_true_one(epsilon: float):
 def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float, shown: str) -> None:
     assert rounded_up(value, 4) == shown
     assert float(shown) >= value
+
+
+def test_a_delta_that_is_nearly_too_small_is_certified_without_the_smaller_ones(folder):
+    budget = Budget(4.0, 1e-13)
+    planned = plan(budget, PlanSettings(2, class_counts=0.1))
+    ledger = Ledger(budget, Relation.ADD_REMOVE, "record", planned, MemoryStore())
+    certificate = build_certificate(ledger, run="small", files={}, declared_size=None, software={})
+    assert [one["delta"] for one in certificate["epsilon_at"]] == pytest.approx([1e-14, 1e-13, 1e-12])
+    assert verify(certificate, folder / "nothing") == []

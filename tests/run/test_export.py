@@ -150,6 +150,25 @@ def test_an_npz_export_holds_the_extensions_beside_the_data(
     assert len(labels) == 8 + 11 + 3
 
 
+@pytest.mark.parametrize("change", ["compressed", "cut", "a header that lies", "a label that has no name"])
+def test_samples_that_would_fill_the_memory_are_refused(run: pe.Run, tmp_path: Path, change: str) -> None:
+    path = run.folder / "synthetic.npz"
+    with np.load(path) as archive:
+        columns = dict(archive)
+    if change == "compressed":
+        np.savez_compressed(path, **columns)
+    elif change == "a label that has no name":
+        np.savez(path, **columns | {"labels": columns["labels"] + 9})
+    elif change == "cut":
+        path.write_bytes(path.read_bytes()[:-40])
+    else:
+        path.write_bytes(path.read_bytes().replace(b"'shape': (8, 4, 4, 1)", b"'shape': (999999999,)"))
+    reissue(run, ["synthetic.npz"])
+    with pytest.raises(RunError, match=r"synthetic\.npz is (damaged|compressed)"):
+        run.export(tmp_path / "out", "folder")
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_extension_that_is_not_certified_is_not_exported(
     extended: tuple[pe.Run, list[str], np.ndarray], tmp_path: Path
 ) -> None:
