@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from embeddings.pixels import Pixels
 from pe.data.samples import Images
+from pe.errors import PrivacyError
 from pe.histogram import count_votes, dp_nn_histogram, histogram_releases
 from pe.lookahead import embed
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.noise import UnsafeSeededNoise
-from pe.privacy.release import Relation
+from pe.privacy.release import FINEST, Relation
 from pe.privacy.store import MemoryStore
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
@@ -48,12 +49,21 @@ def test_duplicate_candidates_share_no_vote_the_first_takes_it() -> None:
     assert count_votes(records([[0, 0]] * 3, [0, 0, 0]), CANDIDATES, LABELS, 1, "l2", 8).tolist() == [24, 0, 0, 0, 0]
 
 
-def test_the_votes_of_q_neighbours_have_norm_one() -> None:
+@pytest.mark.parametrize("grid", [GRID, FINEST])
+def test_the_votes_of_q_neighbours_have_norm_one(grid: int) -> None:
     candidates = np.array([[0, 0], [1, 0], [2, 0], [9, 9]], np.float32)
-    votes = count_votes(records([[0, 0]], [0]), candidates, np.zeros(4, np.int32), 3, "l2", GRID)
+    votes = count_votes(records([[0, 0]], [0]), candidates, np.zeros(4, np.int32), 3, "l2", grid)
     assert votes[3] == 0
-    assert np.sqrt((votes[:3].astype(float) ** 2).sum()) == pytest.approx(GRID, rel=1e-4)
-    assert (votes.astype(object) ** 2).sum() <= GRID**2
+    assert np.sqrt((votes[:3].astype(float) ** 2).sum()) == pytest.approx(grid, rel=1e-4)
+    assert (votes.astype(object) ** 2).sum() <= grid**2
+
+
+@pytest.mark.parametrize("neighbors", [1, 3])
+def test_noise_so_small_that_squared_votes_leave_64_bits_is_refused(neighbors: int) -> None:
+    least = 2.0**-15 * 0.9
+    with pytest.raises(PrivacyError, match="protects nothing: raise the noise multiplier"):
+        histogram_releases(least, 1, neighbors=neighbors)
+    assert histogram_releases(2.0**-15, 1, neighbors=neighbors)[0].grid == FINEST
 
 
 def test_a_record_that_is_not_finite_casts_no_vote() -> None:

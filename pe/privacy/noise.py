@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from pe.errors import MissingDependency, PrivacyError
 from pe.privacy.entropy import Bools, Float64Array, coins, standard_normals
+from pe.privacy.release import FINEST
 
 Int64Array = npt.NDArray[np.int64]
 Shape = int | tuple[int, ...]
@@ -153,7 +154,7 @@ def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool
     grid = FINE if fractional else 1
     while grid * deviation < FINE:
         grid *= 2
-    if grid > 2**40:
+    if grid > FINEST:
         raise PrivacyError(f"Noise of standard deviation {deviation:g} protects nothing: raise the noise multiplier.")
     return grid
 

@@ -13,6 +13,9 @@ from typing import Any, Literal, get_args
 
 from pe.errors import PrivacyError
 
+FINEST = 2**31
+"""Most grid steps per vote: the square of a vote, in steps, fits into 64 bits."""
+
 Mechanism = Literal["gaussian", "discrete_gaussian", "discrete_laplace"]
 
 
@@ -101,8 +104,8 @@ class Release:
         if self.sampling is not None:
             raise self._wrong("sampling", "None for discrete noise: the accountant knows no sampled discrete release")
         grid = self.grid
-        if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid <= 2**40 or grid & (grid - 1):
-            raise self._wrong("grid", "a power of two up to 2^40")
+        if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid <= FINEST or grid & (grid - 1):
+            raise self._wrong("grid", f"a power of two up to {FINEST}")
 
     def _wrong(self, field: str, wanted: str) -> PrivacyError:
         return PrivacyError(f"Release '{self.name}': {field} is {getattr(self, field)!r}; it must be {wanted}.")

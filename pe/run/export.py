@@ -27,6 +27,7 @@ from pe.privacy.markdown import certificate_files
 from pe.privacy.verify import verify
 from pe.run.directory import CERTIFICATE, CONFIDENTIAL, SYNTHETIC, Run, check_absent
 from pe.run.durable import TEMPORARY, publish_folder, write_durably
+from pe.run.lock import folder_lock
 from pe.run.writer import level_times
 
 Format = Literal["folder", "npz", "parquet"]
@@ -121,7 +122,7 @@ def write_certificate(folder: Path, certificate: Mapping[str, Any]) -> None:
 
 
 def reissue(run: Run, added: Collection[str] | None = None) -> None:
-    """Issue a run's certificate anew for files that were added to it.
+    """Issue a run's certificate anew for files that were added to it; one process at a time, so that none is lost.
 
     A file that is covered already keeps its hash, so that one which was changed is still found out; unless it is
     named in `added`, because it was written anew.
@@ -130,14 +131,15 @@ def reissue(run: Run, added: Collection[str] | None = None) -> None:
         run: a finished run.
         added: names of files that are post-processing of its releases; None: every file that is not covered yet.
     """
-    certificate = read_certificate(run)
-    covered = _digests(certificate)
-    if added is None:
-        covered = hash_files(run.folder) | covered
-    else:
-        covered |= {name: sha256(run.folder / name) for name in added}
-    write_certificate(run.folder, certificate | {"covered": _covered(covered)})
-    level_times(run.folder)
+    with folder_lock(run.folder):
+        certificate = read_certificate(run)
+        covered = _digests(certificate)
+        if added is None:
+            covered = hash_files(run.folder) | covered
+        else:
+            covered |= {name: sha256(run.folder / name) for name in added}
+        write_certificate(run.folder, certificate | {"covered": _covered(covered)})
+        level_times(run.folder)
 
 
 def _digests(certificate: Mapping[str, Any]) -> dict[str, str]:

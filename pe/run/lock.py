@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -55,6 +57,17 @@ class RunLock:
 
     def __exit__(self, *_error: object) -> None:
         self.release()
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """What is done inside no other process does in `folder` at the same time: it waits."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:

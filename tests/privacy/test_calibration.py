@@ -122,7 +122,7 @@ def test_a_loose_target_does_not_search_for_ever():
     assert calibrate(lambda z: histogram_releases(z, 1), Budget(1e12, 0.1)) <= 4e-3
 
 
-@given(deviation=st.floats(1e-6, 1e6), fractional=st.booleans())
+@given(deviation=st.floats(2**-15, 1e6), fractional=st.booleans())
 def test_the_grid_is_the_smallest_fine_power_of_two(deviation, fractional):
     grid = grid_for(deviation, fractional=fractional)
     assert grid & (grid - 1) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,15 @@ def test_stray_files_and_links_are_neither_exported_nor_certified(run: pe.Run, t
     covered = {entry["file"] for entry in run.guarantee["covered"]}
     assert names(out) == covered | {"certificate.json", "certificate.md"}
     assert examine(out)[1] == []
+
+
+def test_files_that_are_added_at_the_same_time_are_all_covered(run: pe.Run) -> None:
+    names = [f"page-{index}.html" for index in range(12)]
+    for name in names:
+        (run.folder / name).write_text(name)
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: reissue(run, [name]), names))
+    assert examine(run.folder)[1] == []
 
 
 @pytest.mark.parametrize("name", ["confidential/log.txt", "../private.npz", "folder/log.txt", ""])
