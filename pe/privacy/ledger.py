@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pe.data.quiet import quiet
-from pe.errors import BudgetExceeded, PrivacyError
+from pe.errors import BudgetExceeded, PEError, PrivacyError
 from pe.privacy.accounting import delta as delta_of
 from pe.privacy.accounting import epsilon as epsilon_of
 from pe.privacy.closed_form import check_delta
@@ -95,7 +95,8 @@ class Ledger:
 
         Raises:
             BudgetExceeded: it does not fit; nothing was charged or drawn.
-            PrivacyError: another relation, unit or declaration than the ledger, plan or store has.
+            PrivacyError: another relation, unit or declaration than the ledger, plan or store has; or `draw` raised
+                what is no PEError.
         """
         with self._lock:
             check_same_kind([release], self.relation, self.unit)
@@ -163,8 +164,15 @@ class Ledger:
         self._store.charge(release, self._noise.unsafe)
 
     def _draw(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        with quiet():
-            array = draw(self._noise)
+        try:
+            with quiet():
+                array = draw(self._noise)
+        except PEError:
+            raise
+        except Exception as error:  # its words may be about a private record
+            raise PrivacyError(
+                f"Release '{release.name}' was not drawn ({type(error).__name__}): the confidential log says more."
+            ) from error
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             raise PrivacyError(f"Release '{release.name}' drew {type(array).__name__}, not an array of numbers.")
         self._store.keep(release.name, array)

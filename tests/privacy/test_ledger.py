@@ -247,6 +247,14 @@ def test_only_arrays_of_numbers_are_released():
             opened(Ledger, Journal()).release(FIRST, lambda noise, wrong=wrong: wrong)
 
 
+def test_what_a_draw_that_fails_says_of_a_record_is_not_passed_on():
+    def draw(noise):
+        raise ValueError("record 17 has the value 3.5")
+
+    with pytest.raises(PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\): the conf"):
+        opened(Ledger, MemoryStore()).release(FIRST, draw)
+
+
 def test_memory_cannot_rule_out_traces():
     assert MemoryStore().traces("histogram/1")
 

@@ -96,7 +96,7 @@ def releases(run: pe.Run) -> list[tuple[str, int]]:
     return [(release["name"], release["charges"]) for release in run.guarantee["releases"]]
 
 
-class Broken(Exception):
+class Broken(BaseException):
     pass
 
 

@@ -127,7 +127,7 @@ def test_part_of_the_budget_fits_it_and_the_rest_evolves_it(tmp_path: Path) -> N
 
 
 def test_a_fit_that_is_gone_on_with_draws_nothing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(Exception):
+    class Broken(BaseException):
         pass
 
     def broken(*_: Any) -> Any:
