@@ -114,11 +114,20 @@ class ServerClient:
         return Capabilities(self._chunk, workers_for(self._concurrency * len(self._urls)), "nothing", "exact")
 
     def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
+        """What a degree comes to here.
+
+        Raises:
+            RecipeError: it leaves no step to run.
+        """
         if degree == 0:
             return "the parent itself, without a call"
         run = int(self._steps * degree + 1e-9)
-        return f"noised and denoised, the last {run} of {self._steps} steps" if run else "refused: less than one step"
+        if not run:
+            raise RecipeError(
+                f"evolution.degree is {degree:g}, and of {self._steps} steps that leaves none to run: take a degree of "
+                f"at least {1 / self._steps:.3g}, or more steps."
+            )
+        return f"noised and denoised, the last {run} of {self._steps} steps"
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New images, each of a class drawn by its seed, or of its prompt.

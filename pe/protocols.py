@@ -155,7 +155,11 @@ class DescribesDegree(Protocol):
     """A generator that says what a variation degree will mean to it."""
 
     def describe_degree(self, degree: float) -> str:
-        """What `degree`, in [0, 1], comes to here, in one clause without a full stop."""
+        """What `degree`, in [0, 1], comes to here, in one clause without a full stop.
+
+        Raises:
+            RecipeError: it cannot be obeyed; asked before there is a run.
+        """
         ...
 
 

@@ -208,6 +208,19 @@ class Rehearsing(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksMachine(Protocol):
+    """A `Trainer` that can tell, before there is a run, whether it can be fitted, and answer, here."""
+
+    def check_machine(self) -> None:
+        """Nothing, unless this machine lacks what it needs.
+
+        Raises:
+            PEError: a device is not there, or a file that the fitted model will need.
+        """
+        ...
+
+
 def load_model(api: object, run: Path) -> None:
     """Let a generator that was fitted in the run's folder `run` answer from that model; others need nothing."""
     if isinstance(api, Trainer) and (run / MODEL).is_dir():

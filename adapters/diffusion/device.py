@@ -44,8 +44,8 @@ def choose_devices(device: Devices) -> list[torch.device]:
     require_torch("diffusion", "A local diffusion model")
     if device == "auto":
         return [find_device(f"cuda:{i}") for i in range(count_cards())] or [find_device("auto")]
-    names = [device] if isinstance(device, str) else device
-    return [find_device("cuda:0" if name == "cuda" else name) for name in names]
+    found = [find_device(name) for name in ([device] if isinstance(device, str) else device)]
+    return [type(one)(one.type, one.index or 0) if one.type == "cuda" else one for one in found]
 
 
 def dtype_of(precision: Precision) -> torch.dtype:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pe.errors import APIError
+from pe.errors import APIError, RecipeError
 from pe.protocols import Failed, Refused
 
 Pixels = npt.NDArray[np.uint8]
@@ -83,12 +83,19 @@ def steps_run(steps: int, degree: float) -> int:
 
 
 def describe_steps(steps: int, degree: float) -> str:
-    """What `pe plan` says of a degree."""
+    """What `pe plan` says of a degree.
+
+    Raises:
+        RecipeError: it leaves no step to run.
+    """
     if degree == 0:
         return "the parent itself"
     if degree == 1:
         return f"a new sample of the parent's condition, all {steps} steps"
     run = math.floor(steps * degree + 1e-9)
-    return (
-        f"noised and denoised, the last {run} of {steps} steps" if run else f"refused: less than one of {steps} steps"
-    )
+    if not run:
+        raise RecipeError(
+            f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: take a degree of at least "
+            f"{1 / steps:.3g}, or more steps."
+        )
+    return f"noised and denoised, the last {run} of {steps} steps"

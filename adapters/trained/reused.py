@@ -12,10 +12,12 @@ import numpy as np
 
 from pe.errors import PluginError, RecipeError
 from pe.fitted import Fitted
+from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
+from pe.privacy.words import rounded_up
 from pe.protocols import Answer, Capabilities, DescribesDegree, GenerationAPI, RandomRequest, VariationRequest
 from pe.registry import construct, load
-from pe.trainer import MODEL, FitTerms, Fitting, Trainer
+from pe.trainer import MODEL, ChecksMachine, FitTerms, Fitting, Trainer
 
 
 class Trained:
@@ -38,7 +40,7 @@ class Trained:
     """
 
     fitted_before = True
-    machine_settings = ("settings.device", "settings.batch_size")
+    machine_settings = ("settings.device", "settings.batch_size", "settings.public.path")
     code_settings = ("settings.teacher",)
 
     def __init__(
@@ -74,6 +76,18 @@ class Trained:
         """The run whose private records were declared to be others than this one's."""
         return self._path if self._disjoint else None
 
+    def check_machine(self) -> None:
+        """Nothing, where the model answers here: its device is there, and all that it reads.
+
+        Raises:
+            PEError: it does not.
+        """
+        generator = self._generator()
+        if isinstance(generator, ChecksMachine):
+            generator.check_machine()
+        assert isinstance(generator, Trainer)
+        generator.load(self._path / MODEL)
+
     def planned(self, terms: FitTerms) -> Sequence[Release]:
         """The releases of the other run's fit, or none where the private sets are disjoint.
 
@@ -100,7 +114,15 @@ class Trained:
                     f"api.path: the model of {self._path} was fitted for {what} {_words(theirs)}, and this recipe says "
                     f"{_words(ours)}: make them the same, or fit a model of your own."
                 )
-        return () if self._disjoint else _named_apart(self._fitted.releases)
+        if self._disjoint:
+            return ()
+        found, budget = _named_apart(self._fitted.releases), terms.budget
+        if (spent := epsilon(found, budget.delta)) > budget.epsilon:
+            raise RecipeError(
+                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {rounded_up(spent)} "
+                f"at δ = {budget.delta:g}: raise it, or reuse a model that cost less."
+            )
+        return found
 
     def fit(self, fitting: Fitting) -> None:
         """Count the other fit's releases, then take its model over.

@@ -61,7 +61,7 @@ def plan(
     wanted = Recipe.load(recipe, changes)
     api, unknown = generator_of(wanted.api)
     rate = images_per_second if like is None else _measured(like, api, wanted.limits.max_concurrency)
-    here = [*obstacles(wanted), *([unknown] if unknown else [])]
+    here = [*obstacles(wanted, api), *([unknown] if unknown else [])]
     found = forecast(wanted, api, here, rate, dry_run)
     click.echo(json.dumps(found.to_dict()) if as_json else _page(wanted.name, found))
 

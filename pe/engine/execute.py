@@ -24,7 +24,7 @@ from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 from pe.privacy.words import warnings
-from pe.protocols import Embedding, GenerationAPI
+from pe.protocols import DescribesDegree, Embedding, GenerationAPI
 from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
@@ -49,7 +49,7 @@ from pe.run.progress import Progress
 from pe.run.releases import JournalReleases
 from pe.run.writer import RunWriter, level_times
 from pe.system.software import software_versions
-from pe.trainer import FIT, MODEL, FitTerms, Fitting, Kept, Trainer, load_model
+from pe.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     if out is not None:
         check_absent(out)
     work = Work.of(recipe, surroundings)
+    work.check_start()
     identity = work.private.preflight()
     other: Path | None = getattr(work.api, "disjoint_from", None)
     if other is not None:
@@ -169,6 +170,18 @@ class Work:
         embedding = _plugin("pe.embeddings", recipe.embedding, surroundings.embedding)
         private = PrivateSide(recipe.private, embedding, surroundings.progress)
         return cls(recipe, plan, api, embedding, private, surroundings)
+
+    def check_start(self) -> None:
+        """Refuse what the generator cannot do, or cannot do here, before there is a run.
+
+        Raises:
+            RecipeError: it cannot obey a degree, or a device or file that it needs is not there.
+        """
+        if isinstance(self.api, DescribesDegree):
+            for step in self.plan.steps:
+                self.api.describe_degree(step.degree)
+        if isinstance(self.api, ChecksMachine):
+            self.api.check_machine()
 
     def carry_out(self, run: RunWriter, event: str) -> Run:
         """Evolve from where the journal stands to the end, and write the result."""

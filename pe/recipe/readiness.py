@@ -10,9 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pe.errors import MissingDependency, RecipeError
+from pe.errors import MissingDependency, PEError, RecipeError
 from pe.recipe.schema import OBJECT, WITHHELD, PluginSpec, Recipe
 from pe.registry import Group, construct, plugins, require
+from pe.trainer import ChecksMachine
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
@@ -35,8 +36,12 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
     return plugin, ""
 
 
-def obstacles(recipe: Recipe) -> list[str]:
+def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
     """What would refuse a start of the recipe here and now, one sentence each; the generator's settings aside.
+
+    Args:
+        recipe: the recipe.
+        api: its generator, where it could be set up.
 
     Raises:
         PluginError: the embedding is unknown.
@@ -46,6 +51,11 @@ def obstacles(recipe: Recipe) -> list[str]:
     embedding, why = set_up("pe.embeddings", recipe.embedding)
     if embedding is None and not recipe.embedding.kind.startswith(OBJECT):
         found.append(f"the embedding cannot be set up here: {why}")
+    if isinstance(api, ChecksMachine):
+        try:
+            api.check_machine()
+        except PEError as error:
+            found.append(str(error))
     path: Path | None = getattr(recipe.private, "path", None)
     if path is not None and str(path) != WITHHELD and not path.exists():
         found.append(f"private.path: there is nothing at {path}.")

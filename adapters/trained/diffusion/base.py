@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from adapters.diffusion.device import check_arithmetic
+from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.diffusion.items import describe_steps
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
 from adapters.trained.diffusion.files import open_model, write_model
@@ -74,6 +74,14 @@ class FittedDiffusion:
     def capabilities(self) -> Capabilities:
         """Any labels in a request; a second request waits while one is made."""
         return Capabilities(self._sampling.chunk, 2, "nothing", "exact")
+
+    def check_machine(self) -> None:
+        """Nothing, where the device is there.
+
+        Raises:
+            RecipeError: it is not.
+        """
+        choose_devices(self._device)
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""

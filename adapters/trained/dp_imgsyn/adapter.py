@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.device import check_arithmetic, memory_refused
+from adapters.diffusion.device import check_arithmetic, choose_devices, memory_refused
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
 from adapters.trained.dp_imgsyn.settings import TEACHERS, Alignment, TeacherTraining
@@ -51,7 +52,9 @@ class DPImgSyn:
     teacher's probabilities), with which a student is trained.
 
     Args:
-        public: the images to begin with; their labels are not looked at.
+        public: the images to begin with. Their labels are not looked at, even where they are named as the private
+            ones: an image begins anywhere, and is moved until the teacher sees its label in it. They are read again
+            whenever the model answers, from a `path` that may change if the images there do not.
         teacher: `small`, `resnet18`, or `package.module:function` that makes one from the numbers of channels and of
             classes. It must keep nothing from one call to the next, and normalise by GroupNorm.
         training: of the teacher, on the private records.
@@ -64,7 +67,7 @@ class DPImgSyn:
         RecipeError: a setting out of range.
     """
 
-    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch")
+    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch", "public.path")
     code_settings: ClassVar[tuple[str, ...]] = ("teacher",)
 
     def __init__(
@@ -93,6 +96,14 @@ class DPImgSyn:
     def capabilities(self) -> Capabilities:
         """Any labels in a request; a second request waits while one is made."""
         return Capabilities(1024, 2, "nothing", "exact")
+
+    def check_machine(self) -> None:
+        """Nothing, where the device is there.
+
+        Raises:
+            RecipeError: it is not.
+        """
+        choose_devices(self._device)
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""
@@ -156,6 +167,7 @@ class DPImgSyn:
             model = Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place())
         model.write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
+        state["public_sha256"] = _digest(public.images)
         (fitting.folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
@@ -179,7 +191,7 @@ class DPImgSyn:
         """Answer from the model in `folder`; the public images are read again from where the recipe says.
 
         Raises:
-            RecipeError: there is none, it is damaged, or the public images are gone.
+            RecipeError: there is none, it is damaged, or the public images are gone, or others.
         """
         require_torch("trained", "Fitting a generator")
         from adapters.trained.dp_imgsyn.model import Model
@@ -188,11 +200,16 @@ class DPImgSyn:
         try:
             state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
             classes, (height, width, channels) = tuple(state["classes"]), state["image_shape"]
-            seed = int(state["seed"])
+            seed, digest = int(state["seed"]), str(state["public_sha256"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
         teacher = make_teacher(self._teacher, channels, min(height, width), len(classes), seed)
         public = read(self._public, (height, width, channels), seed)
+        if _digest(public.images) != digest:
+            raise RecipeError(
+                f"api.public: these {len(public.images)} images are not those with which {folder} was fitted: name the "
+                "place of those."
+            )
         self._model = Model.read(folder, teacher, classes, public, self._alignment, self._place())
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -279,6 +296,11 @@ class DPImgSyn:
         if self._model is None:
             raise APIError("dp_imgsyn answers once it is fitted: `pe run` does that first.")
         return self._model
+
+
+def _digest(images: npt.NDArray[np.uint8]) -> str:
+    """The SHA-256 (hexadecimal) of public images in their order, shape included."""
+    return hashlib.sha256(repr(images.shape).encode() + np.ascontiguousarray(images).tobytes()).hexdigest()
 
 
 @contextmanager

@@ -192,7 +192,8 @@ def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(s
     assert miss.reason == (
         "Degree 0.2 of 4 steps leaves no denoising step to run: take a degree of at least 0.25, or more steps."
     )
-    assert api.describe_degree(0.2) == "refused: less than one of 4 steps"
+    with pytest.raises(RecipeError, match=r"evolution\.degree is 0\.2, and of 4 steps .*: take .* at least 0\.25"):
+        api.describe_degree(0.2)
     assert api.describe_degree(0.5) == "noised and denoised, the last 2 of 4 steps"
 
 

@@ -108,11 +108,14 @@ def test_a_fit_that_was_charged_twice_counts_twice(files: Path, fitted: pe.Run, 
     assert names == ["fit/mean_features", "fit/mean_features/again-2", "histogram/1", "histogram/2"]
 
 
-def test_a_fit_that_takes_the_whole_budget_leaves_nothing_to_evolve_with(
-    files: Path, fitted: pe.Run, tmp_path: Path
+@pytest.mark.parametrize("iterations", [0, 2])
+def test_a_fit_that_cost_more_than_the_budget_is_refused_before_the_run_exists(
+    files: Path, fitted: pe.Run, tmp_path: Path, iterations: int
 ) -> None:
-    with pytest.raises(PEError, match="what else is charged takes all of it"):
-        run_recipe(recipe(files, reusing(fitted), epsilon=1.5), tmp_path / "b", Surroundings())
+    wanted = recipe(files, reusing(fitted), epsilon=1.5).model_dump(mode="json", exclude_none=True)
+    wanted["evolution"]["iterations"] = iterations
+    with pytest.raises(RecipeError, match=r"privacy\.epsilon is 1\.5, and the fit of .* has cost ε = 2 at δ"):
+        run_recipe(Recipe.parse(wanted, "the test"), tmp_path / "b", Surroundings())
     assert not (tmp_path / "b").exists()
 
 
@@ -190,6 +193,7 @@ def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tm
         ({"privacy": {"relation": "replace_one"}}, "the relation add_remove, and this recipe says replace_one"),
         ({"api": {"private_sets": "other"}}, "private_sets"),
         ({"api": {"settings": {"steps": 0}}}, "steps is 0"),
+        ({"api": {"settings": {"devise": "cpu"}}}, "unknown key 'devise'"),
         ({"api": {"path": "nowhere"}}, "nowhere is no finished run"),
     ],
 )
@@ -201,6 +205,7 @@ def test_a_model_of_another_kind_is_refused_in_a_sentence(
         content[section] |= values
     with pytest.raises(PEError, match=said):
         run_recipe(Recipe.parse(content, "the test"), tmp_path / "b", Surroundings())
+    assert not (tmp_path / "b").exists()
 
 
 def test_a_model_that_was_changed_or_is_unsafe_is_refused(files: Path, fitted: pe.Run, tmp_path: Path) -> None:

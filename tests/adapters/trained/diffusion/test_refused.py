@@ -66,6 +66,15 @@ def unlabelled(folder: Path) -> str:
             "expected_batch is 99: it must be at most",
         ),
         ({"api": api("dpdm", device="tpu")}, RecipeError, "device is 'tpu'"),
+        ({"api": api("dpdm", device="cuda:99")}, RecipeError, "device is 'cuda:99', and this machine has"),
+        (
+            {
+                "api": api("dpdm", sampling={"steps": 5}) | {"fit": {"budget_share": 0.5}},
+                "evolution": {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0},
+            },
+            RecipeError,
+            r"evolution\.degree is 0\.1, and of 5 steps that leaves none to run: take a degree of at least 0\.2",
+        ),
         ({"api": api("dpdm", batch_size=0)}, RecipeError, "batch_size is 0: it must be at least 1"),
         ({"api": api("privimage", public={"kind": "folder"})}, RecipeError, "a folder or an npz has a path"),
         ({"api": api("dpdm", sampling={"steps": 1001})}, RecipeError, r"sampling\.steps: .*less than or equal to 1000"),

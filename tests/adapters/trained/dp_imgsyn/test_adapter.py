@@ -144,6 +144,28 @@ def test_a_fit_that_is_gone_on_with_draws_nothing_anew(tmp_path: Path, monkeypat
     assert [release["charges"] for release in run.guarantee["releases"]] == [1, 1, 1]
 
 
+def test_public_images_may_lie_elsewhere_and_must_be_those_it_was_fitted_with(tmp_path: Path) -> None:
+    public = tmp_path / "public.npz"
+    images = np.random.default_rng(5).integers(0, 256, (40, *SHAPE)).astype(np.uint8)
+    np.savez(public, images=images)
+    private = private_file(tmp_path)
+    run = run_recipe(recipe(private, public={"kind": "npz", "path": str(public)}), tmp_path / "run", Surroundings())
+    moved = public.rename(tmp_path / "moved.npz")
+    there = (f"api.public.path={moved}",)
+    assert np.load(extend_run(run.folder, 3, 0.5, Surroundings(), there))["images"].shape == (3, *SHAPE)
+    again = recipe(private).model_dump(mode="json", exclude_none=True)
+    again["api"] = {"kind": "trained", "path": str(run.folder)}
+    with pytest.raises(RecipeError, match=r"there is no \.npz file at '.*public\.npz'"):
+        run_recipe(Recipe.parse(again, "the test"), tmp_path / "again", Surroundings())
+    again["api"]["settings"] = {"public": {"path": str(moved)}}
+    np.savez(moved, images=images[::-1])
+    with pytest.raises(RecipeError, match=r"api\.public: these 40 images are not those with which .* was fitted"):
+        run_recipe(Recipe.parse(again, "the test"), tmp_path / "again", Surroundings())
+    assert not (tmp_path / "again").exists()
+    np.savez(moved, images=images)
+    assert len(run_recipe(Recipe.parse(again, "the test"), tmp_path / "again", Surroundings()).synthetic) > 0
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("fitted")
