@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from methods import DELTA, DIGITS, SETTINGS, digits
 from methods_table import PICTURES
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from record import RESULTS, keep, where
 
 SETTING, KEPT = SETTINGS["cpu"], RESULTS / "alignment.jsonl"
@@ -64,7 +64,7 @@ def rows_of(
 ) -> tuple[list[dict[str, float]], Any]:
     """For each number of steps: the student's accuracy, and the mean distance to the nearest private image.
 
-    And a picture: a row for each number of steps, an image for each digit.
+    And a picture: a row for each number of steps, an image for each label.
     """
     from pe.evaluation.classifiers import Classifier, NetworkSettings
     from pe.evaluation.labelled import labelled
@@ -92,13 +92,27 @@ def rows_of(
         )
         print(found[-1], flush=True)
         shown.append(answer.samples.array[: len(DIGITS), :, :, 0])
-    return found, Image.fromarray(sheet(np.stack(shown)).repeat(ZOOM, axis=0).repeat(ZOOM, axis=1))
+    return found, marked(Image.fromarray(sheet(np.stack(shown)).repeat(ZOOM, axis=0).repeat(ZOOM, axis=1)))
 
 
 def sheet(images: Any) -> Any:
     """Images (rows, columns, h, w) beside and below one another, with a white line between them."""
     framed = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=255)
     return framed.transpose(0, 2, 1, 3).reshape(framed.shape[0] * framed.shape[2], -1)[:-1, :-1]
+
+
+def marked(picture: Any) -> Any:
+    """The sheet with the number of steps before each row, and the label above each column."""
+    left, top = 62, 22
+    whole = Image.new("L", (left + picture.width, top + picture.height), 255)
+    whole.paste(picture, (left, top))
+    draw, font = ImageDraw.Draw(whole), ImageFont.load_default(14)
+    height, width = (picture.height + ZOOM) / len(STEPS), (picture.width + ZOOM) / len(DIGITS)
+    for row, steps in enumerate(STEPS):
+        draw.text((left - 6, top + (row + 0.5) * height), f"k = {steps}", fill=0, font=font, anchor="rm")
+    for column, digit in enumerate(DIGITS):
+        draw.text((left + (column + 0.5) * width, top - 4), digit, fill=0, font=font, anchor="ms")
+    return whole
 
 
 def nearest_private(images: Any, private: Any) -> float:

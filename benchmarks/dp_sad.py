@@ -12,7 +12,7 @@ import argparse
 import json
 from typing import Any
 
-from methods import SETTINGS, evaluated, key_of, recipe_of
+from methods import SETTINGS, digest_of, evaluated, key_of, recipe_of
 from methods_table import CLASSIFIERS, spread
 from record import RESULTS, keep, where
 
@@ -22,9 +22,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "without the discriminator's term (λ = 0)": {"adversarial": 0},
     "without the teacher's term": {"imitation": 0},
     "with neither: the student only begins as the teacher": {"adversarial": 0, "imitation": 0},
-    "sampled without guidance": {"guidance": 1},
+    "both terms with their default weights": {"adversarial": 1, "imitation": 1},
+    "sampled with the default guidance": {"guidance": 1.8},
     "one time step per record": {"training": {"draws": 1}},
-    "a tenth of ε for the teacher": {"teacher": {"share": 0.1}},
+    "half of the steps and of ε for the teacher": {"teacher": {"steps": 20, "share": 0.5}, "training": {"steps": 20}},
 }
 
 
@@ -38,17 +39,17 @@ def changed(api: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epsilon", type=float, default=10.0)
-    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     done = dict(map(json.loads, KEPT.read_text(encoding="utf-8").splitlines())) if KEPT.exists() else {}
     table = {found["key"]: found for found in map(json.loads, TABLE.read_text(encoding="utf-8").splitlines())}
     for run in range(arguments.runs):
         for name, change in VARIANTS.items():
-            key = f"{name}, ε = {arguments.epsilon:g}, run {run}"
-            if key in done:
-                continue
             recipe = recipe_of("dp_sad", arguments.epsilon, run, SETTING, None)
             recipe["api"] = changed(recipe["api"], change)
+            key = f"{name}, ε = {arguments.epsilon:g}, run {run}, {digest_of(recipe, SETTING)}"
+            if key in done:
+                continue
             same = None if change else table.get(key_of("dp_sad", arguments.epsilon, run, SETTING))
             done[key] = same or evaluated(recipe, run, SETTING, (None, None))
             print(key, done[key], flush=True)

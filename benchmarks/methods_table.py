@@ -27,6 +27,7 @@ LABELS = {
     "dp_imgsyn+pe": "DP-ImgSyn with ε/2, then PE with ε/2",
     "dp_sad_drawn+pe": "DP-SAD of drawn digits with ε/2, then PE with ε/2",
 }
+SHORT = {"real": "private", "drawn": "drawn"}
 CLASSIFIERS = {"logistic_regression": "LR", "mlp": "MLP", "resnet9": "ResNet-9"}
 LOAD = re.compile(r"load ([\d.]+)")
 PICTURES = Path(__file__).parent.parent / "docs" / "images"
@@ -49,7 +50,7 @@ def write_table(setting: str, found: list[dict[str, Any]]) -> None:
             "Accuracy on 1,000 held-out real digits of classifiers trained on the samples alone; Fréchet distance of "
             "pixels from the private digits; mean ± standard deviation over runs with fresh noise. δ = 1e-5. "
             "Seconds are of one core, public pre-training included, on a machine that often did other things, too: "
-            "the same work took up to twice as long. "
+            "the same work took up to three times as long. "
             f"{in_runs('resnet9', found)}{everywhere(found)}. `python benchmarks/methods.py --setting {setting}`",
             "",
             f"| ε | method | {' | '.join(CLASSIFIERS.values())} | Fréchet | fit, s | sample, s | peak, GB | runs |",
@@ -71,9 +72,12 @@ def in_runs(classifier: str, found: list[dict[str, Any]]) -> str:
 
 
 def everywhere(found: list[dict[str, Any]]) -> str:
-    """Where the last cell was measured, with the loads of all."""
+    """Where the last cell was measured, with the dates and the loads of all."""
     loads = sorted(float(match[1]) for one in found if (match := LOAD.search(one["where"])))
-    return LOAD.sub(f"load {loads[0]:g} to {loads[-1]:g}", found[-1]["where"]) if loads else str(found[-1]["where"])
+    dates = sorted({one["where"].partition(";")[0] for one in found})
+    where = found[-1]["where"].partition(";")[2]
+    period = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return f"{period};{LOAD.sub(f'load {loads[0]:g} to {loads[-1]:g}', where) if loads else where}"
 
 
 def queries(cells: Iterable[dict[str, Any]]) -> list[str]:
@@ -108,39 +112,40 @@ def spread(values: list[float], digits: int) -> str:
 
 
 def plot(setting: str, groups: dict[tuple[str, float], list[dict[str, Any]]]) -> None:
-    """Accuracy of two classifiers against ε, a line for each method; hybrids are dashed, in the colour of their fit."""
+    """Accuracy of each classifier, a row for each method: from the least ε to the largest; a dotted line costs none."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4.2), dpi=150, layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, name in zip(panels, ("mlp", "resnet9"), strict=True):
-        for method, label in LABELS.items():
-            found = {
-                epsilon: values
-                for (other, epsilon), runs in sorted(groups.items())
-                if other == method and (values := [one["accuracy"][name] for one in runs if name in one["accuracy"]])
-            }
-            if 0 in found:
-                axes.axhline(statistics.mean(found[0]), linestyle=":", color="grey", linewidth=1)
-                axes.annotate(label, (0.85, statistics.mean(found[0])), fontsize=6, color="grey", va="bottom")
-            elif found:
-                draw(axes, method, label, found)
-        axes.set_xscale("log")
-        axes.set_xticks([1, 10], ["1", "10"])
-        axes.minorticks_off()
-        axes.set(xlabel="ε", title=CLASSIFIERS[name], ylim=(0, 1), xlim=(0.8, 12.5))
-    panels[0].set_ylabel("accuracy on real digits")
-    panels[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    methods = [method for method in reversed(LABELS) if any(key == method and epsilon for key, epsilon in groups)]
+    figure = Figure(figsize=(9.5, 0.3 * len(methods) + 1.3), dpi=150, layout="constrained")
+    panels = figure.subplots(1, len(CLASSIFIERS), sharey=True)
+    for axes, (name, title) in zip(panels, CLASSIFIERS.items(), strict=True):
+        for (method, epsilon), runs in sorted(groups.items()):
+            values = [one["accuracy"][name] for one in runs if name in one["accuracy"]]
+            if values and epsilon:
+                draw(axes, methods.index(method), epsilon, values)
+            elif values:
+                axes.axvline(statistics.mean(values), linestyle=":", color="grey", linewidth=1)
+                axes.annotate(SHORT[method], (statistics.mean(values), len(methods) - 0.5), fontsize=7, ha="center")
+        axes.grid(axis="y", color="0.93")
+        axes.set(title=title, xlim=(0, 1.02), ylim=(-0.6, len(methods) + 0.1))
+        axes.set_xlabel("accuracy on real digits", fontsize=8)
+        axes.tick_params(labelsize=8)
+    panels[0].set_yticks(range(len(methods)), [LABELS[method] for method in methods])
+    figure.legend(*marks(panels[0]), fontsize=8, loc="outside lower left", ncols=2, frameon=False)
     FigureCanvasAgg(figure).print_figure(PICTURES / f"methods-{setting}.png")
 
 
-def draw(axes: Any, method: str, label: str, found: dict[float, list[float]]) -> None:
-    """One method's line: means, and from the least to the most of its runs."""
-    base, _, evolved = method.partition("+")
-    style: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"} if evolved else {}
-    means = [statistics.mean(values) for values in found.values()]
-    low = [mean - min(values) for mean, values in zip(means, found.values(), strict=True)]
-    high = [max(values) - mean for mean, values in zip(means, found.values(), strict=True)]
-    color = f"C{list(LABELS).index(base)}"
-    axes.errorbar(list(found), means, [low, high], marker="o", capsize=2, label=label, color=color, **style)
+def draw(axes: Any, place: int, epsilon: float, values: list[float]) -> None:
+    """One method at one ε: its mean, and from the least to the most of its runs."""
+    mean, shift = statistics.mean(values), 0.13 if epsilon > 1 else -0.13
+    face = "C0" if epsilon > 1 else "white"
+    ends = [[mean - min(values)], [max(values) - mean]]
+    style: dict[str, Any] = {"color": "C0", "markerfacecolor": face, "markersize": 5, "capsize": 2, "linewidth": 1}
+    axes.errorbar([mean], [place + shift], xerr=ends, marker="o", label=f"ε = {epsilon:g}", **style)
+
+
+def marks(axes: Any) -> tuple[list[Any], list[str]]:
+    """A legend's entries: one for each ε."""
+    found = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    return list(found.values()), list(found)

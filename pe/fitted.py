@@ -89,7 +89,8 @@ class Fitted:
             certificate = read_json((run / CERTIFICATE).read_text(encoding="utf-8"), run / CERTIFICATE)
             covered = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         except OSError as error:
-            raise RecipeError(f"{run} is no finished run: name one, or finish it by `pe resume`.") from error
+            lacks = "is no finished run: finish it by `pe resume`" if run.exists() else "does not exist"
+            raise RecipeError(f"api.path: {run} {lacks}, or name another.") from error
         except (ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{run / CERTIFICATE} is damaged: restore it from a copy.") from error
         found = cls.read(run / MODEL)

@@ -24,7 +24,7 @@ def sentence(error: ValidationError, model: type[Any], where: str) -> str:
         field = _fields(holder).get(keys[-1])
         meaning = f": {field.description}" if field and field.description else ""
         return f"{where}: '{key}' is missing{meaning}."
-    message = fault["msg"].removeprefix("Value error, ")
+    message = fault["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
     got = "" if isinstance(fault["input"], dict) else f" (got {fault['input']!r})"
     return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{got}."
 

@@ -98,7 +98,10 @@ def check_stop(fitting: Fitting) -> None:
         Interrupted: it is.
     """
     if fitting.stop.is_set():
-        raise Interrupted("Stopped as asked, with every block of the fit that was released kept.")
+        raise Interrupted(
+            "Stopped as asked, with every block of the fit that was released kept; "
+            f"`pe resume {fitting.folder.parent}` goes on."
+        )
 
 
 def _next(

@@ -67,8 +67,10 @@ class Public(Settings):
 
     @model_validator(mode="after")
     def _whole(self) -> Public:
-        if (self.kind in _MADE) != (self.path is None):
-            raise ValueError("a folder or an npz has a path, and drawn glyphs and noise have none")
+        if self.path is None and self.kind not in _MADE:
+            raise ValueError(f"path is missing: say where the {self.kind} of public images is")
+        if self.path is not None and self.kind in _MADE:
+            raise ValueError(f"path is given, and {self.kind} images are made, not read: leave it out")
         if not self.characters:
             raise ValueError("characters is empty: name at least one to draw")
         if self.kind == "glyphs" and self.count < (most := len(set(self.characters))):

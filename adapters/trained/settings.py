@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from adapters.trained.dp_sgd import DPSGD
 from adapters.trained.dp_sgd.settings import Optimiser
+from pe.errors import RecipeError
 
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -37,6 +38,8 @@ class PlainTraining(Settings):
 class FineTuning(Settings):
     """DP-SGD on the private records; see `DPSGD` for what the names mean.
 
+    A class names the section of the recipe that it is, for messages.
+
     Attributes:
         steps: how many.
         expected_batch: records per step, on average; None: an eighth of the declared size.
@@ -51,6 +54,8 @@ class FineTuning(Settings):
         spare_blocks: how many blocks more than planned the budget is to hold. A run's store leaves no trace of a
             block that was broken off, so that it is not charged again, and there is no need for one.
     """
+
+    section: ClassVar[str] = "training"
 
     steps: Count = 200
     expected_batch: Count | None = None
@@ -70,16 +75,19 @@ class FineTuning(Settings):
         Raises:
             RecipeError: a value out of range.
         """
-        return DPSGD(
-            steps=self.steps,
-            expected_batch=max(1, declared_size // 8) if self.expected_batch is None else self.expected_batch,
-            declared_size=declared_size,
-            clip=self.clip,
-            learning_rate=self.learning_rate,
-            optimiser=self.optimiser,
-            warm_up=self.warm_up,
-            ema=self.ema,
-            draws=self.draws,
-            micro_batch=self.micro_batch,
-            block=self.block,
-        )
+        try:
+            return DPSGD(
+                steps=self.steps,
+                expected_batch=max(1, declared_size // 8) if self.expected_batch is None else self.expected_batch,
+                declared_size=declared_size,
+                clip=self.clip,
+                learning_rate=self.learning_rate,
+                optimiser=self.optimiser,
+                warm_up=self.warm_up,
+                ema=self.ema,
+                draws=self.draws,
+                micro_batch=self.micro_batch,
+                block=self.block,
+            )
+        except RecipeError as error:
+            raise RecipeError(f"{self.section}.{error}") from error

@@ -28,6 +28,7 @@ from pe.protocols import DescribesDegree, Embedding, GenerationAPI
 from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
+from pe.recipe.readiness import check_place
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 from pe.registry import Group, construct, require
 from pe.report.contact_sheet import contact_sheet
@@ -87,6 +88,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     """
     if out is not None:
         check_absent(out)
+    check_place(recipe)
     work = Work.of(recipe, surroundings)
     work.check_start()
     identity = work.private.preflight()

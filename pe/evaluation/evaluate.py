@@ -155,7 +155,8 @@ def _utility(sets: Sets, request: Request, progress: Progress) -> Values:
     training = {}
     for name, whole in sets.all.items():
         if np.count_nonzero(np.bincount(whole.labels) > 1) < 2:
-            sets.notes.add(f"No classifier is trained on '{name}': it has not two images each of two classes.")
+            by = "by its soft labels " if whole.soft is not None else ""
+            sets.notes.add(f"No classifier is trained on '{name}': {by}it has not two images each of two classes.")
             continue
         training[name] = _like(whole, sets.test.content, name, sets)
     if SYNTHETIC_DATA not in training:

@@ -56,10 +56,22 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
             api.check_machine()
         except PEError as error:
             found.append(str(error))
+    try:
+        check_place(recipe)
+    except RecipeError as error:
+        found.append(str(error))
+    return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in found]
+
+
+def check_place(recipe: Recipe) -> None:
+    """Nothing, where there is something at the private data's path; it is not read.
+
+    Raises:
+        RecipeError: there is not.
+    """
     path: Path | None = getattr(recipe.private, "path", None)
     if path is not None and str(path) != WITHHELD and not path.exists():
-        found.append(f"private.path: there is nothing at {path}.")
-    return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in found]
+        raise RecipeError(f"private.path: there is nothing at {path}: say where the private records are.")
 
 
 def _missing(group: Group, spec: PluginSpec) -> list[str]:

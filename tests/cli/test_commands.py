@@ -157,7 +157,7 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
         (["--set", "privacy.delta=0"], r"privacy\.delta"),
         (["--set", "private.resize=null"], r"no image at all|resize|another size|size"),
         (["--set", "private.classes=[benign]"], r"malignant"),
-        (["--set", "private.path=nowhere"], r"nowhere does not exist"),
+        (["--set", "private.path=nowhere"], r"nothing at nowhere: say where"),
         (["--out", "public"], r"public exists already"),
     ],
 )

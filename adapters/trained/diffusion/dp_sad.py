@@ -99,6 +99,8 @@ class DPSAD(FittedDiffusion):
                 "teacher.share is 0, and public names no images, so the teacher has nothing to learn from: "
                 "give it a share, or public images."
             )
+        if public is None and pretraining is not None:
+            raise RecipeError("pretraining is given, and public names no images for it: leave it out, or name some.")
         if clusters < 1 or (clusters > 1 and public is None):
             raise RecipeError(
                 f"clusters is {clusters}: it must be at least 1, and above 1 it needs public images, from which the "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -45,6 +45,8 @@ class Teaching(FineTuning):
     Attributes:
         share: of the fit's ε, which the teacher's training alone takes; 0: it learns from public images alone.
     """
+
+    section: ClassVar[str] = "teacher"
 
     share: Annotated[float, Field(ge=0, lt=1)] = 0.5
 

@@ -44,7 +44,8 @@ class DPImgSyn:
     A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the channels that enter its
     GroupNorm layers leave once, as a noisy sum. Public images are then moved, by their pixels, until the teacher sees
     in them what it saw in the private ones, and is sure of the label that they are to have. They need not look like
-    private images: what they carry is the teacher's view. RANDOM_API aligns a public image drawn by the sample's seed.
+    private images, nor like their label: what they carry is the teacher's view, and its soft labels, not `labels`, are
+    what to train with. RANDOM_API aligns a public image drawn by the sample's seed, whatever label that has itself.
     VARIATION_API of degree d begins anew with another public image with probability d²; else it adds low-pass noise of
     d to the parent and runs the last ⌈d·k⌉ of the k steps: 0 changes nothing, 1 forgets all.
 
@@ -52,9 +53,8 @@ class DPImgSyn:
     teacher's probabilities), with which a student is trained.
 
     Args:
-        public: the images to begin with. Their labels are not looked at, even where they are named as the private
-            ones: an image begins anywhere, and is moved until the teacher sees its label in it. They are read again
-            whenever the model answers, from a `path` that may change if the images there do not.
+        public: the images to begin with; their labels are not looked at. They are read again whenever the model
+            answers, from a `path` that may change if the images there do not.
         teacher: `small`, `resnet18`, or `package.module:function` that makes one from the numbers of channels and of
             classes. It must keep nothing from one call to the next, and normalise by GroupNorm.
         training: of the teacher, on the private records.

@@ -80,7 +80,7 @@ def _check_single_step(settings: DPSGD, budget: Budget, relation: Relation, othe
     single = _least(replace(settings, steps=1), budget, relation, others, spare=0)
     if single > settings.expected_batch:
         raise PrivacyError(
-            f"What is left of epsilon = {budget.epsilon:g} asks for a noise multiplier of {single:,.1f} for one single "
-            f"step, which expects {settings.expected_batch} records: the noise drowns even what all of them agree on; "
-            "raise epsilon or the training's share of it."
+            f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of {single:,.1f} for one "
+            f"single step, which expects {settings.expected_batch} records: the noise drowns even what all of them "
+            "agree on; raise privacy.epsilon, or the training's share of it."
         )

@@ -194,7 +194,7 @@ def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tm
         ({"api": {"private_sets": "other"}}, "private_sets"),
         ({"api": {"settings": {"steps": 0}}}, "steps is 0"),
         ({"api": {"settings": {"devise": "cpu"}}}, "unknown key 'devise'"),
-        ({"api": {"path": "nowhere"}}, "nowhere is no finished run"),
+        ({"api": {"path": "nowhere"}}, "api.path: nowhere does not exist, or name another"),
     ],
 )
 def test_a_model_of_another_kind_is_refused_in_a_sentence(
