@@ -76,7 +76,7 @@ def unlabelled(folder: Path) -> str:
             r"evolution\.degree is 0\.1, and of 5 steps that leaves none to run: take a degree of at least 0\.2",
         ),
         ({"api": api("dpdm", batch_size=0)}, RecipeError, "batch_size is 0: it must be at least 1"),
-        ({"api": api("privimage", public={"kind": "folder"})}, RecipeError, "path is missing: say where the folder of public images is"),
+        ({"api": api("privimage", public={"kind": "folder"})}, RecipeError, "path is missing: say where the folder"),
         ({"api": api("dpdm", sampling={"steps": 1001})}, RecipeError, r"sampling\.steps: .*less than or equal to 1000"),
         ({"api": api("privimage", public={"kind": "glyphs", "count": 61})}, RecipeError, "there are 62 characters"),
     ],
