@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from adapters.http import Fault, HTTPClient, Policy, encoded, key_of, object_of
+from adapters.http import Fault, HTTPClient, Policy, Rejected, encoded, key_of, object_of
 from pe.data.samples import Images, Samples
 from pe.errors import APIError, ContractError, RecipeError
 from pe.protocols import Vectors
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     import httpx2
 
 log = logging.getLogger(__name__)
+
+_ABOUT_IMAGES = frozenset({400, 403, 413, 415, 422, 451})
+"""HTTP statuses that speak of what was sent, if black images in its place are answered."""
 
 Body = Callable[[str | None, list[str]], dict[str, Any]]
 """(model, images as data URIs) → the request's JSON."""
@@ -96,35 +99,50 @@ class HTTPEmbedding:
         return self._batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d, as the endpoint answers; a row of NaN for an image of which it makes no vector.
+        """float32, n×d, as the endpoint answers; a row of NaN for an image of which it makes no finite vector.
 
-        Which images those are, and what the endpoint says of them, is logged and nothing else: they may be private.
+        Every request holds as many images as `samples`. Where the endpoint rejects them, each is asked for again at its
+        own place among black ones, so that no image's vector depends on what becomes of another. What it says of
+        images that may be private is logged, and stands in no error.
 
         Raises:
-            APIError: the endpoint cannot be asked, not even for black images; in its words on those.
-            ContractError: of black images, too, it makes no vectors that are one per image, of one length, and finite.
+            APIError: the endpoint cannot be asked; in its words on black images, if it fails on those, too.
+            ContractError: it does not answer with one vector per image, of one length; or not of black images with
+                finite ones.
         """
         images, black = _as_uris(samples), _as_uris(Images(np.zeros_like(samples.array)))
-        try:
-            return self._asked(images)
-        except (APIError, ContractError) as error:
-            log.warning("%s; now black images, then each by itself.", error)
-        self._asked(black)
-        return np.concatenate([self._alone(image, black[0]) for image in images])
+        vectors, rejected = self._tried(images, black)
+        if rejected:
+            rows = [self._tried([*black[:i], images[i], *black[i + 1 :]], black)[0][i] for i in range(len(images))]
+            vectors = np.stack(rows)
+        return vectors
 
-    def _alone(self, image: str, black: str) -> Vectors:
-        """One image's vector, 1×d; NaN where the endpoint makes none of it, and makes one of a black image."""
+    def _tried(self, images: list[str], black: list[str]) -> tuple[Vectors, bool]:
+        """The answer for `images`, and False; or NaN, and True, where it rejects these and answers for black ones."""
+        failed: APIError | None = None
         try:
-            return self._asked([image])
-        except (APIError, ContractError) as error:
-            vector = self._asked([black])
-            log.warning("An image gets no vector, and casts no vote: %s", error)
-            return np.full_like(vector, np.nan)
+            vectors = self._asked(images)
+        except APIError as error:
+            failed = error
+        if failed is None and np.isfinite(vectors).all():
+            return vectors, False
+        log.warning("An image gets no vector from %s: %s", self._host, failed or "one that is not finite")
+        blank = self._asked(black)
+        if not np.isfinite(blank).all():
+            raise ContractError(f"{self._host} answered with vectors that are not finite.")
+        if failed is None:
+            vectors[~np.isfinite(vectors).all(axis=1)] = np.nan
+            return vectors, False
+        if getattr(failed, "status", None) not in _ABOUT_IMAGES:
+            raise APIError(f"{self._host} gave no embeddings, and does for black images: see the log, and ask again.")
+        return np.full_like(blank, np.nan), True
 
     def _asked(self, images: list[str]) -> Vectors:
         """The endpoint's answer to one request."""
         client, policy = self._open()
         outcome = policy.call(lambda: client.post("", self._body(self._model, images)), _entries)
+        if outcome.fault is not None and outcome.fault.refusal:
+            raise Rejected(f"{self._host} refuses: {outcome.fault}", outcome.fault.status)
         if outcome.result is None:
             raise APIError(f"{self._host} gave no embeddings in {outcome.calls} calls: {outcome.fault}")
         vectors = self._ordered(outcome.result, len(images))
@@ -137,12 +155,12 @@ class HTTPEmbedding:
         """The vectors by their index."""
         try:
             found = {int(entry["index"]): np.asarray(entry["embedding"], dtype=np.float64) for entry in entries}
-            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is no vector
                 vectors = np.stack([found[i] for i in range(count)]).astype(np.float32)
         except (KeyError, TypeError, ValueError) as error:
             raise ContractError(f"{self._host} did not answer with one vector per image for {count} images.") from error
-        if len(entries) != count or vectors.ndim != 2 or not np.isfinite(vectors).all():
-            raise ContractError(f"{self._host} answered with vectors that are not one per image, or not finite.")
+        if len(entries) != count or vectors.ndim != 2:
+            raise ContractError(f"{self._host} answered with vectors that are not one per image.")
         return vectors
 
     def _open(self) -> tuple[HTTPClient, Policy]:

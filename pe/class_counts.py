@@ -54,10 +54,11 @@ def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, led
     Guarantee: the release's. A label without records gets noise alone.
     """
     grid = release.grid or 1
-    counts = None if ledger.drawn(release) else count_labels(private(), grid)
+    dataset = None if ledger.drawn(release) else private()
 
     def draw(noise: Noise) -> Counts:
-        assert counts is not None
+        assert dataset is not None
+        counts = count_labels(dataset, grid)
         return counts + noise.discrete_laplace(len(counts), release.scale)
 
     return ledger.release(release, draw) / grid

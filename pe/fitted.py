@@ -89,8 +89,8 @@ class Fitted:
             certificate = read_json((run / CERTIFICATE).read_text(encoding="utf-8"), run / CERTIFICATE)
             covered = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         except OSError as error:
-            lacks = "is no finished run: finish it by `pe resume`" if run.exists() else "does not exist"
-            raise RecipeError(f"api.path: {run} {lacks}, or name another.") from error
+            lacks = "is not finished: finish it" if run.exists() else "does not exist: name one"
+            raise RecipeError(f"api.path: the run {run} {lacks}.") from error
         except (ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{run / CERTIFICATE} is damaged: restore it from a copy.") from error
         found = cls.read(run / MODEL)

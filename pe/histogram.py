@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pe.errors import PrivacyError
 from pe.nearest import Backend, describe, nearest
 from pe.privacy.ledger import Ledger
-from pe.privacy.noise import grid_for
+from pe.privacy.noise import Noise, grid_for
 from pe.privacy.release import Relation, Release
 from pe.private.embeddings import PrivateEmbeddings
 from pe.protocols import Vectors
@@ -113,13 +113,14 @@ def dp_nn_histogram(
     """
     grid = release.grid or 1
     size = len(labels)
-    votes = (
-        np.zeros(size, dtype=np.int64)
-        if ledger.drawn(release)
-        else count_votes(private(), candidates(), labels, neighbors, metric, grid, neighbor_search)
-    )
-    noisy = ledger.release(release, lambda noise: votes + noise.discrete_gaussian(size, release.scale))
-    return noisy / grid
+    vectors = None if ledger.drawn(release) else (private(), candidates())
+
+    def draw(noise: Noise) -> Counts:
+        assert vectors is not None
+        votes = count_votes(*vectors, labels, neighbors, metric, grid, neighbor_search)
+        return votes + noise.discrete_gaussian(size, release.scale)
+
+    return ledger.release(release, draw) / grid
 
 
 def count_votes(

@@ -173,6 +173,17 @@ def test_a_label_without_private_records_gets_noise_alone() -> None:
     assert len(set(noisy.tolist())) == 5
 
 
+def test_what_goes_wrong_while_votes_are_counted_names_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise RuntimeError("row 17 is odd")
+
+    monkeypatch.setattr("pe.histogram.nearest", failing)
+    [release] = histogram_releases(1.0, 1)
+    ledger = Ledger(Budget(50.0, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
+    with pytest.raises(PrivacyError, match=r"'histogram/1' was not drawn \(RuntimeError\): the log says why\.$"):
+        dp_nn_histogram(lambda: records([[0, 0]], [0]), lambda: CANDIDATES, LABELS, release, ledger)
+
+
 def test_a_stored_histogram_is_returned_again_without_looking_at_the_records() -> None:
     release = histogram_releases(3.0, 1)[0]
     ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())

@@ -78,7 +78,16 @@ class Fault(Exception):
 
 
 class Rejected(APIError):
-    """A request that will not succeed however often it is made; the run stops and can go on when it is mended."""
+    """A request that will not succeed however often it is made; the run stops and can go on when it is mended.
+
+    Attributes:
+        status: the HTTP status, if one came.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        """Holds what is known."""
+        super().__init__(message)
+        self.status = status
 
 
 def body_words(body: str | bytes) -> tuple[str, str]:

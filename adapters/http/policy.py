@@ -109,7 +109,7 @@ class Policy:
         except Fault as fault:
             if fault.heals or fault.refusal:
                 return Outcome(None, Fault(self._clean(fault.words), fault.status, fault.code), counted.calls)
-            raise Rejected(f"{self.name} rejects the request with {self._clean(str(fault))}") from None
+            raise Rejected(f"{self.name} rejects the request with {self._clean(str(fault))}", fault.status) from None
         return Outcome(result, None, counted.calls)
 
     def _once(self, gate: Gate, send: Callable[[], Sent], read: Callable[[Sent], Result], counted: _Tries) -> Result:

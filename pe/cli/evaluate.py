@@ -64,6 +64,7 @@ def evaluate(
 
     The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
     """
+    from pe.engine.logs import logging_to
     from pe.evaluation.classifiers import NetworkSettings
     from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
     from pe.evaluation.request import DEFAULT_CLASSIFIERS, Request
@@ -82,8 +83,10 @@ def evaluate(
         condition,
         random_selection,
     )
-    with stop_on_interrupt() as stop:
-        values = evaluate_run(Run.open(run_folder), request, Bars(quiet), stop)
+    opened = Run.open(run_folder)
+    opened.confidential.mkdir(mode=0o700, exist_ok=True)
+    with stop_on_interrupt() as stop, logging_to(opened.confidential / "log.txt"):
+        values = evaluate_run(opened, request, Bars(quiet), stop)
     click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
     if (run_folder / PURGED).is_file():
         click.echo(f"{run_folder} was purged before: `pe purge` deletes these metrics, too.", err=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
 import PIL
 
@@ -43,13 +44,12 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _handled() -> Iterator[None]:
-    """Python writes to stderr what no handler wants: inside, there is one, which does nothing."""
-    nothing, root = logging.NullHandler(), logging.getLogger()
-    root.addHandler(nothing)
+    """Python writes to stderr what no handler wants: not inside."""
+    before, logging.lastResort = logging.lastResort, cast(Any, logging.NullHandler())
     try:
         yield
     finally:
-        root.removeHandler(nothing)
+        logging.lastResort = before
 
 
 @cache

@@ -180,8 +180,8 @@ class Work:
             RecipeError: it cannot obey a degree, or a device or file that it needs is not there.
         """
         if isinstance(self.api, DescribesDegree):
-            for step in self.plan.steps:
-                self.api.describe_degree(step.degree)
+            for degree in {step.degree for step in self.plan.steps}:
+                self.api.describe_degree(degree)
         if isinstance(self.api, ChecksMachine):
             self.api.check_machine()
 
@@ -280,7 +280,7 @@ class Work:
             recipe.privacy.relation,
             recipe.private.privacy_unit,
             self.plan.releases,
-            JournalReleases(run),
+            JournalReleases(run, lambda: self.private.drew(run)),
             self.surroundings.noise,
         )
 

@@ -25,6 +25,7 @@ from pe.run.writer import RunWriter
 from pe.trainer import PrivateRecords
 
 IDENTITY = f"{CONFIDENTIAL}/identity.json"
+_UNKNOWN = 0
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Identity:
     key: str
     fingerprint: str
     run: str = ""
-    inode: int = 0
+    inode: int = _UNKNOWN
 
     def dump(self) -> bytes:
         """As IDENTITY holds it."""
@@ -115,8 +116,8 @@ class PrivateSide:
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
         """Enter the run into the data set's budget file, before anything is released; again changes nothing.
 
-        A copy of a run's directory is entered as another run: what the first draws from now on, and what it draws, are
-        two draws of the same releases.
+        A copy of a run's directory, or an older state of it, is entered as another run: the first has drawn, or may
+        draw, what it is about to draw once more.
 
         Returns:
             The data set's total over all runs; None for a sample that has no place on disk.
@@ -128,14 +129,22 @@ class PrivateSide:
         if budget is None:
             return None
         identity, here = Identity.read(run), run.folder.stat().st_ino
-        if identity.inode != here:
-            if identity.run:
-                self.progress.warn(
-                    f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's budget."
-                )
-            identity = replace(identity, run=secrets.token_hex(16), inode=here)
+        older = budget.drawn(identity.run) > len(run.journal.released())
+        if identity.run and (older or identity.inode not in (here, _UNKNOWN)):
+            self.progress.warn(
+                f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's budget."
+            )
+            identity = replace(identity, run="")
+        if not identity.run or identity.inode != here:
+            identity = replace(identity, run=identity.run or secrets.token_hex(16), inode=here)
             run.write(IDENTITY, identity.dump())
         return budget.enter(identity.run, releases, delta)
+
+    def drew(self, run: RunWriter) -> None:
+        """Note in the data set's budget file that the run has kept one more release."""
+        budget = self._budget()
+        if budget is not None:
+            budget.drew(Identity.read(run).run, len(run.journal.released()))
 
     def total(self, delta: float) -> dict[str, Any] | None:
         """The data set's total as it stands now; None where it has no budget file."""

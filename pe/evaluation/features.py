@@ -66,7 +66,7 @@ def features(images: Images, embedding: Embedding, seed: int, task: Task) -> Fea
     start = 0
     for vectors in embed_batches(embedding, images):
         if not np.isfinite(vectors).all():
-            raise ContractError(f"{type(embedding).__name__}.embed gave a vector that is not finite.")
+            raise ContractError(f"{type(embedding).__name__}.embed gave no finite vector for an image: see the log.")
         if moments is None or kept is None:
             moments = StreamedMoments(vectors.shape[1])
             kept = np.empty((len(order), vectors.shape[1]), np.float32)

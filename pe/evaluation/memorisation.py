@@ -144,7 +144,7 @@ def _interval(auc: float, n: int, m: int, z: float) -> tuple[float, float]:
 def _vectors(images: Images, embedding: Embedding) -> Vectors:
     vectors = embed(embedding, images)
     if not np.isfinite(vectors).all():
-        raise ContractError(f"{type(embedding).__name__}.embed gave a vector that is not finite.")
+        raise ContractError(f"{type(embedding).__name__}.embed gave no finite vector for an image: see the log.")
     return vectors
 
 

@@ -59,6 +59,15 @@ class DataSetBudget:
             save({**content, "runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
             return _total(runs, delta)
 
+    def drew(self, run: str, releases: int) -> None:
+        """Note, durably, how many releases a run has drawn and kept: a copy of it that has fewer is an older one."""
+        with self._opened() as (content, save):
+            save({**content, "drawn": {**content.get("drawn", {}), run: releases}})
+
+    def drawn(self, run: str) -> int:
+        """How many releases the run has drawn and kept, as far as it is noted."""
+        return int(self.read().get("drawn", {}).get(run, 0))
+
     def total(self, delta: float) -> dict[str, Any]:
         """The data set's total as it stands now, as `enter` returns it.
 
@@ -98,12 +107,13 @@ class DataSetBudget:
     def read(self) -> dict[str, Any]:
         """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
 
-        Also deltas (identity → the run's δ), which older files lack.
+        Also deltas (identity → the run's δ) and drawn (identity → releases kept), which older files lack.
 
         Raises:
             PrivacyError: it is not a budget file.
         """
-        return self._parse(self.path.read_text(encoding="utf-8")) if self.path.is_file() else _empty()
+        text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
+        return self._parse(text) if text else _empty()
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -157,15 +167,15 @@ class DataSetBudget:
     def _parse(self, text: str) -> dict[str, Any]:
         try:
             content: dict[str, Any] = json.loads(text)
-            cap, runs = content["cap"], content["runs"]
-            if content["format"] != FORMAT or not isinstance(runs, dict):
+            cap, runs, drawn = content["cap"], content["runs"], content.get("drawn", {})
+            if content["format"] != FORMAT or not isinstance(runs, dict) or not isinstance(drawn, dict):
                 raise ValueError("another format")
             for releases in runs.values():
                 for release in releases:
                     Release.from_dict(release)
             if cap is not None:
                 Budget(**cap)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise PrivacyError(f"{self.path} is not a budget file of this software: restore it from a copy.") from error
         return content
 

@@ -6,6 +6,7 @@ without a new draw. So the total never under-counts, whatever instant a crash pi
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,8 @@ from pe.privacy.noise import Noise, SystemNoise
 from pe.privacy.parts import check_same_kind
 from pe.privacy.release import Relation, Release
 from pe.privacy.store import Array, ReleaseStore, StoredRelease
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -170,9 +173,12 @@ class Ledger:
         except PEError:
             raise
         except Exception as error:  # its words may be about a private record
-            raise PrivacyError(
-                f"Release '{release.name}' was not drawn ({type(error).__name__}): the confidential log says more."
-            ) from error
+            log.error("Release '%s' was not drawn.", release.name, exc_info=error)
+            failed = type(error).__name__
+        else:
+            failed = ""
+        if failed:
+            raise PrivacyError(f"Release '{release.name}' was not drawn ({failed}): the log says why.")
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             raise PrivacyError(f"Release '{release.name}' drew {type(array).__name__}, not an array of numbers.")
         self._store.keep(release.name, array)

@@ -17,8 +17,8 @@ from pe.privacy.release import Relation, Release
 
 _KEYS = frozenset({"charges", "state", "unsafe"})
 _TOLERANCE = 1e-6
-_MOST_CHARGES = 10_000
-"""Of one release: each charge but the first is of a draw that a crash broke off."""
+_MOST = 10_000
+"""Charges of all releases together, and draws of a discrete one, beyond which nobody's time is spent on a check."""
 
 
 def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
@@ -40,12 +40,14 @@ def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
 
 def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
     """The releases, each as often as it was charged."""
-    releases = []
+    releases: list[Release] = []
     for entry in certificate["releases"]:
         release = Release.from_dict({key: value for key, value in entry.items() if key not in _KEYS})
         charges = entry["charges"]
-        if not isinstance(charges, int) or not 1 <= charges <= _MOST_CHARGES:
+        if not isinstance(charges, int) or not 1 <= charges <= _MOST - len(releases):
             raise PrivacyError(f"Release '{release.name}' is charged {charges!r} times.")
+        if release.grid is not None and release.count > _MOST:
+            raise PrivacyError(f"Release '{release.name}' is drawn {release.count} times.")
         releases += [release] * charges
     return releases
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from pe.private.dataset import Labels, PrivateDataset, Units
 from pe.protocols import Embedding, Vectors, check_vectors
 
 FILE = "private_embeddings.npy"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,10 +125,9 @@ def _embedded(embedding: Embedding, images: Images) -> Vectors:
     except PEError:
         raise
     except Exception as error:
-        name = type(embedding).__name__
-        raise ContractError(
-            f"{name}.embed failed on private images with {type(error).__name__}: the run's confidential log says more."
-        ) from error
+        log.error("The embedding failed.", exc_info=error)
+        failed = type(error).__name__
+    raise ContractError(f"{type(embedding).__name__}.embed failed on private images ({failed}): the log says why.")
 
 
 def _table(path: Path | None, shape: tuple[int, int]) -> Vectors:

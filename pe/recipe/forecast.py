@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pe.errors import RecipeError
 from pe.evolution import Plan
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
@@ -154,6 +155,7 @@ def forecast(
     least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
     warnings = (
         *here,
+        *_refusals(plan, api),
         *_cost_warnings(price, calls, images),
         *_limit_warnings(recipe, images, (least, cost), images_per_second),
         *_privacy_warnings(recipe),
@@ -185,9 +187,24 @@ def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) ->
     step = plan.steps[t - 1]
     candidates = plan.sizes if t == 1 else plan.steps[t - 2].sizes
     calls = None if api is None else variation_calls(candidates, step, api.capabilities)
-    meaning = api.describe_degree(step.degree) if isinstance(api, DescribesDegree) else ""
+    meaning = "" if api is None else _meaning(api, step.degree)[0]
     signal = signal_of(recipe, plan, step, candidates)
     return Iteration(t, calls, variation_images(candidates, step), step.degree, signal, meaning)
+
+
+def _meaning(api: GenerationAPI, degree: float) -> tuple[str, str]:
+    """What a degree comes to, and why it is refused; each may be empty."""
+    try:
+        return (api.describe_degree(degree), "") if isinstance(api, DescribesDegree) else ("", "")
+    except RecipeError as error:
+        return "refused", str(error)
+
+
+def _refusals(plan: Plan, api: GenerationAPI | None) -> list[str]:
+    """About degrees that the generator cannot obey."""
+    degrees = sorted({step.degree for step in plan.steps})
+    found = [] if api is None else [_meaning(api, degree)[1] for degree in degrees]
+    return [f"A run would not start: {sentence}" for sentence in found if sentence]
 
 
 def _cost(price: Price, calls: int | None, images: int) -> float | None:

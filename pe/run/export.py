@@ -25,7 +25,7 @@ from pe.errors import ContractError, MissingDependency, RecipeError, RunError
 from pe.privacy.covered import hash_files, sha256
 from pe.privacy.markdown import certificate_files
 from pe.privacy.verify import verify
-from pe.run.directory import CERTIFICATE, CONFIDENTIAL, SYNTHETIC, Run, check_absent
+from pe.run.directory import CERTIFICATE, CONFIDENTIAL, SYNTHETIC, Run, check_absent, extension_place
 from pe.run.durable import TEMPORARY, publish_folder, write_durably
 from pe.run.lock import folder_lock
 from pe.run.writer import level_times
@@ -33,6 +33,9 @@ from pe.run.writer import level_times
 Format = Literal["folder", "npz", "parquet"]
 Row = tuple[str, str, bytes, list[float]]
 """An image's file name, its label, its PNG file, and its soft label: a probability for each label, or none at all."""
+
+Part = tuple[Array, Array, Array | None]
+"""Labels, images and soft labels, if any."""
 
 _SOFT = "soft_labels"
 _PAGE = CERTIFICATE.with_suffix(".md").name
@@ -179,9 +182,8 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
 
 def _convert(folder: Path, form: Format) -> None:
     """Replace `synthetic.npz`, and the extensions' .npz files, by the same images in another form."""
-    names, labels, images, soft = _read_samples(folder / SYNTHETIC, form)
-    parts = [(labels, images, soft)]
-    parts += [(more.labels, more.samples.array, more.conditions.get(SOFT_LABEL)) for more in Run(folder).extensions()]
+    names, first = _read_samples(folder / SYNTHETIC, form)
+    parts, soft = [first, *_extensions(folder, names)], first[2]
     labelled = chain.from_iterable(
         zip(labels, images, np.zeros((len(labels), 0)) if soft is None else soft, strict=True)
         for labels, images, soft in parts
@@ -199,8 +201,8 @@ def _convert(folder: Path, form: Format) -> None:
         path.unlink()
 
 
-def _read_samples(path: Path, form: Format) -> tuple[list[str], Array, Array, Array | None]:
-    """Label names, labels, images and, if any, soft labels of a run's .npz file: no more than its own size in memory.
+def _read_samples(path: Path, form: Format) -> tuple[list[str], Part]:
+    """Label names, and all else, of a run's .npz file: no more than its own size in memory.
 
     Raises:
         RunError: it holds no images, or is not as this software writes it.
@@ -213,12 +215,41 @@ def _read_samples(path: Path, form: Format) -> tuple[list[str], Array, Array, Ar
             if Images.kind not in archive.files:
                 raise RunError(f"Only images can be exported as {form}: use npz.")
             names, labels, images = archive["label_names"].tolist(), archive["labels"], archive[Images.kind]
-            soft = archive[_SOFT] if _SOFT in archive.files else None
-        if not (len(labels) == len(Images(images)) and 0 <= labels.min() <= labels.max() < len(names)):
-            raise ValueError("labels without an image or a name")
-        return names, labels, images, soft
-    except (BadZipFile, ContractError, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
+            return names, _checked(path.name, names, labels, images, archive.get(_SOFT))
+    except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
         raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
+
+
+def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
+    """What `pe extend` added, checked."""
+    try:
+        more = Run(folder).extensions()
+    except (ContractError, ValueError, KeyError, TypeError, StopIteration) as error:
+        raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
+    for index, one in enumerate(more, start=1):
+        yield _checked(extension_place(index), names, one.labels, one.samples.array, one.conditions.get(SOFT_LABEL))
+
+
+def _checked(name: str, names: list[str], labels: Array, images: Array, soft: Array | None) -> Part:
+    """Labels, images and soft labels, as they can be written.
+
+    Raises:
+        RunError: they are not as this software writes them.
+    """
+    count = len(images) if images.ndim == 4 else -1
+    fits = (
+        all(isinstance(each, str) for each in names)
+        and images.dtype == np.uint8
+        and images.size > 0
+        and images.shape[-1] in (1, 3)
+        and labels.shape == (count,)
+        and labels.dtype.kind in "iu"
+        and 0 <= labels.min() <= labels.max() < len(names)
+        and (soft is None or (soft.shape == (count, len(names)) and soft.dtype.kind == "f"))
+    )
+    if not fits:
+        raise RunError(f"{name} is damaged: restore it from a copy.")
+    return labels, images, soft
 
 
 def file_name(label: str) -> str:

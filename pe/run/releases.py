@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,14 +26,18 @@ class JournalReleases:
     leaves a trace.
     """
 
-    def __init__(self, run: RunWriter) -> None:
+    def __init__(self, run: RunWriter, kept: Callable[[], None] = lambda: None) -> None:
         """Reads what the run has stored.
+
+        Args:
+            run: the run.
+            kept: called whenever one more array has been stored.
 
         Raises:
             RunError: a noisy array was kept, and its file is gone or changed; or a file is there that was
                 never charged, as when the journal was lost.
         """
-        self._run = run
+        self._run, self._kept = run, kept
         self._stored: dict[str, StoredRelease] = {}
         for name, declared, unsafe in run.journal.charges():
             self._count(Release.from_dict(json.loads(declared)), unsafe)
@@ -69,6 +73,7 @@ class JournalReleases:
         path = self._run.folder / _file(name)
         digest = write_durably(path, buffer.getvalue(), by_way_of=self._unseen(name).parent)
         self._run.journal.add_release(name, _file(name), digest)
+        self._kept()
         self._stored[name] = replace(self._stored[name], array=self._read(name))
 
     def traces(self, name: str) -> bool:

@@ -50,6 +50,18 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(recipe: Path) -> None
         assert line in page, page
 
 
+def test_a_device_or_degree_that_refuses_a_start_is_a_warning(recipe: Path) -> None:
+    content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    content["api"] = {"kind": "dpdm", "device": "cuda:99", "sampling": {"steps": 5}, "fit": {"budget_share": 0.5}}
+    content["private"] |= {"size": 8, "declared_size": 40}
+    content["evolution"] |= {"degree": 0.1}
+    recipe.write_text(yaml.safe_dump(content), encoding="utf-8")
+    told = CliRunner().invoke(plan, [str(recipe)], catch_exceptions=False)
+    assert told.exit_code == 0, told.output
+    assert "warning: A run would not start: device is 'cuda:99', and this machine has" in told.output
+    assert "warning: A run would not start: evolution.degree is 0.1, and of 5 steps that leaves none" in told.output
+
+
 def test_the_private_records_need_not_be_there(recipe: Path) -> None:
     result = pe("plan", recipe, "--set", "private.path=nowhere", "--set", "api.path=none", cwd=recipe.parent)
     assert result.returncode == 0, result.stderr

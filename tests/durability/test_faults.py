@@ -237,6 +237,20 @@ def test_a_network_mount_is_refused(tmp_path: Path) -> None:
         check_local(tmp_path / "share" / "runs" / "run", mounts)
 
 
+def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as_one_more_run(stopped: Path) -> None:
+    recipe, run = driver.recipe(stopped / "private.npz"), stopped / "run"
+    around = dataclasses.replace(surroundings(stopped), noise=None)
+    shutil.copytree(run, stopped / "backup")
+    resume_run(run, around, recipe)
+    budget = DataSetBudget.beside(stopped / "private.npz")
+    assert len(budget.read()["runs"]) == 1
+    for path in run.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(stopped / "backup", run, dirs_exist_ok=True)
+    resume_run(run, around, recipe)
+    assert len(budget.read()["runs"]) == 2
+
+
 def test_a_copy_that_goes_on_counts_as_one_more_run_and_a_run_that_was_moved_does_not(stopped: Path) -> None:
     recipe = driver.recipe(stopped / "private.npz")
     shutil.copytree(stopped / "run", stopped / "copy")

@@ -78,11 +78,13 @@ def test_an_image_that_is_refused_gets_no_vector_and_the_others_theirs(
 ) -> None:
     pixels = PIXELS.copy()
     pixels[:, 0, 0, 0] = (1, 2, 3, 4, 5)
-    vectors = embedding(stack, Script(), refused=3).embed(Images(pixels))
+    script = Script()
+    vectors = embedding(stack, script, refused=3).embed(Images(pixels))
     assert np.isnan(vectors[2]).all()
     kept = [0, 1, 3, 4]
     np.testing.assert_allclose(vectors[kept], pixels[kept].mean(axis=(1, 2)), rtol=1e-6)
     assert "image 2 shows a scar" in caplog.text
+    assert {len(request["input"]) for request in script.requests} == {5}, "a request of another size, other rounding"
 
 
 def test_an_endpoint_that_refuses_black_images_too_is_at_fault_and_says_so(stack: ExitStack) -> None:
@@ -92,7 +94,16 @@ def test_an_endpoint_that_refuses_black_images_too_is_at_fault_and_says_so(stack
 
 def test_an_endpoint_that_breaks_down_over_one_image_is_not_taken_for_a_refusal(stack: ExitStack) -> None:
     with pytest.raises(APIError, match="HTTP 500"):
-        embedding(stack, Script(first=("500",) * 6 + ("",) + ("500",) * 12)).embed(Images(PIXELS))
+        embedding(stack, Script(first=("500",) * 12)).embed(Images(PIXELS))
+    with pytest.raises(APIError, match="gave no embeddings, and does for black images: see the log, and ask again"):
+        embedding(stack, Script(first=("500",) * 6)).embed(Images(PIXELS))
+
+
+def test_a_vector_that_is_not_finite_is_none_and_the_others_stand(stack: ExitStack) -> None:
+    pixels = PIXELS.copy()
+    pixels[3, 0, 0, 0] = 7
+    vectors = embedding(stack, Script(), {"infinite": 7}).embed(Images(pixels))
+    assert np.isnan(vectors).all(axis=1).tolist() == [False, False, False, True, False]
 
 
 def test_private_images_go_nowhere_unless_the_recipe_says_so() -> None:
@@ -133,7 +144,7 @@ def test_an_embedding_that_raises_names_no_private_image(tmp_path: Path) -> None
             return super().embed(samples)
 
     dataset = PrivateDataset.of(Images(np.full((3, 4, 4, 1), 123, np.uint8)), [0, 0, 0], classes=["a"])
-    with pytest.raises(ContractError, match=r"^Failing\.embed failed on private images with ValueError: the run's"):
+    with pytest.raises(ContractError, match=r"^Failing\.embed failed on private images \(ValueError\): the log"):
         embed_private(dataset, Failing(), None)
 
 

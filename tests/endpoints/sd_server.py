@@ -99,6 +99,8 @@ class EmbeddingServer:
             if np.asarray(image).flat[0] == self._refused:
                 return JSONResponse({"error": {"message": f"image {index} shows a scar"}}, status_code=400)
             mean = np.asarray(image, dtype=np.float64).mean(axis=(0, 1)).tolist()
+            if np.asarray(image).flat[0] == self._changed.get("infinite"):
+                mean[0] = 1e300
             entries.append({"object": "embedding", "index": index, "embedding": mean} | self._changed)
         return JSONResponse({"data": entries[::-1], "model": body["model"], "usage": {"total_tokens": 3}})
 

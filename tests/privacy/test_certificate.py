@@ -85,6 +85,8 @@ def test_a_changed_a_missing_and_a_new_file_are_named(folder):
         (lambda c: c["releases"][1].update(charges=2), "as it says"),
         (lambda c: c["releases"][1].update(charges=0), "0 times"),
         (lambda c: c["releases"][1].update(charges=30_000_000), "30000000 times"),
+        (lambda c: c["releases"][0].update(count=10**9), "drawn 1000000000 times"),
+        (lambda c: c.update(releases=[one | {"charges": 9_000} for one in c["releases"]]), "9000 times"),
         (lambda c: c["releases"][1].update(sensitivity=10**400), "not a release"),
         (lambda c: c.update(epsilon=10**400), "damaged: OverflowError"),
         (lambda c: c["releases"][1].update(relation="zero_out"), "do not add up"),

@@ -251,8 +251,9 @@ def test_what_a_draw_that_fails_says_of_a_record_is_not_passed_on():
     def draw(noise):
         raise ValueError("record 17 has the value 3.5")
 
-    with pytest.raises(PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\): the conf"):
+    with pytest.raises(PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\): the log") as raised:
         opened(Ledger, MemoryStore()).release(FIRST, draw)
+    assert raised.value.__cause__ is raised.value.__context__ is None
 
 
 def test_memory_cannot_rule_out_traces():

@@ -160,15 +160,51 @@ def test_an_npz_export_holds_the_extensions_beside_the_data(
     assert len(labels) == 8 + 11 + 3
 
 
-@pytest.mark.parametrize("change", ["compressed", "cut", "a header that lies", "a label that has no name"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"labels": np.full(8, 9)},
+        {"labels": np.full(8, -1)},
+        {"labels": np.zeros(8)},
+        {"labels": np.zeros((8, 1), np.int32)},
+        {"labels": np.zeros(7, np.int32)},
+        {"label_names": np.arange(4)},
+        {"images": np.zeros((8, 0, 4, 1), np.uint8)},
+        {"images": np.zeros((8, 4, 4, 1))},
+        {"soft_labels": np.zeros(8, np.float32)},
+        {"soft_labels": np.zeros((7, 4), np.float32)},
+        {"soft_labels": np.full((8, 4), "x")},
+    ],
+)
+@pytest.mark.parametrize("form", ["folder", "parquet"])
+def test_samples_that_do_not_fit_together_are_refused(
+    run: pe.Run, tmp_path: Path, column: dict[str, np.ndarray], form: str
+) -> None:
+    with np.load(run.folder / "synthetic.npz") as archive:
+        np.savez(run.folder / "synthetic.npz", **dict(archive) | column)
+    reissue(run, ["synthetic.npz"])
+    with pytest.raises(RunError, match=r"synthetic\.npz is damaged"):
+        run.export(tmp_path / "out", form)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("labels", [np.full(11, 9, np.int32), np.full(11, -1, np.int32), np.zeros(10, np.int32)])
+def test_an_extension_that_does_not_fit_together_is_refused(
+    extended: tuple[pe.Run, list[str], np.ndarray], tmp_path: Path, labels: np.ndarray
+) -> None:
+    run, *_ = extended
+    np.save(run.folder / "extensions/001/labels.npy", labels)
+    reissue(run, ["extensions/001/labels.npy"])
+    with pytest.raises(RunError, match="damaged"):
+        run.export(tmp_path / "out", "folder")
+
+
+@pytest.mark.parametrize("change", ["compressed", "cut", "a header that lies"])
 def test_samples_that_would_fill_the_memory_are_refused(run: pe.Run, tmp_path: Path, change: str) -> None:
     path = run.folder / "synthetic.npz"
     with np.load(path) as archive:
         columns = dict(archive)
     if change == "compressed":
         np.savez_compressed(path, **columns)
-    elif change == "a label that has no name":
-        np.savez(path, **columns | {"labels": columns["labels"] + 9})
     elif change == "cut":
         path.write_bytes(path.read_bytes()[:-40])
     else:

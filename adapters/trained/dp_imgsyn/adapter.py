@@ -146,6 +146,12 @@ class DPImgSyn:
 
         terms, private = fitting.terms, cache(fitting.private)
         public, (release,) = read(self._public, terms.image_shape, terms.seed), self._others(terms)
+        digest = self._digest(public.images)
+        before = fitting.kept.find(_PUBLIC)
+        if before is None:
+            fitting.kept.keep(_PUBLIC, digest.encode())
+        else:
+            self._check_same(digest, before.decode(), fitting.folder.parent)
         settings = settled(self._training, terms, (release,))
         height, width, channels = terms.image_shape
         teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
@@ -167,7 +173,7 @@ class DPImgSyn:
             model = Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place())
         model.write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
-        state["public_sha256"] = _digest(public.images)
+        state["public_sha256"] = digest
         (fitting.folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
@@ -205,11 +211,7 @@ class DPImgSyn:
             raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
         teacher = make_teacher(self._teacher, channels, min(height, width), len(classes), seed)
         public = read(self._public, (height, width, channels), seed)
-        if _digest(public.images) != digest:
-            raise RecipeError(
-                f"api.public: these {len(public.images)} images are not those with which {folder} was fitted: name the "
-                "place of those."
-            )
+        self._check_same(self._digest(public.images), digest, folder)
         self._model = Model.read(folder, teacher, classes, public, self._alignment, self._place())
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -285,6 +287,18 @@ class DPImgSyn:
             loss = CrossEntropy(self._training.shift)
             check_own(self._teacher, terms.image_shape, len(terms.classes), loss)
 
+    def _digest(self, images: npt.NDArray[np.uint8]) -> str:
+        """The SHA-256 (hexadecimal) of images that were read; of made ones, which other fonts change, their number."""
+        told = np.ascontiguousarray(images).tobytes() if self._public.path else b"made"
+        return hashlib.sha256(repr(images.shape).encode() + told).hexdigest()
+
+    def _check_same(self, digest: str, before: str, fitted: Path) -> None:
+        if digest != before:
+            raise RecipeError(
+                f"api.public: the images of {self._public.path or self._public.kind} are not those with which {fitted} "
+                "was fitted: name those."
+            )
+
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
         budget = Budget(self._share * terms.budget.epsilon, terms.budget.delta)
         return (moments_release(budget, terms.relation, terms.unit),)
@@ -296,11 +310,6 @@ class DPImgSyn:
         if self._model is None:
             raise APIError("dp_imgsyn answers once it is fitted: `pe run` does that first.")
         return self._model
-
-
-def _digest(images: npt.NDArray[np.uint8]) -> str:
-    """The SHA-256 (hexadecimal) of public images in their order, shape included."""
-    return hashlib.sha256(repr(images.shape).encode() + np.ascontiguousarray(images).tobytes()).hexdigest()
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record
     """
     if unit != "record":
         raise PrivacyError(
-            f"DP-SGD clips the gradient of a record, so it cannot protect a '{unit}': take unit 'record'."
+            f"DP-SGD clips the gradient of a record, so it protects no '{unit}': take private.privacy_unit: record."
         )
     moved = 2 if Relation(relation) is Relation.REPLACE_ONE else 1
     sampling = Poisson(settings.rate) if settings.rate < 1 else None

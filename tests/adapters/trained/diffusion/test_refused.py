@@ -106,7 +106,7 @@ def test_pdp_diffusion_takes_unlabelled_images(tmp_path: Path) -> None:
 
 
 def test_units_larger_than_a_record_are_refused() -> None:
-    with pytest.raises(PrivacyError, match="cannot protect a 'patient'"):
+    with pytest.raises(PrivacyError, match="protects no 'patient'"):
         DPDM().planned(terms(unit="patient"))
 
 

@@ -25,7 +25,7 @@ from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.plain import tensors
 from adapters.trained.public import Public
 from pe.data.conditions import SOFT_LABEL
-from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.engine.execute import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run
 from pe.errors import APIError, PEError, RecipeError
 from pe.privacy.accounting import epsilon
@@ -159,11 +159,34 @@ def test_public_images_may_lie_elsewhere_and_must_be_those_it_was_fitted_with(tm
         run_recipe(Recipe.parse(again, "the test"), tmp_path / "again", Surroundings())
     again["api"]["settings"] = {"public": {"path": str(moved)}}
     np.savez(moved, images=images[::-1])
-    with pytest.raises(RecipeError, match=r"api\.public: these 40 images are not those with which .* was fitted"):
+    with pytest.raises(RecipeError, match=r"api\.public: the images of .*moved\.npz are not those with which"):
         run_recipe(Recipe.parse(again, "the test"), tmp_path / "again", Surroundings())
     assert not (tmp_path / "again").exists()
     np.savez(moved, images=images)
     assert len(run_recipe(Recipe.parse(again, "the test"), tmp_path / "again", Surroundings()).synthetic) > 0
+
+
+def test_a_fit_that_is_gone_on_with_keeps_its_public_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(BaseException):
+        pass
+
+    def broken(*_: Any) -> Any:
+        raise Broken
+
+    for name, seed in (("first", 1), ("other", 2)):
+        images = np.random.default_rng(seed).integers(0, 256, (40, *SHAPE)).astype(np.uint8)
+        np.savez(tmp_path / f"{name}.npz", images=images)
+    wanted = recipe(private_file(tmp_path), public={"kind": "npz", "path": str(tmp_path / "first.npz")})
+    with monkeypatch.context() as patched:
+        patched.setattr("adapters.trained.dp_imgsyn.adapter.noisy_sum", broken)
+        with pytest.raises(Broken):
+            run_recipe(wanted, tmp_path / "run", Surroundings())
+    others = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'other.npz'}",))
+    with pytest.raises(RecipeError, match=r"the images of .*other\.npz are not those with which .*run was fitted"):
+        resume_run(tmp_path / "run", Surroundings(), others)
+    (tmp_path / "first.npz").rename(tmp_path / "moved.npz")
+    moved = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'moved.npz'}",))
+    assert len(resume_run(tmp_path / "run", Surroundings(), moved).synthetic) == 8
 
 
 @pytest.fixture(scope="module")

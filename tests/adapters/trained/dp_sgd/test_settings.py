@@ -78,7 +78,7 @@ def test_every_record_in_every_step_is_a_release_without_sampling():
 
 
 def test_a_unit_larger_than_a_record_is_refused():
-    with pytest.raises(PrivacyError, match="cannot protect a 'patient'"):
+    with pytest.raises(PrivacyError, match="protects no 'patient'"):
         releases(plain(noise_multiplier=1.0), "fit", Relation.ADD_REMOVE, "patient")
 
 
