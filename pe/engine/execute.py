@@ -167,7 +167,8 @@ class Work:
                 f"{type(surroundings.api).__name__} is fitted on the private records, and its fit is planned by name: "
                 "register the class as an entry point of pe.adapters, and name it in api.kind."
             )
-        plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+        with surroundings.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
+            plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
         api = generator_of(recipe, surroundings)
         embedding = _plugin("pe.embeddings", recipe.embedding, surroundings.embedding)
         private = PrivateSide(recipe.private, embedding, surroundings.progress)
