@@ -10,7 +10,7 @@ import click
 from pe.cli.asking import asking
 
 if TYPE_CHECKING:
-    from pe.run.export import Format
+    from pe.run.formats import Format
 
 
 @click.command()

@@ -15,7 +15,7 @@ from pe.data.population import Population
 from pe.errors import RunError
 
 if TYPE_CHECKING:
-    from pe.run.export import Format
+    from pe.run.formats import Format
 
 RECIPE = "recipe.yaml"
 SYNTHETIC = "synthetic.npz"

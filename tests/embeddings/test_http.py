@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -134,6 +136,22 @@ def test_what_is_said_of_a_private_image_stands_in_the_confidential_log_alone(
     run = run_by(stack.enter_context(serving(refused)), tmp_path)
     assert "shows a scar" in (run.folder / "confidential" / "log.txt").read_text()
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_evaluation_keeps_what_is_said_of_an_image_in_the_confidential_log(stack: ExitStack, tmp_path: Path) -> None:
+    images = np.full((40, 4, 4, 1), 100, np.uint8)
+    images[17, 0, 0] = 77
+    np.savez(tmp_path / "private.npz", images=images, labels=np.array(["a", "b"] * 20))
+    run = run_by(stack.enter_context(serving(EmbeddingServer(Script(), refused=77))), tmp_path)
+    log = run.folder / "confidential" / "log.txt"
+    log.unlink()
+    pe = Path(sys.executable).with_name("pe")
+    command = [pe, "evaluate", run.folder, "--test", tmp_path / "private.npz", "--metrics", "memorisation"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "HTTPEmbedding.embed gave no finite vector for an image: see the log." in told.stderr
+    assert "scar" not in told.stdout + told.stderr
+    assert "shows a scar" in log.read_text()
 
 
 def test_an_embedding_that_raises_names_no_private_image(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import pe
 from pe.engine.execute import Surroundings
 from pe.engine.extend import extend_run
 from pe.errors import RunError
-from pe.run.export import examine, file_name, reissue
+from pe.run.export import examine, reissue
+from pe.run.formats import file_name
 from tests.generators import Mean, Shades
 
 LABELS = ("..", "labels.csv", "脑" * 60, "con")
