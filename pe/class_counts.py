@@ -53,7 +53,7 @@ def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, led
 
     Guarantee: the release's. A label without records gets noise alone.
     """
-    grid = release.grid or 1
+    grid = release.grid
     dataset = None if ledger.drawn(release) else private()
 
     def draw(noise: Noise) -> Counts:

@@ -111,7 +111,7 @@ def dp_nn_histogram(
     without private records gets noise alone; a record whose embedding is not finite casts no vote;
     ties go to the lowest index.
     """
-    grid = release.grid or 1
+    grid = release.grid
     size = len(labels)
     vectors = None if ledger.drawn(release) else (private(), candidates())
 

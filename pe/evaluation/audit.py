@@ -193,5 +193,5 @@ def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Rea
     length = np.linalg.norm(direction) or 1.0
     for release in claim.releases:
         histogram = dp_nn_histogram(lambda: private, lambda: vectors, labels, release, ledger, claim.neighbors)
-        steps = histogram.reshape(clean.shape) * (release.grid or 1)
+        steps = histogram.reshape(clean.shape) * release.grid
         yield (steps - middle) @ direction / (length * release.scale), (np.rint(steps).astype(np.int64) - clean) @ key

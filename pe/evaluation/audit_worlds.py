@@ -103,7 +103,7 @@ def influence(claim: Claim) -> float:
     with_canary, without = clean_votes(claim)
     release = claim.releases[0]
     moved = math.sqrt(sum(int(step) ** 2 for step in with_canary - without))
-    return moved / ((release.grid or 1) * release.sensitivity)
+    return moved / (release.grid * release.sensitivity)
 
 
 def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
@@ -114,7 +114,7 @@ def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
             *candidates(claim, 1),
             claim.neighbors,
             "l2",
-            claim.releases[0].grid or 1,
+            claim.releases[0].grid,
         )
         for present in (True, False)
     )

@@ -73,7 +73,7 @@ def _release(one: Mapping[str, Any]) -> tuple[str, ...]:
         str(one["count"]),
         str(one["charges"]),
         "none" if sampling is None else f"Poisson {sampling['poisson_rate']:.6g}",
-        "continuous" if one["grid"] is None else str(one["grid"]),
+        str(one["grid"]),
         one["state"],
     )
 

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pe.errors import PrivacyError
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import CONVOLVED_FROM, Relation, Release
 
 CONVOLVED = 2.0
 """r: discrete noise of scale s on integers is, up to a factor e^±1e-33 a draw, continuous noise of scale
 √(s² − r²) followed by discrete noise of scale r around it. Proof in docs/privacy.md, "Discrete noise"."""
 
-_CONVOLVED_FROM = 8.0
 _EXACT_BELOW = 64.0
 _MAX_UNIT_SHIFTS = 3
 
@@ -33,7 +32,7 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Poisson-sampled continuous Gaussian, done `count` times; `replace`: two shifts of half the size."""
+    """Poisson-sampled Gaussian, as if continuous, done `count` times; `replace`: two shifts of half the size."""
 
     noise_multiplier: float
     rate: float
@@ -54,7 +53,7 @@ class Parts:
     """A composition, sorted.
 
     Attributes:
-        gaussian: μ² of all unsampled Gaussians that are, or follow from, continuous ones.
+        gaussian: μ² of all unsampled Gaussians that follow from continuous ones.
         laplace: discrete Laplace releases.
         sampled: Poisson-sampled Gaussians.
         lattice: coarse discrete Gaussians accounted exactly.
@@ -101,19 +100,17 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     for release in releases:
         z, count = release.noise_multiplier, release.count
         if release.mechanism == "discrete_laplace":
-            shift = math.ceil((release.grid or 1) * release.sensitivity)
+            shift = math.ceil(release.grid * release.sensitivity)
             laplace[shift, release.scale] += count
         elif release.sampling is not None:
-            sampled[z, release.sampling.rate, release.relation is Relation.REPLACE_ONE] += count
+            sampled[_continuous(release), release.sampling.rate, release.relation is Relation.REPLACE_ONE] += count
         else:
             floor[z] += count
             unit_shifts = _unit_shifts(release)
-            if release.mechanism == "gaussian":
-                gaussian[z] += count
-            elif unit_shifts and release.scale < _EXACT_BELOW:
+            if unit_shifts and release.scale < _EXACT_BELOW:
                 lattice[release.scale] += count * unit_shifts
-            elif release.scale >= _CONVOLVED_FROM:
-                gaussian[z * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)] += count
+            elif release.scale >= CONVOLVED_FROM:
+                gaussian[_continuous(release)] += count
             else:
                 zcdp[z] += count
     return Parts(
@@ -131,12 +128,17 @@ def gaussian_floor(parts: Parts) -> float:
     return math.sqrt(parts.floor)
 
 
+def _continuous(release: Release) -> float:
+    """The noise multiplier of continuous noise from which the release's follows, for a scale ≥ CONVOLVED_FROM."""
+    return release.noise_multiplier * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)
+
+
 def _unit_shifts(release: Release) -> int:
     """How many one-step shifts cover every integer vector within the sensitivity; 0 if that many do not.
 
     An integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0.
     """
-    squared = ((release.grid or 1) * release.sensitivity) ** 2
+    squared = (release.grid * release.sensitivity) ** 2
     shifts = round(squared) if abs(squared - round(squared)) < 1e-9 else math.floor(squared)
     return shifts if 1 <= shifts <= _MAX_UNIT_SHIFTS else 0
 

@@ -16,7 +16,11 @@ from pe.errors import PrivacyError
 FINEST = 2**31
 """Most grid steps per vote: the square of a vote, in steps, fits into 64 bits."""
 
-Mechanism = Literal["gaussian", "discrete_gaussian", "discrete_laplace"]
+CONVOLVED_FROM = 8.0
+"""Scale in steps from which discrete Gaussian noise is as good as continuous noise that is a little smaller
+(docs/privacy.md, "Discrete noise")."""
+
+Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
 
 
 class Relation(StrEnum):
@@ -52,18 +56,17 @@ class Release:
 
     Attributes:
         name: unique within a run, such as "histogram/3".
-        mechanism: "discrete_gaussian" or "discrete_laplace" (integers from the system's entropy), or
-            "gaussian" (continuous: DP-SGD's gradients alone).
-        sensitivity: the most one unit can change the clean quantity, in vote units: L2 for Gaussians, L1
-            for Laplace. Declared by the code that computes the quantity. With Poisson sampling under
-            replace_one it is 2C for contributions of norm ≤ C.
+        mechanism: "discrete_gaussian" or "discrete_laplace": integers from the system's entropy.
+        sensitivity: the most one unit can change the clean quantity: L2 for Gaussians, L1 for Laplace. Declared by
+            the code that computes the quantity. Its unit is one vote, or, for DP-SGD, one clip C: there it is 1, and
+            under replace_one 2.
         noise_multiplier: noise standard deviation (Laplace: scale) divided by `sensitivity`; > 0. For
             a discrete Gaussian, the parameter σ of Canonne, Kamath and Steinke (2020).
         relation: which neighbours the sensitivity speaks of.
         unit: "record", or the column or subfolder that names the user.
-        sampling: None, or Poisson (continuous Gaussian only).
+        sampling: None, or Poisson (Gaussian only).
         count: how often it is done, ≥ 1; DP-SGD's number of steps.
-        grid: integer steps per vote, a power of two; None for continuous noise.
+        grid: integer steps per vote (or clip), a power of two; fine (scale ≥ 8 steps) where there is sampling.
 
     Raises:
         PrivacyError: a value outside its range.
@@ -77,7 +80,7 @@ class Release:
     unit: str = "record"
     sampling: Poisson | None = None
     count: int = 1
-    grid: int | None = None
+    grid: int = 1
 
     def __post_init__(self) -> None:
         try:
@@ -97,23 +100,19 @@ class Release:
         self._check_grid()
 
     def _check_grid(self) -> None:
-        if self.mechanism == "gaussian":
-            if self.grid is not None:
-                raise self._wrong("grid", "None for continuous noise")
-            return
-        if self.sampling is not None:
-            raise self._wrong("sampling", "None for discrete noise: the accountant knows no sampled discrete release")
         grid = self.grid
         if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid <= FINEST or grid & (grid - 1):
             raise self._wrong("grid", f"a power of two up to {FINEST}")
+        if self.sampling is not None and (self.mechanism != "discrete_gaussian" or self.scale < CONVOLVED_FROM):
+            raise self._wrong("sampling", f"None but for Gaussian noise of at least {CONVOLVED_FROM:g} grid steps")
 
     def _wrong(self, field: str, wanted: str) -> PrivacyError:
         return PrivacyError(f"Release '{self.name}': {field} is {getattr(self, field)!r}; it must be {wanted}.")
 
     @property
     def scale(self) -> float:
-        """What the noise is drawn with: standard deviation (Laplace: scale), in grid steps if there is a grid."""
-        return (self.grid or 1) * self.sensitivity * self.noise_multiplier
+        """What the noise is drawn with: standard deviation (Laplace: scale), in grid steps."""
+        return self.grid * self.sensitivity * self.noise_multiplier
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""

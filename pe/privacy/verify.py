@@ -18,7 +18,7 @@ from pe.privacy.release import Relation, Release
 _KEYS = frozenset({"charges", "state", "unsafe"})
 _TOLERANCE = 1e-6
 _MOST = 10_000
-"""Charges of all releases together, and draws of a discrete one, beyond which nobody's time is spent on a check."""
+"""Charges of all releases together, and draws of an unsampled one, beyond which nobody's time is spent on a check."""
 
 
 def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
@@ -46,7 +46,7 @@ def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
         charges = entry["charges"]
         if not isinstance(charges, int) or not 1 <= charges <= _MOST - len(releases):
             raise PrivacyError(f"Release '{release.name}' is charged {charges!r} times.")
-        if release.grid is not None and release.count > _MOST:
+        if release.sampling is None and release.count > _MOST:
             raise PrivacyError(f"Release '{release.name}' is drawn {release.count} times.")
         releases += [release] * charges
     return releases

@@ -115,16 +115,9 @@ def warnings(delta: float, declared_size: int | None) -> list[str]:
 
 def notes(releases: Sequence[Release]) -> list[str]:
     """How the noise was made."""
-    kinds = {release.mechanism for release in releases}
-    found = []
-    if kinds & {"discrete_gaussian", "discrete_laplace"}:
-        found.append(
-            "Discrete noise is drawn exactly, as integers, from the operating system's entropy; ε is computed for the "
-            "discrete mechanism."
-        )
-    if "gaussian" in kinds:
-        found.append(
-            "The gradient noise of DP-SGD is continuous and drawn in floating point: its ε is that of real numbers, "
-            "and attacks on floating-point rounding are outside this certificate."
-        )
-    return found
+    if not releases:
+        return []
+    return [
+        "All noise is drawn exactly, as integers, from the operating system's entropy, and added to sums of integers; "
+        "ε is computed for these discrete mechanisms, so attacks on floating-point noise do not apply."
+    ]

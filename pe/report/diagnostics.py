@@ -92,7 +92,7 @@ def noisy_votes(run: Run, step: Step) -> Floats | None:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
-    return np.asarray(array, dtype=np.float64) / (step.release.grid or 1)
+    return np.asarray(array, dtype=np.float64) / step.release.grid
 
 
 def _generation(

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pe.version import __version__
 
-_TOOK_PART = ("numpy", "scipy", "opendp", "dp-accounting", "pillow", "faiss-cpu", "faiss-gpu", "torch", "diffusers")
+_TOOK_PART = ("numpy", "scipy", "dp-accounting", "pillow", "faiss-cpu", "faiss-gpu", "torch", "diffusers")
 
 
 def software_versions() -> dict[str, str]:

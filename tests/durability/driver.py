@@ -17,7 +17,7 @@ from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
 
 WARM = (
-    *("faiss", "opendp", "PIL.PngImagePlugin", "scipy.special", "httpx2", "openai"),
+    *("faiss", "PIL.PngImagePlugin", "scipy.special", "httpx2", "openai"),
     *("pe.cli.main", "pe.engine.execute", "pe.evaluation.evaluate", "pe.run.status"),
     *("adapters.openai_images", "adapters.server_client"),
     *("tests.durability.driver", "tests.endpoints.openai_server"),

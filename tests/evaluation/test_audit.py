@@ -143,7 +143,7 @@ def test_no_canary_reaches_another_block() -> None:
         claim = Claim(1.0, 1e-5, 1, relation, unit, neighbors)
         present = np.random.default_rng(0).random(BLOCKS if neighbors < 50 else 30) < 0.5
         together = count_votes(
-            records(claim, present), *candidates(claim, len(present)), neighbors, "l2", claim.releases[0].grid or 1
+            records(claim, present), *candidates(claim, len(present)), neighbors, "l2", claim.releases[0].grid
         )
         with_canary, without = clean_votes(claim)
         expected = np.where(present[:, None], with_canary, without)

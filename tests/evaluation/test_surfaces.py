@@ -39,7 +39,7 @@ def _noisy_votes_are_held_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
         def held(noise: Noise) -> np.ndarray:
             drawn = draw(noise)
             rng = np.random.default_rng(zlib.crc32(what.name.encode()))
-            return rng.integers(0, 20 * (what.grid or 1), drawn.shape, dtype=drawn.dtype)
+            return rng.integers(0, 20 * what.grid, drawn.shape, dtype=drawn.dtype)
 
         return release_as_shipped(ledger, what, held)
 

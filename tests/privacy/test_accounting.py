@@ -42,7 +42,9 @@ def laplace(z, *, sensitivity=1.0, grid=1, count=1):
 
 
 def dp_sgd(z, rate, count, relation=Relation.ADD_REMOVE, sensitivity=1.0):
-    return Release("dp_sgd", "gaussian", sensitivity, z, relation, sampling=Poisson(rate), count=count)
+    return Release(
+        "dp_sgd", "discrete_gaussian", sensitivity, z, relation, sampling=Poisson(rate), count=count, grid=2**30
+    )
 
 
 @pytest.mark.parametrize(("target", "z", "iterations", "published"), PUBLISHED)

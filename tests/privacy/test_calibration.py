@@ -46,7 +46,7 @@ def test_the_epsilon_of_a_noise_gives_that_noise_back(z, iterations):
 
 
 def test_a_plan_meets_its_budget_jointly_and_not_below_a_thousandth():
-    dp_sgd = Release("dp_sgd", "gaussian", 1.0, 20.0, sampling=Poisson(0.01), count=100)
+    dp_sgd = Release("dp_sgd", "discrete_gaussian", 1.0, 20.0, sampling=Poisson(0.01), count=100, grid=2**30)
     budget = Budget(4, 1e-6)
     for settings in (
         PlanSettings(6),
@@ -92,7 +92,7 @@ def test_a_given_noise_multiplier_is_planned_as_it_is():
 
 
 def test_what_cannot_be_met_is_refused():
-    too_much = Release("dp_sgd", "gaussian", 1.0, 0.5)
+    too_much = Release("dp_sgd", "discrete_gaussian", 1.0, 0.5, grid=2**30)
     with pytest.raises(PrivacyError, match="takes all of it"):
         plan(Budget(1, 1e-6), PlanSettings(3, fixed=(too_much,)))
     with pytest.raises(PrivacyError, match="one weight above 0"):
@@ -105,12 +105,12 @@ def test_what_cannot_be_met_is_refused():
 
 @pytest.mark.parametrize("relation", list(Relation))
 def test_a_budget_that_can_be_met_is_met_though_the_quick_bounds_see_no_room_in_it(relation):
-    sampled = Release("fit", "gaussian", 1.0, 0.95, relation, sampling=Poisson(0.125), count=7)
+    sampled = Release("fit", "discrete_gaussian", 1.0, 0.95, relation, sampling=Poisson(0.125), count=7, grid=2**30)
     exact, quick = epsilon([sampled], 1e-5), quick_epsilon([sampled], 1e-5)
     target = exact + (quick - exact) / 4
 
     def both(z):
-        return [sampled, Release("votes", "gaussian", 1.0, z, relation)]
+        return [sampled, Release("votes", "discrete_gaussian", 1.0, z, relation, grid=2**30)]
 
     least = calibrate(both, Budget(target, 1e-5))
     assert epsilon(both(least), 1e-5) <= target < epsilon(both(least * 0.999), 1e-5)

@@ -47,7 +47,8 @@ def test_a_cap_refuses_the_run_that_would_exceed_it_and_does_not_enter_it(tmp_pa
     "kind", [{"relation": Relation.REPLACE_ONE}, {"relation": Relation.ZERO_OUT}, {"unit": "patient"}]
 )
 def test_runs_of_several_kinds_are_totalled_for_a_record_that_is_replaced(tmp_path: Path, kind: dict[str, Any]) -> None:
-    budget, other = DataSetBudget.beside(tmp_path / "scans"), Release("votes", "gaussian", 1.0, 40.0, **kind)
+    budget = DataSetBudget.beside(tmp_path / "scans")
+    other = Release("votes", "discrete_gaussian", 1.0, 40.0, grid=2**20, **kind)
     assert "for" not in budget.enter("one", RUN, 1e-5)
     total = budget.enter("two", [other], 1e-5)
     assert total["for"].startswith("for one record replaced by another")

@@ -7,7 +7,6 @@ too small or too large.
 import math
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -33,11 +32,11 @@ def laplace_fits(draws, scale):
     return stats.gamma.cdf(total, draws.size) > FALSE_ALARM / 2 and stats.gamma.sf(total, draws.size) > FALSE_ALARM / 2
 
 
-FITS = {"discrete_gaussian": gaussian_fits, "discrete_laplace": laplace_fits, "gaussian": gaussian_fits}
-NOISES = [SystemNoise(), SystemNoise(threads=1), UnsafeSeededNoise(1)]
+FITS = {"discrete_gaussian": gaussian_fits, "discrete_laplace": laplace_fits}
+NOISES = [SystemNoise(), UnsafeSeededNoise(1)]
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=["system", "one thread", "unsafe"])
+@pytest.mark.parametrize("noise", NOISES, ids=["system", "unsafe"])
 @pytest.mark.parametrize("mechanism", FITS)
 def test_the_scale_is_accepted_and_one_and_a_half_times_more_or_less_is_not(noise, mechanism):
     draw, fits = getattr(noise, mechanism), FITS[mechanism]
@@ -48,7 +47,7 @@ def test_the_scale_is_accepted_and_one_and_a_half_times_more_or_less_is_not(nois
 
 @pytest.mark.parametrize(
     ("mechanism", "reference"),
-    [("discrete_gaussian", stats.norm), ("discrete_laplace", stats.laplace), ("gaussian", stats.norm)],
+    [("discrete_gaussian", stats.norm), ("discrete_laplace", stats.laplace)],
 )
 def test_the_shape_is_right_and_symmetric(mechanism, reference):
     draws = getattr(SystemNoise(), mechanism)(DRAWS, FINE)
@@ -68,7 +67,7 @@ def test_on_few_steps_the_probabilities_are_those_of_the_discrete_distribution(m
 
 
 def test_every_bin_and_every_call_gets_its_own_noise():
-    noise = SystemNoise(threads=2)
+    noise = SystemNoise()
     draws = np.concatenate([noise.discrete_gaussian((50, 100), 2.0**56).ravel() for _ in range(2)])
     assert len(np.unique(draws)) == draws.size  # a collision has probability below 1e-9
 
@@ -77,7 +76,7 @@ def test_forked_processes_do_not_share_noise():
     program = """
 import os
 from pe.privacy.noise import SystemNoise
-noise = SystemNoise(threads=1)
+noise = SystemNoise()
 noise.discrete_gaussian(1, 2.0**56)
 for _ in range(3):
     if os.fork() == 0:
@@ -114,25 +113,17 @@ def test_only_the_unsafe_switch_can_be_seeded_and_it_says_so():
         SystemNoise(seed=7)
 
 
-def test_a_million_draws_fit_into_twenty_seconds_of_two_cores():
-    noise = SystemNoise(threads=1)
-    noise.discrete_gaussian(10, FINE)  # loads the library
-    start = time.process_time()
-    noise.discrete_gaussian(20_000, FINE)
-    assert (time.process_time() - start) * 50 <= 2 * 20
-
-
-def test_importing_the_room_loads_neither_opendp_nor_dp_accounting():
+def test_importing_the_room_does_not_load_dp_accounting():
     program = """
 import sys
 import pe.privacy.calibration, pe.privacy.certificate, pe.privacy.ledger, pe.privacy.verify
-print(*[name for name in ("opendp", "dp_accounting", "scipy.stats", "torch", "pandas") if name in sys.modules])
+print(*[name for name in ("dp_accounting", "scipy.stats", "torch", "pandas") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=["system", "one thread", "unsafe"])
+@pytest.mark.parametrize("noise", NOISES, ids=["system", "unsafe"])
 @pytest.mark.parametrize("rate", [0.01, 0.5, 0.9])
 def test_coins_fall_at_their_rate_and_not_at_another(noise, rate):
     heads = int(noise.coins(100_000, rate).sum())
@@ -141,9 +132,7 @@ def test_coins_fall_at_their_rate_and_not_at_another(noise, rate):
     assert stats.binomtest(heads, 100_000, rate / 2).pvalue < FALSE_ALARM
 
 
-def test_coins_and_continuous_noise_are_never_the_same_twice():
+def test_coins_are_never_the_same_twice():
     noise = SystemNoise()
-    assert not np.array_equal(noise.gaussian(64, 1.0), noise.gaussian(64, 1.0))
     assert not np.array_equal(noise.coins(256, 0.5), noise.coins(256, 0.5))
-    assert len(noise.gaussian(7, 1.0)) == 7
-    assert noise.gaussian(0, 1.0).shape == noise.coins(0, 0.5).shape == (0,)
+    assert noise.coins(0, 0.5).shape == (0,)

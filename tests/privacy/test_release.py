@@ -24,13 +24,12 @@ VALID = {
     sensitivity=st.floats(0.1, 10),
     relation=st.sampled_from(list(Relation)),
     count=st.integers(1, 10**6),
-    kind=st.sampled_from(["discrete_gaussian", "discrete_laplace", "gaussian", "sampled"]),
+    kind=st.sampled_from(["discrete_gaussian", "discrete_laplace", "sampled"]),
 )
 def test_json_gives_the_same_release_back(z, sensitivity, relation, count, kind):
-    mechanism = "gaussian" if kind == "sampled" else kind
+    mechanism = "discrete_gaussian" if kind == "sampled" else kind
     sampling = Poisson(0.25) if kind == "sampled" else None
-    grid = 2**16 if kind.startswith("discrete") else None
-    release = Release("a/1", mechanism, sensitivity, z, relation, "patient", sampling, count, grid)
+    release = Release("a/1", mechanism, sensitivity, z, relation, "patient", sampling, count, 2**20)
     assert Release.from_dict(json.loads(json.dumps(release.to_dict()))) == release
 
 
@@ -54,7 +53,6 @@ def test_json_gives_the_same_release_back(z, sensitivity, relation, count, kind)
         ("grid", 3),
         ("grid", 0),
         ("grid", 2**41),
-        ("sampling", Poisson(0.5)),
     ],
 )
 def test_a_value_out_of_range_is_refused_and_named(field, value):
@@ -62,9 +60,15 @@ def test_a_value_out_of_range_is_refused_and_named(field, value):
         Release(**VALID | {field: value})
 
 
-def test_continuous_noise_has_no_grid_and_a_rate_is_a_probability():
-    with pytest.raises(PrivacyError, match="grid"):
-        Release("dp_sgd", "gaussian", 1.0, 1.0, grid=1)
+def test_sampling_needs_gaussian_noise_on_a_fine_grid():
+    sampled = VALID | {"sampling": Poisson(0.5)}
+    assert Release(**sampled | {"grid": 4}).scale == 8
+    for coarse in ({"grid": 2}, {"mechanism": "discrete_laplace"}):
+        with pytest.raises(PrivacyError, match="sampling is Poisson"):
+            Release(**sampled | coarse)
+
+
+def test_a_rate_is_a_probability():
     for rate in (0, 1, -0.1, 2, math.nan):
         with pytest.raises(PrivacyError, match="sampling rate"):
             Poisson(rate)
@@ -78,4 +82,4 @@ def test_damaged_json_is_refused(damage):
 
 def test_the_scale_is_in_grid_steps():
     assert Release(**VALID).scale == 512
-    assert Release("dp_sgd", "gaussian", 3.0, 2.0).scale == 6
+    assert Release("counts", "discrete_laplace", 3.0, 2.0).scale == 6

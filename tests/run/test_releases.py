@@ -16,7 +16,7 @@ from pe.run.durable import write_durably
 from pe.run.releases import JournalReleases
 from pe.run.writer import RunWriter
 
-RELEASE = Release("votes/1", "gaussian", 1.0, 4.0)
+RELEASE = Release("votes/1", "discrete_gaussian", 1.0, 4.0, grid=2**20)
 
 
 class KeptInSight(JournalReleases):
@@ -30,7 +30,7 @@ class KeptInSight(JournalReleases):
 
 def draw(run: RunWriter, kind: type[JournalReleases]) -> tuple[Array, Ledger]:
     ledger = Ledger(Budget(10, 1e-5), "add_remove", "record", [RELEASE], kind(run))
-    return ledger.release(RELEASE, lambda noise: noise.gaussian(3, 1.0)), ledger
+    return ledger.release(RELEASE, lambda noise: noise.discrete_gaussian(3, 1e6)), ledger
 
 
 def crashed(folder: Path, kind: type[JournalReleases], monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -83,7 +83,7 @@ def test_a_file_that_was_moved_there_before_the_disk_refused_its_row_is_the_draw
         with monkeypatch.context() as refusing:
             refusing.setattr(type(run.journal), "add_release", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                ledger.release(RELEASE, lambda noise: noise.gaussian(3, 1.0))
+                ledger.release(RELEASE, lambda noise: noise.discrete_gaussian(3, 1e6))
         seen = np.load(run.folder / "releases" / "votes-1.npy")
-        assert np.array_equal(ledger.release(RELEASE, lambda noise: noise.gaussian(3, 1.0)), seen)
+        assert np.array_equal(ledger.release(RELEASE, lambda noise: noise.discrete_gaussian(3, 1e6)), seen)
         assert [one.charges for one in ledger.stored()] == [1]

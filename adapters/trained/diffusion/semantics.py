@@ -39,7 +39,6 @@ def noisy_semantics(
     Guarantee: the release's. A record adds one vote to each of its k semantics, in the row of its own label, and what
     they are depends on that record and on the public query alone. No row is divided by its label's size.
     """
-    assert release.grid is not None
     counts = np.zeros((classes, semantics), dtype=np.int64)
     for image, label in zip(records.images, records.labels, strict=True):
         counts[label, tops(image)] += release.grid

@@ -167,7 +167,6 @@ class DPImgSyn:
         noisy = fitting.ledger.release(
             release, lambda noise: noisy_sum(private(), vector, len(scale.factors), release, noise)
         )
-        assert release.grid is not None
         moments = Moments.of_sum(noisy, scale, release.grid, terms.declared_size)
         with _enough_memory(f"alignment.companions is {self._alignment.companions}"):
             model = Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place())

@@ -78,7 +78,6 @@ def noisy_sum(
         release: its declaration.
         noise: where noise comes from.
     """
-    assert release.grid is not None
     total = np.zeros(length, dtype=np.int64)
     for image in records.images:
         total += on_grid(clipped(vector(image)), release.grid)

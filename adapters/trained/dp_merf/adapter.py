@@ -101,7 +101,6 @@ class DPMERF:
         total = fitting.ledger.release(
             release, lambda noise: noisy_sum(fitting.private(), len(terms.classes), w, release, noise)
         )
-        assert release.grid is not None
         with fitting.progress.task("fitting the generator", self._steps) as task:
 
             def step_done() -> None:

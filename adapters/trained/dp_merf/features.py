@@ -33,7 +33,6 @@ def noisy_sum(
     and a record's features are a product of its own, so that they depend on that record alone to the last bit:
     one unit more changes the clean sum by at most 1 in L2 norm, another in its place by at most 2.
     """
-    assert release.grid is not None
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     total = np.zeros((classes, 2 * len(frequencies)), dtype=np.int64)
     length = np.sqrt(len(frequencies))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from adapters.trained.dp_sgd.settings import DPSGD
+from adapters.trained.dp_sgd.settings import DPSGD, GRID
 from pe.errors import PrivacyError
 from pe.privacy.calibration import calibrate
 from pe.privacy.release import Poisson, Relation, Release
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record") -> tuple[Release, ...]:
     """One release per block, in order, named `name`/1, `name`/2 and so on.
 
-    Each declares the Poisson-sampled Gaussian that `Training.block` does `count` times. Under replace-one a record's
-    gradient goes and another comes, so the sensitivity is 2C, and the multiplier, which counts in sensitivities, σ/2.
+    Each declares the Poisson-sampled discrete Gaussian that `Training.block` does `count` times, in units of the clip.
+    Under replace-one a record's gradient goes and another comes, so the sensitivity is 2, and the multiplier, which
+    counts in sensitivities, σ/2.
 
     Raises:
         PrivacyError: a unit larger than a record, or noise that protects nothing.
@@ -33,13 +34,14 @@ def releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record
     return tuple(
         Release(
             name=f"{name}/{block + 1}",
-            mechanism="gaussian",
-            sensitivity=settings.clip * moved,
+            mechanism="discrete_gaussian",
+            sensitivity=moved,
             noise_multiplier=settings.settled / moved,
             relation=relation,
             unit=unit,
             sampling=sampling,
             count=settings.steps_from(block * settings.block),
+            grid=GRID,
         )
         for block in range(settings.blocks)
     )

@@ -20,7 +20,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from adapters.trained.dp_sgd.settings import GRID
+
 Randomness = tuple[Tensor, ...]
+_LARGEST = 2.0**127
+"""The largest power of two in float32."""
 Parameters = Mapping[str, Tensor]
 
 
@@ -79,22 +83,26 @@ def record_gradients(
 
 
 def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float) -> Tensor:
-    """The sum of the records' gradients, each cut to an L2 norm of `clip` over all parameters together.
+    """The sum of the records' gradients, each cut to an L2 norm of `clip` over all parameters together, in whole steps.
 
-    Guarantee: adding or removing a record moves the sum by at most `clip` in L2 norm, replacing one by 2·`clip`, up to
-    float64's rounding. A gradient that holds anything but finite numbers counts as zero, and so does one not `counted`.
+    Guarantee: a record adds integers of its own, whose L2 norm is at most GRID, and the sum is exact: adding or
+    removing a record moves it by at most GRID steps, replacing one by at most 2·GRID. A gradient that holds anything
+    but finite numbers counts as zero, and so does one not `counted`.
 
     Args:
-        gradients: for each parameter, float32 n×its shape.
+        gradients: for each parameter, float32 n×its shape, n ≤ 2^22.
         counted: bool (n,), which rows are records.
-        clip: C, above 0; ∞ cuts nothing.
+        clip: C, finite and above 0.
 
     Returns:
-        float64 (p,), all parameters one after the other.
+        int64 (p,), all parameters one after the other, in steps of C/GRID.
     """
     rows = [gradient.detach().flatten(1) for gradient in gradients]
     # The squares of float32 numbers cannot overflow in float64: a norm is finite exactly where all its numbers are.
-    norms = torch.stack([row.double().square().sum(dim=1) for row in rows]).sum(dim=0).sqrt()
+    norms = torch.stack([torch.linalg.vector_norm(row, dim=1, dtype=torch.float64) for row in rows]).norm(dim=0)
     counted = counted & norms.isfinite()
-    factors = torch.where(counted, (clip / norms).clamp(max=1.0), 0.0)
-    return torch.cat([factors @ torch.where(counted[:, None], row.double(), 0.0) for row in rows])
+    # Steps per unit, less what rounding may add: 2^−24 in the factor and in each product, p·2^−53 in the norm.
+    below_one = 1 - 2.0**-22 - (sum(row.shape[1] for row in rows) + 16) * 2.0**-52
+    factors = (below_one * GRID / norms).clamp(max=min(below_one * GRID / clip, _LARGEST)).float()[:, None]
+    whole = [torch.where(counted[:, None], row, 0.0).mul_(factors.nan_to_num()).trunc_() for row in rows]
+    return torch.cat([row.sum(dim=0, dtype=torch.float64).long() for row in whole])  # sums below 2^53 are exact

@@ -11,6 +11,10 @@ from pe.errors import RecipeError
 Optimiser = Literal["adam", "sgd"]
 
 _WHOLE = ("steps", "expected_batch", "declared_size", "draws", "micro_batch", "block")
+GRID = 2**30
+"""Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a gradient of 10^9 numbers
+loses less than 10^−4 of itself to rounding, so coarse that 2^22 of them add up exactly in float64."""
+
 _MOST_STEPS = 2**24
 """Up to here a float32, of which a state is made, counts without rounding."""
 
@@ -23,7 +27,7 @@ class DPSGD:
         steps: how many, in all; 1 to 2^24.
         expected_batch: records that a step takes on average, which every gradient is divided by.
         declared_size: the public number of private records; the real one is never used.
-        clip: C, the L2 norm that a record's gradient is cut to. ∞ only without noise, which protects nobody.
+        clip: C, the L2 norm that a record's gradient is cut to; finite.
         learning_rate: of a step after the warm-up.
         noise_multiplier: σ: the noise on a sum of gradients has standard deviation σ·C in each coordinate. None
             until `calibrated` has found it.
@@ -58,14 +62,12 @@ class DPSGD:
                 raise self._wrong(field.name, "a whole number from 1 to 2^24")
         if self.expected_batch > self.declared_size:
             raise self._wrong("expected_batch", f"at most declared_size, which is {self.declared_size}")
-        if not self.clip > 0:
-            raise self._wrong("clip", "a number above 0")
+        if not 0 < self.clip < math.inf:
+            raise self._wrong("clip", "a finite number above 0")
         if not 0 < self.learning_rate < math.inf:
             raise self._wrong("learning_rate", "a finite number above 0")
         if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:
             raise self._wrong("noise_multiplier", "a finite number from 0 on")
-        if self.noise_multiplier and math.isinf(self.clip):
-            raise self._wrong("clip", "a finite number where there is noise")
         if self.optimiser not in get_args(Optimiser):
             raise self._wrong("optimiser", "one of " + ", ".join(get_args(Optimiser)))
         if not _whole(self.warm_up, 0, _MOST_STEPS):
@@ -93,9 +95,9 @@ class DPSGD:
         return self.noise_multiplier
 
     @property
-    def deviation(self) -> float:
-        """σ·C: the standard deviation of the noise on a sum of gradients; see `settled`."""
-        return self.settled * self.clip if self.settled else 0.0
+    def scale(self) -> float:
+        """σ·GRID: the standard deviation of the noise on a sum of gradients, in steps of C/GRID; see `settled`."""
+        return self.settled * GRID
 
     @property
     def blocks(self) -> int:

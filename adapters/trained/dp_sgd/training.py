@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from adapters.diffusion.device import memory_refused
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients
 from adapters.trained.dp_sgd.optimiser import MOMENTS, advance
-from adapters.trained.dp_sgd.settings import DPSGD
+from adapters.trained.dp_sgd.settings import DPSGD, GRID
 from adapters.trained.dp_sgd.state import FloatArray, State
 from adapters.trained.dp_sgd.suitable import trained_parameters
 from pe.errors import PrivateDataError, RecipeError
@@ -71,7 +71,8 @@ class Training:
 
         Guarantee: `settings.steps_from(step)` Poisson-sampled Gaussian releases of the records, at rate q, with
         sensitivity C under add/remove and zero-out, 2C under replace-one, and noise of standard deviation σ·C, as
-        `releases` declares them. All else is post-processing. There may be any number of records, none included.
+        `releases` declares them: integers, with discrete noise. All else is post-processing, however many steps a block
+        has. There may be any number of records, none included.
 
         The loss's own randomness comes from seeds that `noise` gives, one for every record and step. So the draws of
         two records are independent and of one law, whatever PyTorch's generators are worth (on a CPU they heed 32 bits
@@ -123,9 +124,9 @@ class Training:
     def _sum_over(
         self, chosen: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
     ) -> Tensor:
-        """The sum of the chosen records' clipped gradients, float64 (p,); one micro-batch at a time."""
+        """The sum of the chosen records' clipped gradients, int64 (p,), in steps of C/GRID."""
         parameters = self._named(state.parameters)
-        total = torch.zeros(self._count, dtype=torch.float64, device=self._device)
+        total = torch.zeros(self._count, dtype=torch.int64, device=self._device)
         size = self.settings.micro_batch
         for start in range(0, len(chosen), size):
             part = chosen[start : start + size]
@@ -159,12 +160,14 @@ class Training:
         return clipped_sum(gradients, counted, self.settings.clip)
 
     def _noised(self, total: Tensor, noise: Noise) -> Tensor:
-        """With N(0, (σC)²) in each coordinate."""
-        return total + torch.from_numpy(noise.gaussian(self._count, self.settings.deviation)).to(self._device)
+        """With discrete Gaussian noise of scale σ·GRID in each coordinate; none where σ is 0, which protects nobody."""
+        if not self.settings.settled:
+            return total
+        return total + torch.from_numpy(noise.discrete_gaussian(self._count, self.settings.scale)).to(self._device)
 
     def _mean(self, noisy: Tensor) -> Tensor:
-        """By the EXPECTED size of a batch: the real one is private."""
-        return noisy / self.settings.expected_batch
+        """By the EXPECTED size of a batch, float64 (p,): the real one is private."""
+        return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
     def _drawn(self, shape: tuple[int, int, int], noise: Noise) -> Randomness:
         """The loss's randomness for every place of a micro-batch: each from a seed of its own, of 64 fair coins."""

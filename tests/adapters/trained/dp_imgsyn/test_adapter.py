@@ -40,7 +40,7 @@ def test_it_is_fitted_and_sampled_on_one_ledger_which_a_hand_computation_confirm
     moments_, sigma = names["fit/moments"], names["fit/training/1"]["noise_multiplier"]
     by_hand = [
         Release("a", "discrete_gaussian", 1.0, moments_["noise_multiplier"], grid=moments_["grid"]),
-        Release("b", "gaussian", 1e-3, sigma, count=4),
+        Release("b", "discrete_gaussian", 1, sigma, count=4, grid=2**30),
     ]
     assert run.guarantee["epsilon"] == pytest.approx(epsilon(by_hand, 1e-3), rel=1e-6)
     assert run.guarantee["epsilon"] <= 8

@@ -11,7 +11,7 @@ from diffusers import UNet2DModel
 from torch import Tensor, nn
 
 from adapters.trained.dp_sgd import DPSGD
-from pe.privacy.noise import UnsafeSeededNoise
+from pe.privacy.noise import Shape, UnsafeSeededNoise
 
 SIDE = 8
 CLASSES = 3
@@ -181,7 +181,7 @@ class Recording(UnsafeSeededNoise):
         super().__init__(seed)
         self.coined: list[np.ndarray] = []
         self.rates: list[float] = []
-        self.gaussians: list[tuple[int, float]] = []
+        self.gaussians: list[tuple[Shape, float]] = []
 
     def coins(self, count: int, rate: float) -> np.ndarray:
         fallen = super().coins(count, rate)
@@ -190,6 +190,6 @@ class Recording(UnsafeSeededNoise):
             self.rates.append(rate)
         return fallen
 
-    def gaussian(self, count: int, scale: float) -> np.ndarray:
-        self.gaussians.append((count, scale))
-        return super().gaussian(count, scale)
+    def discrete_gaussian(self, shape: Shape, scale: float) -> np.ndarray:
+        self.gaussians.append((shape, scale))
+        return super().discrete_gaussian(shape, scale)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
+from adapters.trained.dp_sgd.settings import GRID
 from adapters.trained.dp_sgd.suitable import trained_parameters
 from tests.adapters.trained.dp_sgd.models import NAMES, SIDE, TRAINED, images_of, labels_of
 
@@ -54,10 +55,21 @@ def test_on_a_processor_it_is_the_same_to_the_bit_wherever_the_record_stands(mak
     assert all(torch.equal(one.roll(1, 0), other) for one, other in zip(found, elsewhere, strict=True))
 
 
-def summed(rows, clip, clipping=clipped_sum):
-    """The clipped sum of rows n×5, held by two parameters of 2 and 3 numbers."""
+def steps_of(rows, clip, clipping=clipped_sum):
+    """The clipped sum of rows n×5, held by two parameters of 2 and 3 numbers, in steps of clip/GRID."""
     rows = torch.from_numpy(rows)
     return clipping([rows[:, :2], rows[:, 2:].reshape(-1, 3, 1)], torch.ones(len(rows), dtype=torch.bool), clip).numpy()
+
+
+def summed(rows, clip):
+    """The same in the gradient's own unit."""
+    return steps_of(rows, clip) * (clip / GRID)
+
+
+def squared_norm(steps):
+    """In integers."""
+    assert steps.dtype == np.int64
+    return sum(int(step) ** 2 for step in steps)
 
 
 anything = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -69,12 +81,11 @@ def one_record_moves_the_sum_by_the_clip_at_most(clipping):
     @settings(max_examples=100, database=None, phases=[Phase.generate], report_multiple_bugs=False)
     @given(records, arrays(np.float32, 5, elements=anything), clips)
     def check(rows, other, clip):
-        whole = summed(rows, clip, clipping)
-        with np.errstate(invalid="ignore"):
-            removed = np.linalg.norm(whole - summed(rows[1:], clip, clipping))
-            replaced = np.linalg.norm(whole - summed(np.vstack([other[None], rows[1:]]), clip, clipping))
-        assert removed <= clip * (1 + 1e-9)
-        assert replaced <= 2 * clip * (1 + 1e-9)
+        whole = steps_of(rows, clip, clipping)
+        removed = whole - steps_of(rows[1:], clip, clipping)
+        replaced = whole - steps_of(np.vstack([other[None], rows[1:]]), clip, clipping)
+        assert squared_norm(removed) <= GRID**2
+        assert squared_norm(replaced) <= 4 * GRID**2
 
     check()
 
@@ -83,8 +94,25 @@ def test_clipping():
     one_record_moves_the_sum_by_the_clip_at_most(clipped_sum)
 
 
+def in_steps(total, clip):
+    return (total * (GRID / clip)).clamp(-(2.0**60), 2.0**60).long()
+
+
 def unclipped(gradients, counted, clip):
-    return clipped_sum(gradients, counted, float("inf"))
+    rows = torch.cat([gradient.double().flatten(1) for gradient in gradients], dim=1)
+    return in_steps(rows.nan_to_num().sum(0), clip)
+
+
+def rounded_to_nearest(gradients, counted, clip):
+    rows = torch.cat([gradient.double().flatten(1).nan_to_num() for gradient in gradients], dim=1)
+    factors = (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1)
+    return (rows * factors * (GRID / clip)).round().sum(0).long()
+
+
+def rounded_as_a_sum(gradients, counted, clip):
+    rows = torch.cat([gradient.double().flatten(1).nan_to_num() for gradient in gradients], dim=1)
+    factors = (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1) * (1 - 1e-12)
+    return in_steps((rows * factors).sum(0), clip)
 
 
 def by_parameter(gradients, counted, clip):
@@ -92,20 +120,23 @@ def by_parameter(gradients, counted, clip):
 
 
 def of_the_sum(gradients, counted, clip):
-    total = clipped_sum(gradients, counted, float("inf"))
-    return total * (len(counted) * clip / total.norm()).clamp(max=1)
+    total = torch.cat([gradient.double().flatten(1).nan_to_num() for gradient in gradients], dim=1).sum(0)
+    return in_steps(total * (len(counted) * clip / total.norm()).clamp(max=1), clip)
 
 
 def by_number(gradients, counted, clip):
-    return torch.cat([gradient.double().clamp(-clip, clip).flatten(1).nan_to_num().sum(0) for gradient in gradients])
+    rows = torch.cat([gradient.double().clamp(-clip, clip).flatten(1).nan_to_num() for gradient in gradients], dim=1)
+    return in_steps(rows.sum(0), clip)
 
 
 def spoilt_by_nan(gradients, counted, clip):
     rows = torch.cat([gradient.double().flatten(1) for gradient in gradients], dim=1)
-    return (rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
+    return in_steps((rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0), clip)
 
 
-@pytest.mark.parametrize("broken", [unclipped, by_parameter, of_the_sum, by_number, spoilt_by_nan])
+@pytest.mark.parametrize(
+    "broken", [unclipped, by_parameter, of_the_sum, by_number, spoilt_by_nan, rounded_to_nearest, rounded_as_a_sum]
+)
 def test_a_broken_clip_is_found_out(broken):
     with pytest.raises(AssertionError):
         one_record_moves_the_sum_by_the_clip_at_most(broken)
@@ -114,15 +145,15 @@ def test_a_broken_clip_is_found_out(broken):
 def test_small_gradients_are_left_as_they_are_and_large_ones_keep_their_direction():
     rows = np.array([[3, 0, 4, 0, 0], [0.3, 0, 0.4, 0, 0]], np.float32)
     assert np.allclose(summed(rows[:1], 1.0), [0.6, 0, 0.8, 0, 0])
-    assert np.array_equal(summed(rows[1:], 1.0), rows[1].astype(np.float64))
-    assert np.array_equal(summed(rows, np.inf), rows.astype(np.float64).sum(axis=0))
+    assert np.allclose(summed(rows[1:], 1.0), rows[1], atol=2 / GRID)
+    assert np.allclose(summed(rows, 10.0), rows.astype(np.float64).sum(axis=0), atol=40 / GRID)
 
 
 @pytest.mark.parametrize("spoilt", [np.nan, np.inf, -np.inf])
 def test_a_gradient_with_a_number_that_is_none_counts_as_zero(spoilt):
     rows = np.array([[0.1, 0.2, 0.3, 0.4, 0.5], [0.1, 0.1, spoilt, 0.1, 0.1]], np.float32)
     assert np.array_equal(summed(rows, 1.0), summed(rows[:1], 1.0))
-    assert not summed(rows[1:], np.inf).any()
+    assert not summed(rows[1:], 1e6).any()
 
 
 def test_the_largest_finite_gradient_is_clipped_and_not_lost():

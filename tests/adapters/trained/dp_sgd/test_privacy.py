@@ -13,6 +13,7 @@ from scipy import stats
 
 from adapters.trained.dp_sgd import releases
 from adapters.trained.dp_sgd.gradients import clipped_sum
+from adapters.trained.dp_sgd.settings import GRID
 from adapters.trained.dp_sgd.training import Training
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation
@@ -75,13 +76,14 @@ def adds_the_declared_noise(kind):
     """To batches of many micro-batches and to empty ones alike; new in each step and coordinate."""
     training = showing(kind, steps=60, noise_multiplier=2.0, clip=0.5, expected_batch=8, declared_size=64)
     release = releases(training.settings, "fit", Relation.ADD_REMOVE)[0]
-    assert release.scale == 1.0
+    scale = release.scale / GRID * training.settings.clip
+    assert scale == 1.0
     black, labels = np.zeros((160, SIDE, SIDE, 1), np.uint8), np.zeros(160, np.int64)
     for count in (0, 160):
         draws = sums(training, black[:count], labels[:count], SystemNoise(), 60)
-        assert gaussian_fits(draws, release.scale)
-        assert not gaussian_fits(draws, release.scale / 1.5)
-        assert not gaussian_fits(draws, release.scale * 1.5)
+        assert gaussian_fits(draws, scale)
+        assert not gaussian_fits(draws, scale / 1.5)
+        assert not gaussian_fits(draws, scale * 1.5)
         assert len(np.unique(draws)) > 0.99 * draws.size
 
 
@@ -117,7 +119,7 @@ def sums_what_the_records_say(kind):
     """Small gradients arrive whole, each once, whatever the micro-batch."""
     images = images_of(11)
     for size in (1, 4, 11, 64):
-        training = showing(kind, clip=1e6, micro_batch=size)
+        training = showing(kind, clip=100.0, micro_batch=size)
         found = sums(training, images, np.zeros(11, np.int64), SystemNoise(), 1)[0]
         assert np.allclose(found, gradients_of(images).sum(axis=0), atol=1e-5)
 
@@ -182,7 +184,7 @@ class NoiseForEachMicroBatch(Training):
 
 class NoiseWithoutClip(Training):
     def _noised(self, total, noise):
-        return total + torch.from_numpy(noise.gaussian(self.count, self.settings.noise_multiplier))
+        return total + torch.from_numpy(noise.discrete_gaussian(self.count, self.settings.scale / self.settings.clip))
 
 
 class NoiseAfterTheMean(Training):
@@ -190,9 +192,8 @@ class NoiseAfterTheMean(Training):
         return super()._mean(noisy) * 1.0
 
     def _noised(self, total, noise):
-        return (
-            total + torch.from_numpy(noise.gaussian(self.count, self.settings.deviation)) / self.settings.expected_batch
-        )
+        scale = self.settings.scale / self.settings.expected_batch
+        return total + torch.from_numpy(noise.discrete_gaussian(self.count, scale))
 
 
 class SameNoise(Training):
@@ -222,7 +223,8 @@ class ClipsMicroBatches(Training):
 
 class NoClip(Training):
     def _clipped(self, gradients, counted):
-        return clipped_sum(gradients, counted, np.inf)
+        far = 1e4
+        return (clipped_sum(gradients, counted, far) * (far / self.settings.clip)).long()
 
 
 class CountsBlanks(Training):

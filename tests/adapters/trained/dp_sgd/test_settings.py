@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.trained.dp_sgd import DPSGD, calibrated, releases
+from adapters.trained.dp_sgd.settings import GRID
 from pe.errors import PEError, PrivacyError, RecipeError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
@@ -26,6 +27,7 @@ WRONG = [
     ("declared_size", -1),
     ("clip", 0.0),
     ("clip", math.nan),
+    ("clip", math.inf),
     ("learning_rate", 0.0),
     ("learning_rate", math.inf),
     ("noise_multiplier", -1.0),
@@ -45,10 +47,8 @@ def test_a_value_out_of_range_is_refused_and_named(field, value):
         plain(**{field: value})
 
 
-def test_no_clip_means_no_noise_and_no_release():
-    with pytest.raises(RecipeError, match="clip is inf"):
-        plain(clip=math.inf, noise_multiplier=1.0)
-    for unprotected in (plain(clip=math.inf), plain(), plain(noise_multiplier=None)):
+def test_no_noise_means_no_release():
+    for unprotected in (plain(), plain(noise_multiplier=None)):
         with pytest.raises(PEError):
             releases(unprotected, "fit", Relation.ADD_REMOVE)
 
@@ -67,8 +67,10 @@ def test_all_blocks_together_cost_what_all_steps_cost(steps, block, relation):
     parts = releases(settings, "fit", relation)
     assert [part.name for part in parts] == [f"fit/{i + 1}" for i in range(settings.blocks)]
     factor = 2 if relation is Relation.REPLACE_ONE else 1
-    whole = Release("all", "gaussian", 0.1 * factor, 1.5 / factor, relation, sampling=Poisson(0.1), count=steps)
-    assert all(part.scale == pytest.approx(0.15) for part in parts)
+    whole = Release(
+        "all", "discrete_gaussian", factor, 1.5 / factor, relation, sampling=Poisson(0.1), count=steps, grid=GRID
+    )
+    assert all(part.scale == 1.5 * GRID for part in parts)
     assert epsilon(parts, 1e-5) == epsilon([whole], 1e-5)
 
 
@@ -83,7 +85,7 @@ def test_a_unit_larger_than_a_record_is_refused():
 
 
 BUDGET = Budget(2.0, 1e-5)
-OTHER = Release("query", "gaussian", 1.0, 20.0)
+OTHER = Release("query", "discrete_gaussian", 1.0, 20.0, grid=2**20)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_settings_and_costs_load_no_heavy_library():
     program = """
 import sys
 import adapters.trained.dp_sgd
-print(*[name for name in ("torch", "diffusers", "dp_accounting", "opendp") if name in sys.modules])
+print(*[name for name in ("torch", "diffusers", "dp_accounting") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from adapters.trained.dp_sgd.gradients import Loss
+from adapters.trained.dp_sgd.settings import GRID
 from adapters.trained.dp_sgd.training import Training
 from pe.errors import PluginError, PrivateDataError, RecipeError, RunError
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
@@ -48,12 +49,12 @@ ORDINARY = [("sgd", unet, Denoising(), 3), ("adam", resnet, Classifying(), 1), (
 
 
 @pytest.mark.parametrize(("optimiser", "make", "loss", "draws"), ORDINARY, ids=NAMES)
-def test_without_noise_and_clip_it_equals_ordinary_training_step_for_step(optimiser, make, loss, draws):
+def test_without_noise_and_cutting_it_equals_ordinary_training_step_for_step(optimiser, make, loss, draws):
     settings = plain(
         steps=6,
         expected_batch=5,
         declared_size=20,
-        clip=np.inf,
+        clip=10.0,  # cuts nothing
         learning_rate=0.01,
         warm_up=3,
         optimiser=optimiser,
@@ -187,7 +188,7 @@ def test_the_noise_is_on_what_is_trained_alone():
     noise = Recording(1)
     training = Training(model, Denoising(), whole(steps=5))
     training.block(training.start(), images_of(9), labels_of(9), noise)
-    assert noise.gaussians == [(training.count, 0.1)] * 5
+    assert noise.gaussians == [(training.count, 1.0 * GRID)] * 5
 
 
 def test_the_average_follows_its_formula_and_is_what_is_loaded():
