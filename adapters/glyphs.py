@@ -9,6 +9,7 @@ The font, and the text where a label has several, are drawn anew with probabilit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,8 @@ class Glyphs:
         RecipeError: an argument is out of range, or no font draws a label's text.
         MissingDependency: `matplotlib`'s fonts are asked for and it is not installed.
     """
+
+    hosts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

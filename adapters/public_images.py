@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 from zipfile import BadZipFile
 
 import numpy as np
@@ -54,6 +54,8 @@ class PublicImages:
         RecipeError: an argument is out of range, or the pool is missing, empty or not as declared.
         BadImage: a file of the pool cannot be decoded.
     """
+
+    hosts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

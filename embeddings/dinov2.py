@@ -39,6 +39,7 @@ class DINOv2:
         RecipeError: an argument is out of range.
     """
 
+    hosts: ClassVar[tuple[str, ...]] = ()
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "offline")
 
     def __init__(

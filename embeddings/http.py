@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -12,17 +11,12 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from adapters.http import Fault, HTTPClient, Policy, Rejected, encoded, key_of, object_of
-from pe.data.samples import Images, Samples
+from pe.data.samples import Samples
 from pe.errors import APIError, ContractError, RecipeError
 from pe.protocols import Vectors
 
 if TYPE_CHECKING:
     import httpx2
-
-log = logging.getLogger(__name__)
-
-_ABOUT_IMAGES = frozenset({400, 403, 413, 415, 422, 451})
-"""HTTP statuses that speak of what was sent, if black images in its place are answered."""
 
 Body = Callable[[str | None, list[str]], dict[str, Any]]
 """(model, images as data URIs) → the request's JSON."""
@@ -85,13 +79,8 @@ class HTTPEmbedding:
 
     @property
     def hosts(self) -> list[str]:
-        """Where private and synthetic images are sent."""
+        """Where private and synthetic images are sent; the certificate states it."""
         return [self._host]
-
-    @property
-    def private_data_goes_to(self) -> str:
-        """The host that sees private images; the certificate states it."""
-        return self._host
 
     @property
     def batch_size(self) -> int:
@@ -99,43 +88,15 @@ class HTTPEmbedding:
         return self._batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d, as the endpoint answers; a row of NaN for an image of which it makes no finite vector.
+        """float32, n×d, as the endpoint answers.
 
-        Every request holds as many images as `samples`. Where the endpoint rejects them, each is asked for again at its
-        own place among black ones, so that no image's vector depends on what becomes of another. What it says of
-        images that may be private is logged, and stands in no error.
+        Every request holds as many images as `samples`.
 
         Raises:
-            APIError: the endpoint cannot be asked; in its words on black images, if it fails on those, too.
-            ContractError: it does not answer with one vector per image, of one length; or not of black images with
-                finite ones.
+            APIError: the endpoint cannot be asked, or refuses these images.
+            ContractError: it does not answer with one vector per image, of one length.
         """
-        images, black = _as_uris(samples), _as_uris(Images(np.zeros_like(samples.array)))
-        vectors, rejected = self._tried(images, black)
-        if rejected:
-            rows = [self._tried([*black[:i], images[i], *black[i + 1 :]], black)[0][i] for i in range(len(images))]
-            vectors = np.stack(rows)
-        return vectors
-
-    def _tried(self, images: list[str], black: list[str]) -> tuple[Vectors, bool]:
-        """The answer for `images`, and False; or NaN, and True, where it rejects these and answers for black ones."""
-        failed: APIError | None = None
-        try:
-            vectors = self._asked(images)
-        except APIError as error:
-            failed = error
-        if failed is None and np.isfinite(vectors).all():
-            return vectors, False
-        log.warning("An image gets no vector from %s: %s", self._host, failed or "one that is not finite")
-        blank = self._asked(black)
-        if not np.isfinite(blank).all():
-            raise ContractError(f"{self._host} answered with vectors that are not finite.")
-        if failed is None:
-            vectors[~np.isfinite(vectors).all(axis=1)] = np.nan
-            return vectors, False
-        if getattr(failed, "status", None) not in _ABOUT_IMAGES:
-            raise APIError(f"{self._host} gave no embeddings, and does for black images: see the log, and ask again.")
-        return np.full_like(blank, np.nan), True
+        return self._asked(_as_uris(samples))
 
     def _asked(self, images: list[str]) -> Vectors:
         """The endpoint's answer to one request."""

@@ -46,6 +46,7 @@ class Inception:
         RecipeError: an argument is out of range.
     """
 
+    hosts: ClassVar[tuple[str, ...]] = ()
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "offline")
 
     def __init__(

@@ -63,6 +63,7 @@ class OpenCLIP:
         RecipeError: an argument is out of range, or a .json file comes without weights.
     """
 
+    hosts: ClassVar[tuple[str, ...]] = ()
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "offline")
 
     def __init__(

@@ -6,7 +6,7 @@ vector is the same to the last bit whichever images are beside it.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,8 @@ class Pixels:
     Raises:
         RecipeError: an argument is out of range.
     """
+
+    hosts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from pe.data.population import Population
 from pe.data.samples import Samples
-from pe.protocols import Embedding, Vectors, check_vectors
+from pe.embed import embed_block
+from pe.protocols import Embedding, Vectors
 
 Items = npt.NDArray[np.int64]
 Rows = TypeVar("Rows", Items, Samples)
@@ -69,7 +70,7 @@ def embed(embedding: Embedding, samples: Samples) -> Vectors:
 def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:
     """The embeddings of public samples in batches of the embedding's own size, each float32 (≤ batch_size, d)."""
     for batch in _batches(samples, embedding):
-        yield check_vectors(embedding, embedding.embed(batch), len(batch))
+        yield embed_block(embedding, batch)
 
 
 def _batches(rows: Rows, embedding: Embedding) -> Iterator[Rows]:

@@ -5,7 +5,7 @@ Any object with these methods serves; no base class is needed. docs/adapters.md 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -182,6 +182,15 @@ class Embedding(Protocol):
     def embed(self, samples: Samples) -> Vectors:
         """float32, n×d: one row per sample, each a function of that sample alone."""
         ...
+
+
+def hosts_of(plugin: object) -> tuple[str, ...] | None:
+    """The hosts that a generator or an embedding sends samples to, as its attribute `hosts` declares; () for none.
+
+    None where it declares nothing: then nobody knows.
+    """
+    hosts: Sequence[str] | None = getattr(plugin, "hosts", None)
+    return None if hosts is None else tuple(hosts)
 
 
 def check_vectors(embedding: Embedding, vectors: object, count: int) -> Vectors:

@@ -37,8 +37,8 @@ def private(tmp_path: Path) -> pe.ImageNpz:
 
 
 def evolve(private: pe.ImageNpz, out: Path, api: object | None = None, **changes: object) -> pe.Run:
-    settings = SETTINGS | {"epsilon": 50.0} | changes
-    return pe.evolve(private, api or Shades(), embedding=Mean(), out=out, **settings)
+    settings = {"embedding": Mean(), "epsilon": 50.0, **SETTINGS, **changes}
+    return pe.evolve(private, api or Shades(), out=out, **settings)
 
 
 def test_the_population_moves_to_the_private_records(private: pe.ImageNpz, tmp_path: Path) -> None:
@@ -286,6 +286,29 @@ def test_an_embedding_without_its_weights_says_so_before_anything_is_called(
         )
     assert not api.random_requests
     assert not (tmp_path / "run").exists()
+
+
+def test_who_sees_private_images_is_as_the_embedding_declares_and_else_told_as_not_declared(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    class Sends(Mean):
+        hosts = ("vectors.example",)
+
+    class Keeps(Mean):
+        hosts = ()
+
+    cases = [
+        (Mean(), "not declared", "does not declare it"),
+        (Sends(), "vectors.example", "un-noised"),
+        (Keeps(), None, ""),
+    ]
+    for number, (embedding, sent_to, words) in enumerate(cases):
+        run = evolve(private, tmp_path / f"run{number}", embedding=embedding)
+        assert run.guarantee["private_data_sent_to"] == sent_to
+        assert words in run.guarantee["not_covered"][0]
+        assert words in run.certificate
+    assert pe.embedding("pixels").kind == "pixels"
+    assert evolve(private, tmp_path / "pixels", embedding="pixels").guarantee["private_data_sent_to"] is None
 
 
 def test_a_run_is_named_when_the_private_records_have_been_read(

@@ -58,6 +58,7 @@ class PixelSpace:
         RecipeError: a setting is out of range.
     """
 
+    hosts: ClassVar[tuple[str, ...]] = ()
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "compile", "offline")
 
     def __init__(

@@ -62,6 +62,7 @@ class TextToImage:
         RecipeError: a setting is out of range.
     """
 
+    hosts: ClassVar[tuple[str, ...]] = ()
     machine_settings: ClassVar[tuple[str, ...]] = (
         "device",
         "batch_size",

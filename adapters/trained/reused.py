@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class Trained:
         RecipeError: another value for `private_sets`.
     """
 
+    hosts: ClassVar[tuple[str, ...]] = ()
     fitted_before = True
     machine_settings = ("settings.device", "settings.batch_size", "settings.public.path")
     code_settings = ("settings.teacher",)

@@ -35,6 +35,10 @@ class Samples(Protocol):
         """The samples at `indices`, in that order."""
         ...
 
+    def only(self, *indices: int) -> Self:
+        """As many samples of the same shape, blank but for those at `indices`."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Images:
@@ -76,6 +80,12 @@ class Images:
     def take(self, indices: Indices) -> Images:
         """The images at `indices`, in that order."""
         return Images(self.pixels[indices])
+
+    def only(self, *indices: int) -> Images:
+        """As many images, black but for those at `indices`."""
+        pixels = np.zeros_like(self.pixels)
+        pixels[list(indices)] = self.pixels[list(indices)]
+        return Images(pixels)
 
 
 MODALITIES: dict[str, type[Images]] = {Images.kind: Images}

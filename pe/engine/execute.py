@@ -23,8 +23,8 @@ from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
-from pe.privacy.words import warnings
-from pe.protocols import DescribesDegree, Embedding, GenerationAPI
+from pe.privacy.words import NOT_DECLARED, warnings
+from pe.protocols import DescribesDegree, Embedding, GenerationAPI, hosts_of
 from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
@@ -198,6 +198,8 @@ class Work:
             progress = self.surroundings.progress
             for warning in warnings(self.recipe.privacy.delta, self.recipe.private.declared_size):
                 progress.warn(warning)
+            if not all(ledger.drawn(step.release) for step in self.plan.steps):
+                self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
             plan = self._sized_plan(ledger)
             self.fit(run, ledger)
             population = evolution.evolve(
@@ -252,7 +254,7 @@ class Work:
             declared_size=self.recipe.private.declared_size,
             software=software_versions(),
             data_set=data_set,
-            private_data_sent_to=getattr(self.embedding, "private_data_goes_to", None),
+            private_data_sent_to=_recipients(self.embedding),
             fitted_on_others=_fitted_on_others(self.api),
         )
         for name, content in certificate_files(certificate).items():
@@ -304,6 +306,12 @@ def dispatcher_of(recipe: Recipe, api: GenerationAPI, run: RunWriter, surroundin
     meter = Meter(limits, Price(**recipe.api.price.model_dump()), surroundings.stop)
     rules = recipe.evolution.attempts, recipe.refusals.retries
     return Dispatcher(api, run, recipe.private.labels, recipe.seed, *rules, surroundings.progress, meter)
+
+
+def _recipients(embedding: Embedding) -> str | None:
+    """To whom the certificate says that private images go; see `build_certificate`."""
+    hosts = hosts_of(embedding)
+    return NOT_DECLARED if hosts is None else ", ".join(hosts) or None
 
 
 def _fitted_on_others(api: GenerationAPI) -> tuple[str, tuple[Release, ...]] | None:

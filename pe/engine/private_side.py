@@ -16,7 +16,7 @@ from pe.privacy.release import Release
 from pe.private.dataset import BadRecord, PrivateDataset
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
-from pe.protocols import Embedding, check_vectors
+from pe.protocols import Embedding, check_vectors, hosts_of
 from pe.recipe.schema import WITHHELD
 from pe.run.directory import CONFIDENTIAL
 from pe.run.durable import sha256, writing
@@ -104,12 +104,12 @@ class PrivateSide:
     def try_embedding(self) -> None:
         """Embed one black image, so that an embedding without its weights says so before anything is called.
 
-        One that asks an endpoint is left alone: that would be a call, too.
+        One that says that it asks an endpoint is left alone: that would be a call, too.
 
         Raises:
             PEError: it cannot embed.
         """
-        if getattr(self.embedding, "private_data_goes_to", None) is None:
+        if not hosts_of(self.embedding):
             black, _ = self.dataset().padding(1)
             check_vectors(self.embedding, self.embedding.embed(black), 1)
 

@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from pe.privacy.ledger import Ledger
-from pe.protocols import Embedding, GenerationAPI
+from pe.protocols import Embedding, GenerationAPI, hosts_of
 from pe.recipe.schema import Recipe
 from pe.run.directory import CONFIDENTIAL
 from pe.run.writer import RunWriter
@@ -74,8 +74,7 @@ def _seen_by(api: GenerationAPI) -> str:
 
 
 def _hosts(plugin: object) -> list[str] | str:
-    """The hosts that a plug-in names in `hosts`; one that names none has not said."""
-    hosts = getattr(plugin, "hosts", None)
+    hosts = hosts_of(plugin)
     if hosts is None:
         return f"not stated by {type(plugin).__name__}"
     return list(hosts) or "none: it runs on this machine"

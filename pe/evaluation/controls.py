@@ -19,7 +19,7 @@ from pe.data.samples import Images
 from pe.data.seeds import generator
 from pe.errors import ContractError, Interrupted, LimitReached, RunError
 from pe.evaluation.labelled import Labelled, labelled
-from pe.protocols import GenerationAPI
+from pe.protocols import GenerationAPI, hosts_of
 from pe.recipe.calls import Span, variation_calls
 from pe.recipe.layout import plan_of
 from pe.recipe.schema import Recipe
@@ -124,7 +124,7 @@ class ControlRun:
     @property
     def comes_of_itself(self) -> bool:
         """Whether it is run without being asked for: free, on no other host, repeatable, and quick."""
-        if not self._price.free or getattr(self.api, "hosts", None) or not self.api.capabilities.deterministic:
+        if not self._price.free or hosts_of(self.api) or not self.api.capabilities.deterministic:
             return False
         return self.quick(self.images)
 

@@ -21,7 +21,7 @@ from pe.evaluation.request import METRICS, Request
 from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
 from pe.evaluation.utility import chosen, utility
-from pe.protocols import Embedding
+from pe.protocols import Embedding, hosts_of
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 from pe.registry import construct
 from pe.run.directory import CONFIDENTIAL, FULL_RECIPE, RECIPE, Run
@@ -128,7 +128,7 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[Named]:
             specs = (PluginSpec(kind="pixels"),)
         named = [(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
     for name, embedding in named:
-        if hosts := getattr(embedding, "hosts", None):
+        if hosts := hosts_of(embedding):
             if not request.embeddings and request.embedding is None and not (run.folder / FULL_RECIPE).is_file():
                 raise RecipeError(
                     f"The recipe that came with {run.folder} embeds by '{name}', which would hand your test images to "

@@ -37,7 +37,8 @@ def build_certificate(
         software: distribution → version.
         data_set: what the data set's budget file adds up to over all runs, if there is one:
             {"epsilon", "delta", "runs"}.
-        private_data_sent_to: the host to which the recipe lets private images go; None: to nobody.
+        private_data_sent_to: the host to which the recipe lets private images go; None: to nobody; or
+            words.NOT_DECLARED, where the embedding does not say.
         fitted_on_others: the run that fitted the generator, and that fit's releases, which this ledger does not hold
             because the recipe declares that run's private records disjoint from these; None: there is no such run.
     """

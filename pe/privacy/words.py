@@ -25,6 +25,9 @@ WOULD_VOID = (
     "Private records that reach the generator or its provider by any way but the releases listed here.",
 )
 
+NOT_DECLARED = "not declared"
+"""In the place of a host: the embedding does not say whether it hands private images on."""
+
 UNSAFE = "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes the noise."
 
 
@@ -32,7 +35,7 @@ def not_covered(private_data_sent_to: str | None, fitted_on_others: Mapping[str,
     """What the certificate does not speak of, one sentence each.
 
     Args:
-        private_data_sent_to: the host that saw private images.
+        private_data_sent_to: the host that saw private images; None: nobody did; or NOT_DECLARED.
         fitted_on_others: as the certificate has it.
     """
     found = list(NOT_COVERED)
@@ -44,7 +47,13 @@ def not_covered(private_data_sent_to: str | None, fitted_on_others: Mapping[str,
             f"ε = {rounded_up(other['epsilon'])} at δ = {delta:g}. That nobody's records are in both sets is declared, "
             f"not verified: for whoever is in both, the total is ε = {rounded_up(other['epsilon_if_in_both'])}.",
         )
-    if private_data_sent_to is not None:
+    if private_data_sent_to == NOT_DECLARED:
+        found.insert(
+            0,
+            "Whether the private images themselves were sent anywhere to be embedded, un-noised: the embedding of this "
+            "run does not declare it. Whoever received them saw them; this certificate does not protect them from it.",
+        )
+    elif private_data_sent_to is not None:
         found.insert(
             0,
             f"The private images themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "

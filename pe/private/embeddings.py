@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count as count_from
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from pe.data.columns import open_table
 from pe.data.quiet import quiet
 from pe.data.samples import Images
-from pe.errors import ContractError, PEError
+from pe.embed import embed_block
+from pe.errors import ContractError
 from pe.private.dataset import Labels, PrivateDataset, Units
-from pe.protocols import Embedding, Vectors, check_vectors
+from pe.protocols import Embedding, Vectors
 
 FILE = "private_embeddings.npy"
+
+SPARE = 1.1
+"""How many times the declared size the records may be before their number shows in the number of blocks."""
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +55,14 @@ class PrivateEmbeddings:
 
 
 def embed_private(dataset: PrivateDataset, embedding: Embedding, folder: Path | None) -> PrivateEmbeddings:
-    """Embeds all private records, in padded blocks of exactly `embedding.batch_size`.
+    """Embed all private records, in padded blocks of exactly `embedding.batch_size`.
 
     Guarantee: given an embedding that treats each sample alone, as the protocol asks, a record's row is
-    a function of that record alone; the shape of a call never depends on how many records there are.
-    Nothing is printed, logged or timed.
+    a function of that record alone; the shape of a call never depends on how many records there are, nor does the
+    number of calls while there are no more than SPARE times the declared size. Nothing is printed or timed.
 
-    Edge cases: a record that cannot be decoded, or whose vector is not finite, becomes a row of NaN.
-    No record at all: one block of padding is embedded to learn d, and the answer is (0, d).
+    Edge cases: a record that cannot be decoded or embedded, or whose vector is not finite, becomes a row of NaN; the
+    log names it. No record at all: padding is embedded to learn d, and the answer is (0, d).
 
     Args:
         dataset: the private records.
@@ -66,8 +74,8 @@ def embed_private(dataset: PrivateDataset, embedding: Embedding, folder: Path | 
         The vectors, memory-mapped read-only where there is a folder.
 
     Raises:
-        ContractError: the embedding's batch_size, or the shape or dtype of an answer, is wrong; or it raised what is no
-            PEError.
+        ContractError: the embedding's batch_size is wrong, it changes its dimension, or it gives no record a vector.
+        PEError: it fails on black images, too (see `embed_block`).
         PrivateDataError: the source as a whole is gone or unreadable.
     """
     size = embedding.batch_size
@@ -100,34 +108,42 @@ def _bind(dataset: PrivateDataset, vectors: Vectors) -> PrivateEmbeddings:
 def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> Vectors:
     count, size = len(dataset), embedding.batch_size
     vectors: Vectors | None = None
-    blocks = dataset.blocks(size) if count else iter([dataset.padding(size)])
-    for start, (images, valid) in zip(range(0, max(count, 1), size), blocks, strict=True):
-        answer = check_vectors(embedding, _embedded(embedding, images), size)
+    for start, (images, valid) in zip(count_from(0, size), _blocks(dataset, size), strict=False):
+        with quiet():
+            answer = embed_block(embedding, images)
         if vectors is None:
             vectors = _table(path, (count, answer.shape[1]))
         if answer.shape[1] != vectors.shape[1]:
             raise ContractError(f"{type(embedding).__name__}.embed changed its dimension between two batches.")
         usable = valid & np.isfinite(answer).all(axis=1)
-        rows = min(size, count - start)
+        rows = max(0, min(size, count - start))
         vectors[start : start + rows] = answer[:rows]
-        vectors[start + np.flatnonzero(~usable[:rows])] = np.nan
+        unusable = start + np.flatnonzero(~usable[:rows])
+        vectors[unusable] = np.nan
+        for index in unusable:
+            log.warning("Record %d casts no vote: it has no finite vector.", index)
     assert vectors is not None
+    if count and np.isnan(vectors[:, 0]).all():
+        raise ContractError(f"{type(embedding).__name__} gives no private record a finite vector: the log says more.")
     if isinstance(vectors, np.memmap):
         vectors.flush()
     return vectors
 
 
-def _embedded(embedding: Embedding, images: Images) -> Vectors:
-    """What the embedding answers; what it says, or its library, when it fails is for the confidential log alone."""
-    try:
-        with quiet():
-            return embedding.embed(images)
-    except PEError:
-        raise
-    except Exception as error:
-        log.error("The embedding failed.", exc_info=error)
-        failed = type(error).__name__
-    raise ContractError(f"{type(embedding).__name__}.embed failed on private images ({failed}): the log says why.")
+def _blocks(dataset: PrivateDataset, size: int) -> Iterator[tuple[Images, npt.NDArray[np.bool_]]]:
+    """The records' blocks, and black ones up to the number that the declared size comes to, or to one."""
+    most = max(1, blocks_for(dataset.declared_size or 0, size))
+    seen = 0
+    for block in dataset.blocks(size):
+        seen += 1
+        yield block
+    for _ in range(seen, most):
+        yield dataset.padding(size)
+
+
+def blocks_for(declared_size: int, batch_size: int) -> int:
+    """In how many blocks a data set of about this declared size is embedded, ≥ 0."""
+    return -(-math.ceil(declared_size * SPARE) // batch_size)
 
 
 def _table(path: Path | None, shape: tuple[int, int]) -> Vectors:

@@ -15,18 +15,18 @@ import pytest
 from adapters.http import policy as policy_module
 from embeddings.http import HTTPEmbedding
 from pe.data.samples import Images
+from pe.embed import embed_block
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import APIError, ContractError, RecipeError
 from pe.privacy.verify import verify
-from pe.private.dataset import PrivateDataset
-from pe.private.embeddings import embed_private
 from pe.recipe.schema import Recipe
 from pe.run.directory import Run
+from pe.run.writer import read_journal
 from tests.durability.driver import make_private
 from tests.endpoints.faults import Script
 from tests.endpoints.sd_server import EmbeddingServer
 from tests.endpoints.serving import serving
-from tests.generators import Mean, Shades
+from tests.generators import Shades
 
 CANARY = "canary-99"
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 6, 6, 3)).astype(np.uint8)
@@ -45,9 +45,13 @@ def stack() -> Iterator[ExitStack]:
 
 
 def embedding(
-    stack: ExitStack, script: Script, changed: dict[str, object] | None = None, refused: int | None = None
+    stack: ExitStack,
+    script: Script,
+    changed: dict[str, object] | None = None,
+    refused: int | None = None,
+    status: int = 400,
 ) -> HTTPEmbedding:
-    url = stack.enter_context(serving(EmbeddingServer(script, changed, refused)))
+    url = stack.enter_context(serving(EmbeddingServer(script, changed, refused, status)))
     return HTTPEmbedding(
         url=f"{url}/v1/embeddings", trusted_with_private_data=True, model="m", key_env="THE_KEY", timeout=1.0
     )
@@ -62,9 +66,7 @@ def test_vectors_come_in_the_order_of_the_images(stack: ExitStack) -> None:
     assert script.requests[0]["model"] == "m"
 
 
-@pytest.mark.parametrize(
-    "changed", [{"index": 0}, {"embedding": [float(10**39)]}, {"embedding": "no"}, {"embedding": [[1.0]]}]
-)
+@pytest.mark.parametrize("changed", [{"index": 0}, {"embedding": "no"}, {"embedding": [[1.0]]}])
 def test_vectors_that_are_not_one_per_image_are_refused(stack: ExitStack, changed: dict[str, object]) -> None:
     with pytest.raises(ContractError):
         embedding(stack, Script(), changed).embed(Images(PIXELS))
@@ -75,37 +77,65 @@ def test_an_endpoint_that_is_down_is_one_sentence(stack: ExitStack) -> None:
         embedding(stack, Script(first=("500",) * 12)).embed(Images(PIXELS))
 
 
-def test_an_image_that_is_refused_gets_no_vector_and_the_others_theirs(
+def test_an_image_that_is_refused_or_breaks_the_endpoint_gets_no_vector_and_the_others_theirs(
     stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     pixels = PIXELS.copy()
     pixels[:, 0, 0, 0] = (1, 2, 3, 4, 5)
-    script = Script()
-    vectors = embedding(stack, script, refused=3).embed(Images(pixels))
-    assert np.isnan(vectors[2]).all()
-    kept = [0, 1, 3, 4]
-    np.testing.assert_allclose(vectors[kept], pixels[kept].mean(axis=(1, 2)), rtol=1e-6)
-    assert "image 2 shows a scar" in caplog.text
-    assert {len(request["input"]) for request in script.requests} == {5}, "a request of another size, other rounding"
+    for status in (400, 500):
+        script = Script()
+        vectors = embed_block(embedding(stack, script, refused=3, status=status), Images(pixels))
+        assert np.isnan(vectors[2]).all()
+        kept = [0, 1, 3, 4]
+        np.testing.assert_allclose(vectors[kept], pixels[kept].mean(axis=(1, 2)), rtol=1e-6)
+        assert "image 2 shows a scar" in caplog.text
+        assert {len(request["input"]) for request in script.requests} == {5}, "a request of another size"
+        caplog.clear()
 
 
 def test_an_endpoint_that_refuses_black_images_too_is_at_fault_and_says_so(stack: ExitStack) -> None:
     with pytest.raises(APIError, match=r"rejects the request with HTTP 400: image 0 shows a scar"):
-        embedding(stack, Script(), refused=0).embed(Images(np.zeros((2, 4, 4, 3), np.uint8)))
+        embed_block(embedding(stack, Script(), refused=0), Images(np.zeros((2, 4, 4, 3), np.uint8)))
 
 
-def test_an_endpoint_that_breaks_down_over_one_image_is_not_taken_for_a_refusal(stack: ExitStack) -> None:
+def test_an_outage_costs_no_image_its_vector(stack: ExitStack) -> None:
     with pytest.raises(APIError, match="HTTP 500"):
-        embedding(stack, Script(first=("500",) * 12)).embed(Images(PIXELS))
-    with pytest.raises(APIError, match="gave no embeddings, and does for black images: see the log, and ask again"):
-        embedding(stack, Script(first=("500",) * 6)).embed(Images(PIXELS))
+        embed_block(embedding(stack, Script(first=("500",) * 100)), Images(PIXELS))
+    over = embed_block(embedding(stack, Script(first=("500",) * 6)), Images(PIXELS))
+    np.testing.assert_allclose(over, PIXELS.mean(axis=(1, 2)), rtol=1e-6)
+    with pytest.raises(APIError, match="HTTP 500"):  # down when the first is asked for by itself, and after it
+        embed_block(embedding(stack, Script(first=(*("500",) * 6, "", *("500",) * 100))), Images(PIXELS))
 
 
 def test_a_vector_that_is_not_finite_is_none_and_the_others_stand(stack: ExitStack) -> None:
     pixels = PIXELS.copy()
     pixels[3, 0, 0, 0] = 7
     vectors = embedding(stack, Script(), {"infinite": 7}).embed(Images(pixels))
-    assert np.isnan(vectors).all(axis=1).tolist() == [False, False, False, True, False]
+    assert np.isfinite(vectors).all(axis=1).tolist() == [True, True, True, False, True]
+
+
+def test_an_endpoint_whose_vectors_are_never_finite_is_told_before_the_generator_is_asked(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    make_private(tmp_path / "private.npz")
+    url = stack.enter_context(serving(EmbeddingServer(Script(), {"embedding": [float(10**39)]})))
+    api = Shades()
+    with pytest.raises(ContractError, match="HTTPEmbedding gives no private record a finite vector"):
+        run_by(url, tmp_path, api)
+    assert not api.asked
+
+
+def test_an_endpoint_that_is_down_stops_the_run_before_anything_is_asked_or_charged(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    make_private(tmp_path / "private.npz")
+    url = stack.enter_context(serving(EmbeddingServer(Script(first=("500",) * 100))))
+    api = Shades()
+    with pytest.raises(APIError, match="gave no embeddings in 6 calls"):
+        run_by(url, tmp_path, api)
+    assert not api.asked
+    with read_journal(Run.open(tmp_path / "run")) as journal:
+        assert not journal.charges()
 
 
 def test_private_images_go_nowhere_unless_the_recipe_says_so() -> None:
@@ -113,7 +143,7 @@ def test_private_images_go_nowhere_unless_the_recipe_says_so() -> None:
         HTTPEmbedding(url="https://api.example/v1/embeddings")
 
 
-def run_by(url: str, tmp_path: Path) -> Run:
+def run_by(url: str, tmp_path: Path, api: Shades | None = None) -> Run:
     spec = {"kind": "http", "url": f"{url}/v1/embeddings", "trusted_with_private_data": True}
     private = {"kind": "npz", "path": tmp_path / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
     content = {
@@ -123,7 +153,7 @@ def run_by(url: str, tmp_path: Path) -> Run:
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
         "evolution": {"iterations": 1, "population": 10, "lookahead": 0},
     }
-    return run_recipe(Recipe.parse(content, "the test"), tmp_path / "run", Surroundings(api=Shades()))
+    return run_recipe(Recipe.parse(content, "the test"), tmp_path / "run", Surroundings(api=api or Shades()))
 
 
 def test_what_is_said_of_a_private_image_stands_in_the_confidential_log_alone(
@@ -152,18 +182,6 @@ def test_an_evaluation_keeps_what_is_said_of_an_image_in_the_confidential_log(st
     assert "HTTPEmbedding.embed gave no finite vector for an image: see the log." in told.stderr
     assert "scar" not in told.stdout + told.stderr
     assert "shows a scar" in log.read_text()
-
-
-def test_an_embedding_that_raises_names_no_private_image(tmp_path: Path) -> None:
-    class Failing(Mean):
-        def embed(self, samples: Images) -> np.ndarray:
-            if samples.pixels[0, 0, 0, 0] == 123:
-                raise ValueError("the patient's name is burned in: Doe^Jane")
-            return super().embed(samples)
-
-    dataset = PrivateDataset.of(Images(np.full((3, 4, 4, 1), 123, np.uint8)), [0, 0, 0], classes=["a"])
-    with pytest.raises(ContractError, match=r"^Failing\.embed failed on private images \(ValueError\): the log"):
-        embed_private(dataset, Failing(), None)
 
 
 def test_the_certificate_states_who_sees_the_private_images(stack: ExitStack, tmp_path: Path) -> None:

@@ -76,10 +76,13 @@ class EmbeddingServer:
         script: which requests fail.
         changed: put into each entry.
         refused: requests with an image whose first value it is are rejected, in words on that image.
+        status: by which they are.
     """
 
-    def __init__(self, script: Script, changed: dict[str, Any] | None = None, refused: int | None = None) -> None:
-        self.script, self._changed, self._refused = script, changed or {}, refused
+    def __init__(
+        self, script: Script, changed: dict[str, Any] | None = None, refused: int | None = None, status: int = 400
+    ) -> None:
+        self.script, self._changed, self._refused, self._status = script, changed or {}, refused, status
         self._app = Starlette(routes=[Route("/v1/embeddings", self.embeddings, methods=["POST"])])
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -97,7 +100,7 @@ class EmbeddingServer:
         for index, item in enumerate(body["input"]):
             image = Image.open(io.BytesIO(base64.b64decode(item["image"].partition(",")[2])))
             if np.asarray(image).flat[0] == self._refused:
-                return JSONResponse({"error": {"message": f"image {index} shows a scar"}}, status_code=400)
+                return JSONResponse({"error": {"message": f"image {index} shows a scar"}}, status_code=self._status)
             mean = np.asarray(image, dtype=np.float64).mean(axis=(0, 1)).tolist()
             if np.asarray(image).flat[0] == self._changed.get("infinite"):
                 mean[0] = 1e300

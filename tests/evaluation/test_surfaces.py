@@ -77,7 +77,12 @@ def asked(request: RandomRequest | VariationRequest) -> list[object]:
 
 
 def evolved(
-    folder: Path, shades: list[int], labels: list[str], listener: Progress | None = None, **changes: float
+    folder: Path,
+    shades: list[int],
+    labels: list[str],
+    listener: Progress | None = None,
+    embedding: Mean | None = None,
+    **changes: float,
 ) -> tuple[pe.Run, dict[str, object]]:
     """A run over these private images, which always lie in the same file, and all that it showed on the way."""
     path = folder.parent.parent / "private.npz"
@@ -87,7 +92,7 @@ def evolved(
     )
     source = pe.ImageNpz(path, size=4, channels=1, classes=["dark", "light"], declared_size=10)
     api, listener = Shades(), listener or Listener()
-    run = pe.evolve(source, api, embedding=Mean(), out=folder, progress=listener, **SETTINGS | changes)
+    run = pe.evolve(source, api, embedding=embedding or Mean(), out=folder, progress=listener, **SETTINGS | changes)
     requests = [*api.random_requests, *api.variation_requests]
     shown = {
         "asked": [asked(each) for each in requests],
@@ -119,6 +124,34 @@ def test_all_that_a_run_shows_is_the_same_for_other_records(
     assert shown == shown_too
     assert capfd.readouterr() == ("", "")
     assert (first.folder / "confidential" / "embeddings" / "private_embeddings.npy").is_file()
+
+
+class FailsOn(Mean):
+    """Raises over an image of this shade, in words on it."""
+
+    def __init__(self, shade: int) -> None:
+        self.shade = shade
+
+    def embed(self, samples: pe.Images) -> np.ndarray:
+        if (samples.pixels == self.shade).any():
+            raise ValueError("the patient's name is burned in: Doe^Jane")
+        return super().embed(samples)
+
+
+def test_a_record_that_cannot_be_embedded_casts_no_vote_and_is_told_to_nobody(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = ([*HERE[0], 77], [*HERE[1], "dark"])
+    worlds = [
+        evolved(tmp_path / side / "run", *data, embedding=FailsOn(77)) for side, data in (("a", HERE), ("b", other))
+    ]
+    (first, shown), (second, shown_too) = worlds
+    assert compare_surfaces(first.folder, second.folder) == []
+    assert shown == shown_too
+    assert capfd.readouterr() == ("", "")
+    said = (second.folder / "confidential" / "log.txt").read_text()
+    assert "Doe^Jane" in said
+    assert "Record 5 casts no vote" in said
 
 
 def times(folder: Path) -> set[int]:

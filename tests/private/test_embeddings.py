@@ -106,7 +106,7 @@ def test_an_embedding_that_breaks_the_contract_is_named_and_nothing_is_left(tmp_
 def test_an_embedding_that_fails_or_changes_halfway_leaves_nothing(tmp_path):
     class Fails(Flat):
         def embed(self, samples):
-            if len(self.shapes) == 1:
+            if len(self.shapes) >= 1:
                 raise RuntimeError("out of memory")
             return super().embed(samples)
 
@@ -114,7 +114,7 @@ def test_an_embedding_that_fails_or_changes_halfway_leaves_nothing(tmp_path):
         def embed(self, samples):
             return super().embed(samples)[:, : 6 - len(self.shapes) // 2]
 
-    with pytest.raises(ContractError, match=r"Fails\.embed failed on private images .RuntimeError"):
+    with pytest.raises(ContractError, match=r"Fails\.embed fails even on black images .RuntimeError"):
         embed_private(dataset(), Fails(), tmp_path)
     with pytest.raises(ContractError, match="Changes"):
         embed_private(dataset(), Changes(), tmp_path)
@@ -131,3 +131,47 @@ def test_nothing_is_printed_and_the_repr_hides_the_number(capfd):
     answer = embed_private(dataset(), Flat(), None)
     assert repr(answer) == "PrivateEmbeddings(classes=('a', 'b'))"
     assert capfd.readouterr() == ("", "")
+
+
+class Picky(Flat):
+    """Fails on whatever holds one of some records, in one of two ways."""
+
+    def __init__(self, hated, **settings):
+        super().__init__(**settings)
+        self.hated = hated
+
+    def embed(self, samples):
+        if any((image == PIXELS[i]).all() for image in samples.pixels for i in self.hated):
+            raise ValueError("the patient's name is burned in: Doe^Jane")
+        return super().embed(samples)
+
+
+def test_a_record_that_the_embedding_fails_on_has_no_vector_and_the_others_have_theirs(caplog, capfd):
+    embedding = Picky({1, 9})
+    vectors = embed_private(dataset(), embedding, None).vectors
+    assert np.isnan(vectors).all(axis=1).tolist() == [i in {1, 9} for i in range(10)]
+    kept = [i for i in range(10) if i not in {1, 9}]
+    np.testing.assert_array_equal(vectors[kept], PIXELS.reshape(10, -1)[kept])
+    assert set(embedding.shapes) == {(4, 2, 3, 1)}, "a call of another shape"
+    assert "Record 9 casts no vote" in caplog.text
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_embedding_that_fails_on_every_record_is_told():
+    with pytest.raises(ContractError, match=r"^Picky gives no private record a finite vector"):
+        embed_private(dataset(), Picky(set(range(10))), None)
+
+
+def calls_for(records, declared):
+    embedding = Flat(batch_size=256)
+    pixels = np.resize(PIXELS, (records, 2, 3, 1))
+    data = PrivateDataset.of(Images(pixels), np.zeros(records, int), classes=["a"], declared_size=declared)
+    assert len(embed_private(data, embedding, None)) == records
+    return len(embedding.shapes)
+
+
+def test_the_number_of_calls_follows_from_the_declared_size():
+    """One record more is not one block more; only far more records than declared are."""
+    assert {calls_for(records, 256) for records in (0, 1, 255, 256, 257, 281)} == {2}
+    assert calls_for(600, 256) == 3
+    assert {calls_for(records, 1000) for records in (768, 769, 1024, 1025)} == {5}

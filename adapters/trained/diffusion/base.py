@@ -46,6 +46,7 @@ class FittedDiffusion:
         batch_size: images per forward pass of sampling; None: found by trying.
     """
 
+    hosts: ClassVar[tuple[str, ...]] = ()
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch")
 
     _guidance: float = 1.0

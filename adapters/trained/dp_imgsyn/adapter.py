@@ -67,6 +67,7 @@ class DPImgSyn:
         RecipeError: a setting out of range.
     """
 
+    hosts: ClassVar[tuple[str, ...]] = ()
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch", "public.path")
     code_settings: ClassVar[tuple[str, ...]] = ("teacher",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class DPMERF:
         RecipeError: a setting out of range.
         MissingDependency: torch is not installed.
     """
+
+    hosts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, *, features: int = 4000, bandwidth: float = 0.2, steps: int = 1000, batch: int = 200, rate: float = 1e-2
