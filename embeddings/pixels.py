@@ -22,6 +22,11 @@ Floats = npt.NDArray[np.float32]
 DIRECTIONS = 8  # of gradients, over the full circle
 PYRAMID = ((1, 1.0), (2, 1.5), (4, 2.0))  # every how many pixels a level is sampled, and its weight
 
+LEAST = 1e-8
+"""Smaller weights of a blur are 0. They would make denormal numbers (below 1.2e-38), in the weights themselves or in
+products of two vectors' entries, which some processors compute many times more slowly."""
+_FLAT = np.float32(1e-10)  # the cube of a smaller gradient would be such a number
+
 
 class Pixels:
     """Images → blurred pixels, a pyramid of them, or their gradients' directions.
@@ -109,8 +114,9 @@ class Pixels:
         return [smooth] if self._features == "pixels" else [self._gradients(smooth)]
 
     def _reduction(self, length: int, blur: float) -> Floats:
-        """The matrix, size×length, that resamples a line of pixels to the size and blurs it."""
-        return (_gaussian(self._size, blur) @ _resampling(self._size, length)).astype(np.float32)
+        """The matrix, size×length, that resamples a line of pixels to the size and blurs it; no weight below LEAST."""
+        weights = _gaussian(self._size, blur) @ _resampling(self._size, length)
+        return np.where(weights < LEAST, 0, weights).astype(np.float32)
 
     def _gradients(self, smooth: Floats) -> Floats:
         """Strength of the gradient in each direction, pooled: n×c×DIRECTIONS×cells×cells, square roots."""
@@ -125,6 +131,7 @@ class Pixels:
             along: Floats = np.maximum(
                 right * np.float32(np.cos(angle)) + down * np.float32(np.sin(angle)), np.float32(0)
             )
+            along *= along > _FLAT
             # The cosine cubed shares a gradient between its neighbouring directions.
             share: Floats = (along * along * along / strength).astype(np.float32, copy=False)
             pooled.append(_both_sides(pool, share, pool))
@@ -153,8 +160,7 @@ def _gaussian(size: int, deviation: float) -> npt.NDArray[np.float64]:
     """size×size: Gaussian blur with black beyond the border."""
     if deviation == 0:
         return np.eye(size)
-    reach = np.arange(-size, size + 1)
-    total = np.exp(-0.5 * (reach / deviation) ** 2).sum()
-    distance = np.arange(size)[None, :] - np.arange(size)[:, None]
-    kernel: npt.NDArray[np.float64] = np.exp(-0.5 * (distance / deviation) ** 2) / total
-    return kernel
+    reach, distance = np.arange(-size, size + 1), np.arange(size)[None, :] - np.arange(size)[:, None]
+    total, kernel = (np.exp(-np.minimum((each / deviation) ** 2 / 2, 100)) for each in (reach, distance))
+    weights: npt.NDArray[np.float64] = kernel / total.sum()
+    return weights

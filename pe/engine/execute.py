@@ -47,8 +47,9 @@ from pe.run.dispatch import Dispatcher
 from pe.run.export import examine
 from pe.run.limits import Limits, Meter, Price
 from pe.run.progress import Progress
+from pe.run.publish import publish
 from pe.run.releases import JournalReleases
-from pe.run.writer import RunWriter, level_times
+from pe.run.writer import RunWriter
 from pe.system.software import software_versions
 from pe.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
 
@@ -212,7 +213,7 @@ class Work:
             )
             _finish(run, plan, population)
             self._certify(run, ledger, data_set)
-            level_times(run.folder)
+            publish(run.folder)
             run.journal.add_event("finished")
             write_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run

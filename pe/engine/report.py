@@ -9,6 +9,7 @@ from pe.report.shareable import REPORT, shareable_report
 from pe.run.directory import CERTIFICATE, Run
 from pe.run.durable import write_durably
 from pe.run.export import reissue
+from pe.run.publish import level_confidential
 
 
 def write_report(folder: Path, *, confidential: bool = False) -> Path:
@@ -23,6 +24,7 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
     run = Run.open(folder)
     if confidential:
         write_durably(folder / INTERNAL_REPORT, internal_report(run).encode())
+        level_confidential(folder)
         return folder / INTERNAL_REPORT
     write_durably(folder / REPORT, shareable_report(run).encode())
     if (folder / CERTIFICATE).is_file():

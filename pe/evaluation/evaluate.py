@@ -27,6 +27,7 @@ from pe.registry import construct
 from pe.run.directory import CONFIDENTIAL, FULL_RECIPE, RECIPE, Run
 from pe.run.durable import write_durably
 from pe.run.progress import Progress, Task
+from pe.run.publish import level_confidential
 
 METRICS_FILE = f"{CONFIDENTIAL}/metrics.json"
 PAIRS_FILE = f"{CONFIDENTIAL}/nearest_pairs.png"
@@ -76,6 +77,7 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     values["notes"] = sets.notes.sentences
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
     write_durably(run.folder / METRICS_FILE, content.encode())
+    level_confidential(run.folder)
     return values
 
 

@@ -121,7 +121,9 @@ class LimitSection(Section):
     max_cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         None, description="in api.price's currency"
     )
-    max_seconds: Annotated[float, Field(gt=0)] | None = Field(None, description="of one process")
+    max_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="during which one process asks the generator; private work does not count"
+    )
     max_concurrency: Count | None = Field(None, description="requests under way at once")
 
 

@@ -13,8 +13,9 @@ _COLUMN = 29  # where comments begin; in the template a tab stands before them
 
 _TEMPLATE = """\
 # Private Evolution over the images in {folder}.
-# Everything in this file is public: it names no record and no number counted from the records.
-name: {name}
+# Everything in this file is public, but where the private images are (a run's shareable recipe withholds that).
+# It names no record and no number counted from the records.
+name: images	# public: it goes into the name of the run's folder
 seed: 0\t# all randomness but the noise
 
 private:
@@ -74,7 +75,6 @@ def starter_recipe(
     final = max(voting, min(declared_size, _LARGEST) // labels * labels)  # about as many as there are records
     text = _TEMPLATE.format(
         folder=_scalar(str(folder)),
-        name="".join(c if c.isascii() and c.isalnum() else "-" for c in folder.resolve().name).strip("-") or "images",
         classes=json.dumps(classes, ensure_ascii=False),
         size=size,
         channels=channels,

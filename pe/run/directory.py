@@ -74,7 +74,10 @@ class Run:
         """
         if not (self.folder / SYNTHETIC).is_file():
             raise RunError(f"{self.folder} is not finished: it has no {SYNTHETIC}.")
-        return self.populations()[-1]
+        populations = self.populations()
+        if not populations:  # as for an instant while they are published
+            raise RunError(f"{self.folder} has no populations: `pe resume` finishes it, or restore them from a copy.")
+        return populations[-1]
 
     def extensions(self) -> list[Population]:
         """What `pe extend` added, in order, memory-mapped; as far as the certificate covers it."""

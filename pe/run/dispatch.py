@@ -169,7 +169,8 @@ class Dispatcher:
             task.advance(int(standing.answered.sum()))
             while (wanted := work.open_items(standing)).size:
                 try:
-                    self._ask_all(work, wanted, standing, task)
+                    with self.meter.asking():
+                        self._ask_all(work, wanted, standing, task)
                 except (LimitReached, Interrupted) as stopped:
                     left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
                     option = stopped.option if isinstance(stopped, LimitToRaise) else ""

@@ -16,7 +16,7 @@ from pe.run.directory import CERTIFICATE, CONFIDENTIAL, Run, check_absent
 from pe.run.durable import TEMPORARY, publish_folder, write_durably
 from pe.run.formats import Format, convert
 from pe.run.lock import folder_lock
-from pe.run.writer import level_times
+from pe.run.publish import level_times
 
 _PAGE = CERTIFICATE.with_suffix(".md").name
 

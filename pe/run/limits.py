@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 
@@ -38,7 +40,8 @@ class Limits:
     Attributes:
         max_images: images that the generator makes over the whole run.
         max_cost: cost over the whole run, in the price's currency.
-        max_seconds: wall-clock time of one process; a resumed run starts its clock anew.
+        max_seconds: wall-clock time during which one process asks the generator, however many requests are under way.
+            Private work does not count: where a run stops does not depend on it. A resumed run starts anew.
         max_concurrency: requests under way at once.
         max_refused: share of the items asked for that may be refused; tells from MEANINGFUL items on.
     """
@@ -75,7 +78,22 @@ class Meter:
     limits: Limits = field(default_factory=Limits)
     price: Price = field(default_factory=Price)
     stop: Event = field(default_factory=Event)
-    _started: float = field(default_factory=time.monotonic)
+    _asked: float = 0.0
+    _since: float | None = None
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Count the time that the block takes as the generator's."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._asked = self._seconds()
+            self._since = None
+
+    def _seconds(self) -> float:
+        """How long the generator was asked so far."""
+        return self._asked + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def refusal(self, spent: Totals, calls: int, images: int) -> PEError | None:
         """Why `calls` more requests for `images` more images may not be made; None when they may.
@@ -94,7 +112,7 @@ class Meter:
                 f"request, with those under way, would make them {spent.images + images}.",
                 " --set limits.max_images=…",
             )
-        if limits.max_seconds is not None and time.monotonic() - self._started > limits.max_seconds:
+        if limits.max_seconds is not None and self._seconds() > limits.max_seconds:
             return LimitReached(f"limits.max_seconds = {limits.max_seconds:g} is reached.")
         if limits.max_refused is not None and spent.refused > limits.max_refused * max(asked, MEANINGFUL):
             return LimitToRaise(

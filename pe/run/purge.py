@@ -9,6 +9,7 @@ from pe.run.directory import FULL_RECIPE, Run
 from pe.run.durable import sync, write_durably
 from pe.run.export import read_certificate, reissue
 from pe.run.lock import RunLock
+from pe.run.publish import level_times, put_back
 
 PURGED = "purged.txt"
 _NOTE = "The confidential side of this run was deleted by `pe purge`.\n"
@@ -32,12 +33,14 @@ def purge(run: Run) -> None:
     path = run.confidential / "lock"
     with RunLock(path):
         try:
+            put_back(run.folder)
             _delete(run, path)
             write_durably(run.folder / PURGED, _NOTE.encode())
             reissue(run, [PURGED])
             path.unlink()
             run.confidential.rmdir()
             sync(run.folder)
+            level_times(run.folder)
         except OSError as error:
             raise RunError(f"{error.filename or run.confidential} is not deleted: {error.strerror}.") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from pe.run.durable import (
 )
 from pe.run.journal import Journal
 from pe.run.lock import RunLock, check_local
+from pe.run.publish import level_confidential, put_back
 
 _JOURNAL = "journal.sqlite"
 
@@ -84,6 +84,7 @@ class RunWriter:
         writer = cls._begin(folder)
         try:
             with writing(folder):
+                put_back(folder)
                 remove_unfinished(folder)
         except BaseException:
             writer.close()
@@ -107,9 +108,12 @@ class RunWriter:
         return cls(Run(folder), journal, lock)
 
     def close(self) -> None:
-        """Close the journal and let go of the lock."""
-        self.journal.close()
-        self.lock.release()
+        """Close the journal, level the times of the confidential side, and let go of the lock."""
+        try:
+            self.journal.close()
+            level_confidential(self.folder)
+        finally:
+            self.lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -216,19 +220,6 @@ class RunWriter:
             np.savez(file, allow_pickle=False, **columns)
 
 
-def level_times(folder: Path) -> None:
-    """Give a run's directory, and all in it that may be shared, the time at which the run began, in whole seconds.
-
-    How long the private side took depends on the number of records, and files that were written one after the other
-    would tell it.
-    """
-    began = int((folder / RECIPE).stat().st_mtime)
-    with writing(folder):
-        for path in (*folder.rglob("*"), folder):
-            if CONFIDENTIAL not in path.relative_to(folder).parts[:1]:
-                os.utime(path, (began, began), follow_symlinks=False)
-
-
 @contextmanager
 def read_journal(run: Run) -> Iterator[Journal]:
     """The journal of a run that this process only reads; another may be writing it.
@@ -244,3 +235,4 @@ def read_journal(run: Run) -> Iterator[Journal]:
         yield journal
     finally:
         journal.close()
+        level_confidential(run.folder)

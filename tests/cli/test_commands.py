@@ -178,6 +178,10 @@ def test_init_writes_a_recipe_that_runs(scans: Path, public: Path) -> None:
     assert recipe.private.declared_size == 24
     changes = ["--set", "evolution.population=8", "--set", "evolution.lookahead=0"]
     assert pe("run", "recipe.yaml", *changes, cwd=scans.parent).returncode == 0
+    (run,) = (scans.parent / "runs").iterdir()
+    told = [run.name, *(path.read_text() for path in run.iterdir() if path.suffix in (".yaml", ".json", ".md"))]
+    assert len(told) == 4
+    assert not [text for text in told if "scans" in text]  # where the private images are is withheld
 
 
 def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:

@@ -78,7 +78,7 @@ class Refusing:
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace", "posix_fallocate"])
-@pytest.mark.parametrize("number", [2, 5, 9, 14, 20, 27])
+@pytest.mark.parametrize("number", [2, 5, 9, 14, 20, 27, 65, 150])  # the last two while a run is published
 def test_a_disk_that_refuses_is_one_sentence_and_the_run_goes_on(
     tmp_path: Path, whole: dict[str, bytes], failing: str, number: int
 ) -> None:

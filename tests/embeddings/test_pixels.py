@@ -73,6 +73,16 @@ def test_blur_keeps_the_light_of_an_image_away_from_its_border():
     assert spot.argmax() == 14 * 28 + 14
 
 
+@pytest.mark.parametrize("side", [28, 200])
+def test_the_blur_is_the_whole_gaussian_to_the_rounding_of_float32(side):
+    images, blur = noise(4, height=side, width=side), 1.5
+    places = np.arange(28)
+    whole = np.exp(-0.5 * ((places[:, None] - places) / blur) ** 2) / (blur * np.sqrt(2 * np.pi))
+    resampled = np.eye(28) if side == 28 else Pixels(blur=0)._reduction(side, 0).astype(np.float64)
+    exact = np.einsum("is,nsr,jr->nij", whole @ resampled, images.pixels[..., 0] / 255, whole @ resampled)
+    np.testing.assert_allclose(Pixels(blur=blur).embed(images).reshape(4, 28, 28), exact, rtol=2e-6)
+
+
 def test_large_images_of_any_proportion_are_shrunk_to_the_size_and_keep_their_mean():
     flat = Images(np.full((2, 100, 61, 3), 51, np.uint8))
     vectors = Pixels(size=16, blur=0.0).embed(flat)

@@ -1,0 +1,102 @@
+"""A run killed before any operation of its publishing ends as if it had not been, and asks and draws nothing again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pe.run.publish import put_back
+from tests.durability import driver
+from tests.durability.test_kill import shareable
+
+OPERATIONS = {"os.mkdir", "os.rename", "os.rmdir"}
+"""Python tells its audit hooks before it asks the system. Files are copied and removed between these."""
+
+
+def killed_before(number: int, first: str) -> None:
+    """Have this process killed before its `number`-th operation after something was renamed to `first`."""
+    counted = None
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal counted
+        if counted is not None and event in OPERATIONS:
+            counted += 1
+            if counted == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+        elif event == "os.rename" and str(arguments[1]).endswith(first):
+            counted = 0
+
+    sys.addaudithook(hook)
+
+
+def sweep(target: Callable[[Path], object], folder: Path, first: str) -> None:
+    """Carry out `target` until it ends, killed before its 1st, 2nd, … operation; write down how often that was."""
+    for number in range(1, 1000):
+        child = os.fork()
+        if not child:
+            killed_before(number, first)
+            target(folder)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0
+            (folder / "kills").write_text(str(number - 1))
+            return
+
+
+def swept(target: Callable[[Path], object], folder: Path, first: str) -> int:
+    process = driver.forked(sweep, target, folder, first)
+    process.join(300)
+    assert process.exitcode == 0
+    return int((folder / "kills").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    process = driver.start(folder)
+    process.join(60)
+    assert process.exitcode == 0
+    return shareable(folder / "run")
+
+
+def test_a_run_killed_before_each_operation_of_its_publishing_ends_as_if_it_had_not_been(
+    whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    folders = {Path(name).parent for name in whole}
+    assert swept(driver.carry_out, tmp_path, "/certificate.md") > 2 * len(
+        folders
+    )  # each is made, and the old one removed
+    assert shareable(tmp_path / "run") == whole
+    assert {path.name for path in (tmp_path / "run" / "confidential").iterdir()} == {
+        *("chunks", "embeddings", "identity.json", "journal.sqlite"),
+        *("lock", "log.txt", "recipe.yaml", "record.json"),
+    }
+    assert set(Counter((tmp_path / "asked").read_text().split()).values()) == {1}
+    connection = sqlite3.connect(tmp_path / "run" / "confidential" / "journal.sqlite")
+    charges = [name for (name,) in connection.execute("SELECT name FROM charges")]
+    connection.close()
+    assert charges == [f"histogram/{t + 1}" for t in range(driver.ITERATIONS)]
+
+
+def take_away_and_put_back(folder: Path) -> None:
+    run, replaced = folder / "run", folder / "run" / "confidential" / "replaced"
+    put_back(run)
+    replaced.mkdir()
+    for name in ("populations", "releases"):
+        (run / name).rename(replaced / name)
+    put_back(run)
+
+
+def test_putting_back_may_be_killed_before_each_of_its_operations_too(whole: dict[str, bytes], tmp_path: Path) -> None:
+    driver.carry_out(tmp_path)
+    assert swept(take_away_and_put_back, tmp_path, "replaced/releases") == 3
+    assert shareable(tmp_path / "run") == whole
+    assert not (tmp_path / "run" / "confidential" / "replaced").exists()

@@ -1,0 +1,85 @@
+"""No matrix or weight that the project builds or ships holds a denormal number, which slows some processors down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import adapters
+from adapters.diffusion.improved_schedule import TRAINED, cosine
+from adapters.diffusion.improved_unet import waves
+from adapters.glyphs import Glyphs, _spline_basis
+from adapters.trained.diffusion.network import scheduler
+from adapters.trained.dp_merf.features import frequencies
+from embeddings.pixels import Pixels, _resampling
+from embeddings.resizing import _filter, _legacy
+from pe.data.samples import Images
+
+LEAST = float(np.finfo(np.float32).tiny)
+SIDES = (4, 7, 14, 16, 28, 32, 64, 100, 128, 224, 299, 512, 1000)
+
+
+def blurs() -> Iterator[np.ndarray]:
+    for size, length, blur in product(SIDES[:-3], SIDES, (0.3, 0.5, 1.0, 2.0, 4.0)):
+        if blur < size:
+            yield Pixels(size=size, blur=blur)._reduction(length, blur)
+            yield _resampling(size, length).astype(np.float32)
+
+
+def resizes() -> Iterator[np.ndarray]:
+    for size, length in product(SIDES, SIDES):
+        yield from (_filter(size, length, "bicubic"), _filter(size, length, "bilinear"), _legacy(size, length))
+
+
+def glyphs() -> Iterator[np.ndarray]:
+    yield from map(_spline_basis, range(8, 513))
+    templates = Glyphs(size=28, texts={"all": tuple("0123456789ABgq&")})._book.templates
+    yield from (templates.fields, templates.stems, templates.hairs)
+
+
+def schedules() -> Iterator[np.ndarray]:
+    kept, levels = cosine(TRAINED), scheduler().alphas_cumprod.numpy()
+    yield waves(torch.arange(TRAINED), 128).numpy()
+    yield from (kept, np.sqrt(kept), 1 - kept, levels, np.sqrt(levels), 1 - levels)
+
+
+def weights() -> Iterator[np.ndarray]:
+    files = list(Path(adapters.__file__).parent.rglob("*.safetensors"))
+    assert files
+    for file in files:
+        yield from load_file(file).values()
+
+
+BUILT: dict[str, Callable[[], Iterator[np.ndarray]]] = {
+    "the blur of pixels": blurs,
+    "resizing for networks": resizes,
+    "drawn glyphs": glyphs,
+    "noise schedules": schedules,
+    "DP-MERF's frequencies": lambda: iter([frequencies(2000, 784, 10.0, 0)]),
+    "shipped weights": weights,
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_no_number_is_denormal(name: str) -> None:
+    arrays = [np.abs(np.asarray(array, np.float64)) for array in BUILT[name]()]  # as float32 computes with them
+    assert sum(array.size for array in arrays) > 1000
+    assert sum(int(((array > 0) & (array < LEAST)).sum()) for array in arrays) == 0
+
+
+@pytest.mark.parametrize("features", ["pixels", "pyramid", "gradients"])
+@pytest.mark.parametrize("side", [28, 64, 200])
+def test_no_image_makes_the_pixels_embedding_compute_a_denormal_number(features: str, side: int) -> None:
+    spots = np.zeros((64, side, side, 1), np.uint8)
+    spots[np.arange(64), np.arange(64) % side, np.arange(64) * 7 % side] = 1 + np.arange(64)[:, None]
+    for size in (16, 28, 64):
+        with np.errstate(under="raise"):
+            vectors = Pixels(features=features, size=size).embed(Images(spots))
+        squares = np.square(vectors.astype(np.float64))  # as a search for neighbours makes them
+        assert not ((squares > 0) & (squares < LEAST)).any()
