@@ -17,6 +17,8 @@ class Shades:
     Conditions: `tint`, drawn with the random sample and carried on.
     """
 
+    hosts: tuple[str, ...] = ()
+
     def __init__(self, *, max_chunk: int = 7, concurrency: int = 1, shares: str = "nothing") -> None:
         self.capabilities = Capabilities(max_chunk=max_chunk, concurrency=concurrency, shares=shares)
         self.random_requests: list[RandomRequest] = []

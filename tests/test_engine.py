@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from pe.privacy.data_set import DataSetBudget
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.run.progress import Progress
+from pe.run.writer import read_journal
 from tests.generators import Mean, Shades
 
 SETTINGS = {"delta": 1e-5, "population": 20, "iterations": 2, "lookahead": 2}
@@ -251,7 +253,7 @@ def test_the_record_for_the_data_protection_officer_is_confidential_and_whole(
     record = json.loads((run.confidential / "record.json").read_text())
     assert [entry["event"] for entry in record["when"]] == ["started", "finished"]
     assert record["declared data"]["declared size"] == 100
-    assert [entry["hosts"] for entry in record["recipients"]] == ["not stated by Shades", "not stated by Mean"]
+    assert [entry["hosts"] for entry in record["recipients"]] == ["none: it runs on this machine", "not stated by Mean"]
     assert record["recipients"][0]["data"].endswith("no private record")
     assert [release["drawn"] for release in record["releases"]] == [True, True]
 
@@ -309,6 +311,67 @@ def test_who_sees_private_images_is_as_the_embedding_declares_and_else_told_as_n
         assert words in run.certificate
     assert pe.embedding("pixels").kind == "pixels"
     assert evolve(private, tmp_path / "pixels", embedding="pixels").guarantee["private_data_sent_to"] is None
+
+
+class Timed(Shades):
+    """Notes when it was asked and when it had answered."""
+
+    hosts = ("api.example",)
+
+    def __init__(self) -> None:
+        super().__init__(max_chunk=100)
+        self.times: list[tuple[float, float]] = []
+
+    def random_api(self, request: pe.RandomRequest) -> pe.Answer:
+        asked = time.monotonic()
+        answer = super().random_api(request)
+        self.times.append((asked, time.monotonic()))
+        return answer
+
+    def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
+        asked = time.monotonic()
+        answer = super().variation_api(request)
+        self.times.append((asked, time.monotonic()))
+        return answer
+
+
+def test_where_requests_leave_the_machine_private_work_between_them_ends_at_its_deadline(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    for clock, waits in (("auto", True), ("never", False)):
+        api = Timed()
+        run = evolve(private, tmp_path / clock, api, iterations=1, lookahead=0, public_clock=clock)
+        (_, answered), (asked, _) = api.times
+        assert (asked - answered >= 0.2) == waits
+        with read_journal(run) as journal:
+            assert not [event for _, event in journal.events() if "overran" in event]
+
+
+def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confidential_side(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    class Stalling(Mean):
+        """Takes its time over images that are not black."""
+
+        def embed(self, samples: pe.Images) -> np.ndarray:
+            time.sleep(2.0 * bool(samples.pixels.any()))
+            return super().embed(samples)
+
+    class Listening(Progress):
+        def __init__(self) -> None:
+            self.warnings: list[str] = []
+
+        def warn(self, message: str) -> None:
+            self.warnings.append(message)
+
+    heard = Listening()
+    changes = {"embedding": Stalling(), "iterations": 1, "lookahead": 0, "progress": heard}
+    run = evolve(private, tmp_path / "run", Timed(), **changes)
+    (warning,) = heard.warnings
+    assert warning.startswith("Private work (embedding) took longer than its public deadline of 0.")
+    assert "raise privacy.clock_slack" in warning
+    record = json.loads((run.folder / "confidential" / "record.json").read_text())
+    assert [one["event"] for one in record["when"]] == ["started", "overran embedding", "finished"]
 
 
 def test_a_run_is_named_when_the_private_records_have_been_read(

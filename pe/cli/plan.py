@@ -125,8 +125,27 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         ("Guarantee", f"ε = {rounded_up(found.epsilon, 4)}, δ = {found.delta:g}"),
         *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
+        *_clock(found),
         ("Degree", _DEGREES[found.degree]),
     ]
+
+
+def _clock(found: Forecast) -> list[tuple[str, str]]:
+    """What the public clock adds, and what it is for."""
+    clock = found.clock
+    facts = [("Clock", clock.terms.why)]
+    if clock.seconds:
+        kinds = dict.fromkeys(name.split("/")[0] for name in clock.seconds)
+        each = {kind: [clock.seconds[name] for name in clock.seconds if name.split("/")[0] == kind] for kind in kinds}
+        times = ", ".join(f"{kind} {len(all_of)} × {max(all_of):g} s" for kind, all_of in each.items())
+        facts.append(
+            ("", f"private work ends at public deadlines, {_duration(sum(clock.seconds.values()))} in all: {times}")
+        )
+    if clock.terms.on:
+        facts.append(("", "so that nobody who times requests or the console learns of records or their number"))
+    if clock.unheld:
+        facts.append(("", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"))
+    return facts
 
 
 def _fit(found: Forecast) -> list[tuple[str, str]]:

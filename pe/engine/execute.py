@@ -12,6 +12,7 @@ from typing import Any
 from pe import evolution
 from pe.class_counts import dp_class_counts
 from pe.data.population import Population
+from pe.engine.clock import public_clock
 from pe.engine.logs import logging_to
 from pe.engine.private_side import IDENTITY, PrivateSide
 from pe.engine.record import write_record
@@ -194,6 +195,8 @@ class Work:
             log.info("%s with %s", event, software_versions())
             self.private.log_bad_records()
             ledger = self._ledger(run)
+            if not all(map(ledger.drawn, self.plan.releases)):
+                self._set_clock(run, ledger)
             data_set = self._enter(run, ledger)
             write_record(run, self.recipe, self.api, self.embedding, ledger)
             progress = self.surroundings.progress
@@ -217,6 +220,12 @@ class Work:
             run.journal.add_event("finished")
             write_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run
+
+    def _set_clock(self, run: RunWriter, ledger: Ledger) -> None:
+        """Hold private work back as the recipe says."""
+        progress, stop = self.surroundings.progress, self.surroundings.stop
+        clock = public_clock(self.recipe, self.plan, self.api, self.embedding, run, progress, stop)
+        ledger.clock = self.private.clock = clock
 
     def fit(self, run: RunWriter, ledger: Ledger) -> None:
         """Fit the generator on the private records, if it is one that is fitted, and not done already."""

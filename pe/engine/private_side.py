@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from pe.errors import DamagedFile, RecipeError, RunError
+from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.release import Release
 from pe.private.dataset import BadRecord, PrivateDataset
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
 from pe.protocols import Embedding, check_vectors, hosts_of
+from pe.recipe.deadlines import EMBEDDING
 from pe.recipe.schema import WITHHELD
 from pe.run.directory import CONFIDENTIAL
 from pe.run.durable import sha256, writing
@@ -83,11 +85,13 @@ class PrivateSide:
         source: where the records are.
         embedding: maps them to vectors.
         progress: told that something happens, never how much.
+        clock: holds the embedding back until its deadline, if it has one.
     """
 
     source: PrivateSource
     embedding: Embedding
     progress: Progress
+    clock: PublicClock = field(default_factory=PublicClock, init=False)
     _dataset: PrivateDataset | None = field(default=None, init=False)
     _embedded: PrivateEmbeddings | None = field(default=None, init=False)
     _bad: Sequence[BadRecord] = field(default=(), init=False)
@@ -211,7 +215,8 @@ class PrivateSide:
             if path.is_file() and run.journal.files(name) == {name: sha256(path)}:
                 self._embedded = load_private(dataset, path.parent)
             else:
-                with self.progress.task("embedding private records", None), writing(path):
+                held = self.clock.hold(EMBEDDING)
+                with self.progress.task("embedding private records", None), held, writing(path):
                     self._embedded = embed_private(dataset, self.embedding, path.parent)
                 run.journal.add_files({name: sha256(path)})
         return self._embedded

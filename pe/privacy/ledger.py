@@ -19,6 +19,7 @@ from pe.data.quiet import quiet
 from pe.errors import BudgetExceeded, PEError, PrivacyError
 from pe.privacy.accounting import delta as delta_of
 from pe.privacy.accounting import epsilon as epsilon_of
+from pe.privacy.clock import PublicClock
 from pe.privacy.closed_form import check_delta
 from pe.privacy.noise import Noise, SystemNoise
 from pe.privacy.parts import check_same_kind
@@ -48,6 +49,9 @@ class Ledger:
     for one `unit`, provided each release's declared sensitivity holds. The planned releases are
     reserved: the total counts them from the start, also when the run stops early.
 
+    Attributes:
+        clock: holds each new release back until its deadline, if it has one.
+
     Args:
         budget: the most that all may cost.
         relation: the one neighbouring relation.
@@ -76,6 +80,7 @@ class Ledger:
         self.planned = tuple(planned)
         self._store = store
         self._noise: Noise = SystemNoise() if noise is None else noise
+        self.clock = PublicClock()
         self._lock = threading.RLock()
         names = [release.name for release in self.planned]
         if len(set(names)) < len(names):
@@ -86,7 +91,7 @@ class Ledger:
         self._check_affordable(self._events(), "The plan")
 
     def release(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        """The noisy array of `release`: the kept one, or a new one drawn by `draw` and kept first.
+        """The noisy array of `release`: the kept one, or a new one drawn by `draw` and kept first, at its deadline.
 
         Args:
             release: its declaration, equal to the planned one of that name if there is one.
@@ -110,8 +115,9 @@ class Ledger:
             self._check_same(release, stored)
             if stored is not None and stored.array is not None:
                 return stored.array
-            self._charge(release, stored)
-            return self._draw(release, draw)
+            with self.clock.hold(release.name):
+                self._charge(release, stored)
+                return self._draw(release, draw)
 
     def drawn(self, release: Release) -> bool:
         """Whether `release` would return a kept array, without a new draw."""

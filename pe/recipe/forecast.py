@@ -12,8 +12,10 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.protocols import DescribesDegree, GenerationAPI
 from pe.recipe.calls import Span, random_calls, total, variation_calls, variation_images
+from pe.recipe.deadlines import HeldBack, held_back
 from pe.recipe.fitting import fit_dry_runs
 from pe.recipe.layout import lay_out
+from pe.recipe.readiness import set_up
 from pe.recipe.schema import Recipe
 from pe.recipe.signal import Signal, signal_of, signal_warnings
 from pe.run.limits import Price
@@ -56,6 +58,7 @@ class Forecast:
         seconds: for the images, at the most, at the rate given; None: none was given.
         warnings: one sentence each.
         synthetic: images that the run ends with, |S_T|.
+        clock: what the public clock adds.
         fit: the releases by which the generator is fitted, before S_0.
         fit_epsilon: of those alone, at `delta`.
         dry_runs: what each part of the fit will take here, where it was tried.
@@ -71,6 +74,7 @@ class Forecast:
     seconds: float | None
     warnings: tuple[str, ...]
     synthetic: int
+    clock: HeldBack
     fit: tuple[Release, ...] = ()
     fit_epsilon: float = 0.0
     dry_runs: tuple[DryRun, ...] = ()
@@ -122,6 +126,7 @@ class Forecast:
             "degree": self.degree,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
+            "public_clock": {"on": self.clock.terms.on, "why": self.clock.terms.why, "deadlines": self.clock.seconds},
             "per_iteration": [_iteration_dict(one) for one in self.iterations],
             "warnings": list(self.warnings),
         }
@@ -148,6 +153,8 @@ def forecast(
         PrivacyError: no noise meets the budget.
     """
     plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+    dry_runs = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
+    clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
     iterations = tuple(_iteration(t, recipe, plan, api) for t in range(len(plan.steps) + 1))
     images = sum((one.images for one in iterations), Span())
     calls = total(one.calls for one in iterations)
@@ -159,6 +166,7 @@ def forecast(
         *_cost_warnings(price, calls, images),
         *_limit_warnings(recipe, images, (least, cost), images_per_second),
         *_privacy_warnings(recipe),
+        *filter(None, [clock.terms.warning]),
         *_share_warnings(recipe),
         *signal_warnings(recipe, plan, [one.signal for one in iterations if one.signal]),
     )
@@ -173,10 +181,11 @@ def forecast(
         degree=None if api is None else api.capabilities.degree,
         seconds=None if images_per_second is None else images.most / images_per_second,
         warnings=warnings,
+        clock=clock,
         synthetic=sum(plan.steps[-1].sizes if plan.steps else plan.sizes),
         fit=plan.fit,
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
-        dry_runs=fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else (),
+        dry_runs=dry_runs,
     )
 
 

@@ -11,6 +11,7 @@ from pe.registry import Group, load, plugins
 
 _MACHINE_ONLY = (
     "name", "limits", "private.path", "api.price", "refusals.max_share", "evolution.neighbor_search",
+    "privacy.public_clock", "privacy.clock_slack",
 )  # fmt: skip
 
 

@@ -57,6 +57,15 @@ class Privacy(Section):
         None, description="each iteration's share of the budget (of μ²); any scale; default: equal shares"
     )
 
+    public_clock: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="whether private work is held back until a public deadline, so that who receives requests, or sees "
+        "the console, cannot time it; auto: where the generator asks other machines",
+    )
+    clock_slack: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        3.0, description="how many times what private work takes here by a try it is held back"
+    )
+
     @model_validator(mode="after")
     def _one_of_both(self) -> Privacy:
         if (self.epsilon is None) == (self.noise_multiplier is None):

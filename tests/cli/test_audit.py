@@ -12,8 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import pe.evaluation.audit
+import pe.privacy.noise
 from pe.cli.audit import audit
 from pe.cli.main import main
+from pe.engine import timing
 from pe.privacy.noise import UnsafeSeededNoise
 
 PE = str(Path(sys.executable).with_name("pe"))
@@ -73,3 +75,46 @@ def test_a_mistake_ends_in_one_sentence(
         main()
     assert stopped.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_exact_noise_passes_the_test_of_its_bits() -> None:
+    done = CliRunner().invoke(audit, ["--noise"])
+    assert done.exit_code == 0, done.output
+    assert "low bits of the tail" in done.output
+    assert done.output.endswith("\nNothing speaks against exact noise.\n")
+
+
+class Coarse(pe.privacy.noise.SystemNoise):
+    """Noise rounded as float32 rounds it: in the bulk fine, in the tail a lattice."""
+
+    def discrete_gaussian(self, shape: int | tuple[int, ...], scale: float) -> np.ndarray:
+        return super().discrete_gaussian(shape, scale).astype(np.float32).astype(np.int64)
+
+
+class Wide(pe.privacy.noise.SystemNoise):
+    def discrete_gaussian(self, shape: int | tuple[int, ...], scale: float) -> np.ndarray:
+        return super().discrete_gaussian(shape, scale * 1.01)
+
+
+@pytest.mark.parametrize("broken", [Coarse, Wide])
+def test_noise_that_is_not_exact_is_exit_status_1(monkeypatch: pytest.MonkeyPatch, broken: type) -> None:
+    monkeypatch.setattr(pe.privacy.noise, "SystemNoise", broken)
+    done = CliRunner().invoke(audit, ["--noise", "--json"])
+    assert done.exit_code == 1
+    assert json.loads(done.output)["violation"] is True
+
+
+def test_the_timing_attacks_run_and_tell_their_auc() -> None:
+    done = subprocess.run([PE, "audit", "--timing", "--runs", "2"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("AUC ") == 3
+    assert "public_clock: auto" in done.stdout
+    assert done.stdout.endswith("\nNo attack does better than guessing.\n")
+
+
+def test_an_attack_that_works_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_run", lambda private, out, clock, generator: (len(private.read_bytes()) / 1e6, 0.0))
+    done = CliRunner().invoke(audit, ["--timing", "--runs", "40", "--json"])
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert [one["works"] for one in found["attacks"]] == [False, True, False]

@@ -1,0 +1,159 @@
+"""Timing attacks on a run as it is shipped: what can whoever answers its requests, or lists its directory, tell?
+
+Two made-up data sets that differ in one record are run again and again, in turn, with a generator that is not
+trusted: it plants candidates, and notes when it is asked. AUC is the chance that a run of the second data set took
+longer than one of the first; 0.5 is a guess.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.samples import Images
+from pe.engine.execute import Surroundings, object_kind, run_recipe
+from pe.evaluation.memorisation import Membership, membership
+from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+from pe.recipe.schema import Recipe
+from pe.run.directory import CONFIDENTIAL
+from pe.run.progress import Progress
+
+Pixels = npt.NDArray[np.uint8]
+Seen = tuple[float, float]
+"""Of one run: seconds to the next request, and seconds between the births of its first and its last file."""
+
+CONFIDENCE = 0.999
+_SIDE, _RECORDS, _POPULATION = 28, 256, 2000
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack, and how it fared.
+
+    Attributes:
+        name: what is told apart, and by what.
+        found: AUC with its interval, at CONFIDENCE.
+    """
+
+    name: str
+    found: Membership
+
+    @property
+    def works(self) -> bool:
+        """Whether it tells the two data sets apart, beyond chance."""
+        return not self.found.low <= 0.5 <= self.found.high
+
+
+@dataclass
+class Untrusted:
+    """A generator on another machine, as far as the engine knows.
+
+    Attributes:
+        planted: an image around which half of its samples lie; None: none do.
+        times: when it was asked, and when it had answered, in seconds.
+    """
+
+    planted: Pixels | None = None
+    times: list[tuple[float, float]] = field(default_factory=list)
+
+    hosts: ClassVar[tuple[str, ...]] = ("untrusted.invalid",)
+    capabilities: ClassVar[Capabilities] = Capabilities(max_chunk=_POPULATION)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """Noise, and the planted image with one pixel changed."""
+        return self._answer(len(request), time.perf_counter())
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """The same again."""
+        return self._answer(len(request), time.perf_counter())
+
+    def _answer(self, count: int, asked: float) -> Answer:
+        images = np.random.default_rng(1).integers(0, 256, (count, _SIDE, _SIDE, 1), dtype=np.uint8)
+        if self.planted is not None:
+            near = images[: count // 2]
+            near[:] = self.planted
+            near.reshape(len(near), -1)[np.arange(len(near)), np.arange(len(near)) % _SIDE**2] ^= 1
+        self.times.append((asked, time.perf_counter()))
+        return Answer(Images(images))
+
+    @property
+    def waited(self) -> float:
+        """Seconds from the answer to RANDOM_API to the next request."""
+        return self.times[1][0] - self.times[0][1]
+
+
+def timing_attacks(runs: int, clock: str = "auto", progress: Progress | None = None) -> list[Attack]:
+    """The attacks, each with `runs` runs over each data set.
+
+    Args:
+        runs: ≥ 1; 100 give an interval of about ±0.14.
+        clock: the recipe's `privacy.public_clock`; with "never" the attacks show what it is for.
+        progress: told of runs.
+    """
+    progress = progress or Progress()
+    records = np.random.default_rng(0).integers(0, 256, (_RECORDS + 1, _SIDE, _SIDE, 1), dtype=np.uint8)
+    fewer, suspect = records[:-1], records[-1]
+    other = np.concatenate([fewer, 255 - records[:1]])
+    with progress.task("a run with planted candidates", 2 * runs) as task:
+        planted = _observed((other, records), runs, clock, suspect, lambda: task.advance(1))
+    with progress.task("a run with one record more", 2 * runs) as task:
+        more = _observed((fewer, records), runs, clock, None, lambda: task.advance(1))
+    number = f"{_RECORDS} from {_RECORDS + 1} records"
+    return [
+        Attack("a record, by candidates planted around it and the time to the next request", _auc(planted, 0)),
+        Attack(f"{number}, by the time to the next request", _auc(more, 0)),
+        Attack(f"{number}, by the birth times of the run's files", _auc(more, 1)),
+    ]
+
+
+def _auc(seen: tuple[list[Seen], list[Seen]], kind: int) -> Membership:
+    first, second = (np.array([one[kind] for one in runs]) for runs in seen)
+    return membership(first, second, CONFIDENCE)
+
+
+def _observed(
+    data: tuple[Pixels, Pixels], runs: int, clock: str, planted: Pixels | None, done: Callable[[], None]
+) -> tuple[list[Seen], list[Seen]]:
+    """What is seen of `runs` runs over each data set, in turn, after one over each that is not looked at."""
+    seen: tuple[list[Seen], list[Seen]] = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("first.npz", "second.npz")]
+        for path, images in zip(paths, data, strict=True):
+            np.savez(path, images=images)
+        for number in range(runs + 1):
+            for path, found in zip(paths, seen, strict=True):
+                one = _run(path, Path(folder) / f"{path.stem}-{number}", clock, Untrusted(planted))
+                if number:
+                    found.append(one)
+                    done()
+    return seen
+
+
+def _run(private: Path, out: Path, clock: str, generator: Untrusted) -> Seen:
+    features = "pixels" if generator.planted is not None else "gradients"  # what shows most: a search, or an embedding
+    source = {"kind": "npz", "path": private, "size": _SIDE, "channels": 1, "classes": [], "declared_size": _RECORDS}
+    content = {
+        "private": source,
+        "api": {"kind": object_kind(generator)},
+        "embedding": {"kind": "pixels", "features": features, "batch_size": _RECORDS},
+        "privacy": {"noise_multiplier": 10, "delta": 1e-5, "public_clock": clock},
+        "evolution": {"iterations": 1, "population": _POPULATION, "lookahead": 0},
+    }
+    run = run_recipe(Recipe.parse(content, "pe audit"), out, Surroundings(api=generator))
+    return generator.waited, _spread([path for path in run.folder.rglob("*") if CONFIDENTIAL not in path.parts])
+
+
+def _spread(paths: Sequence[Path]) -> float:
+    """Seconds between the first and the last birth of files; 0 where the system tells none."""
+    command = ["stat", "--format=%.W", *map(str, paths)]  # Python tells no birth time on Linux
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
+    births = [float(line) for line in told.split() if line[0].isdigit()]
+    return max(births, default=0.0) - min(births, default=0.0)
