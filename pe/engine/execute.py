@@ -13,7 +13,7 @@ from pe import evolution
 from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.logs import logging_to
-from pe.engine.private_side import IDENTITY, PrivateSide
+from pe.engine.private_side import IDENTITY, Identity, PrivateSide
 from pe.engine.record import write_record
 from pe.errors import DamagedFile, PluginError, RunError
 from pe.evolution import Plan
@@ -28,7 +28,7 @@ from pe.protocols import DescribesDegree, Embedding, GenerationAPI
 from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
-from pe.recipe.readiness import check_place
+from pe.recipe.readiness import check_place, check_public_place, overlap_warnings, reader_to_compare
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 from pe.registry import Group, construct, require
 from pe.report.contact_sheet import contact_sheet
@@ -95,6 +95,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     other: Path | None = getattr(work.api, "disjoint_from", None)
     if other is not None:
         work.private.check_not_those_of(other)
+    work.check_public_images(identity)
     if recipe.evolution.iterations:
         work.private.try_embedding()
     work.private.check_cap(work.plan.releases)
@@ -128,7 +129,7 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
             return run.run
         work = Work.of(recipe or stored, surroundings)
         if not _all_drawn(run, work.plan):
-            work.private.recognise(run)
+            work.check_public_images(work.private.recognise(run))
         return work.carry_out(run, "resumed")
 
 
@@ -185,6 +186,16 @@ class Work:
                 self.api.describe_degree(degree)
         if isinstance(self.api, ChecksMachine):
             self.api.check_machine()
+        check_public_place(self.recipe, self.api)
+
+    def check_public_images(self, identity: Identity) -> None:
+        """Refuse public images that are private records, before anything is called.
+
+        Raises:
+            RecipeError: some are, and `privacy.pool_overlaps` is not `declared`.
+        """
+        if (reader := reader_to_compare(self.recipe, self.api)) is not None:
+            self.private.check_public_images(identity.key, reader)
 
     def carry_out(self, run: RunWriter, event: str) -> Run:
         """Evolve from where the journal stands to the end, and write the result."""
@@ -196,7 +207,8 @@ class Work:
             data_set = self._enter(run, ledger)
             write_record(run, self.recipe, self.api, self.embedding, ledger)
             progress = self.surroundings.progress
-            for warning in warnings(self.recipe.privacy.delta, self.recipe.private.declared_size):
+            of_delta = warnings(self.recipe.privacy.delta, self.recipe.private.declared_size)
+            for warning in (*of_delta, *overlap_warnings(self.recipe, self.api)):
                 progress.warn(warning)
             plan = self._sized_plan(ledger)
             self.fit(run, ledger)
@@ -254,6 +266,7 @@ class Work:
             data_set=data_set,
             private_data_sent_to=getattr(self.embedding, "private_data_goes_to", None),
             fitted_on_others=_fitted_on_others(self.api),
+            pool_overlaps="declared" if overlap_warnings(self.recipe, self.api) else None,
         )
         for name, content in certificate_files(certificate).items():
             run.write(name, content)

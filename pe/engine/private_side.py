@@ -13,10 +13,11 @@ from typing import Any
 from pe.errors import DamagedFile, RecipeError, RunError
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.release import Release
-from pe.private.dataset import BadRecord, PrivateDataset
+from pe.private.dataset import Preflight, PrivateDataset
+from pe.private.digests import find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
-from pe.protocols import Embedding, check_vectors
+from pe.protocols import Embedding, ReadsPublicImages, check_vectors
 from pe.recipe.schema import WITHHELD
 from pe.run.directory import CONFIDENTIAL
 from pe.run.durable import sha256, writing
@@ -90,7 +91,7 @@ class PrivateSide:
     progress: Progress
     _dataset: PrivateDataset | None = field(default=None, init=False)
     _embedded: PrivateEmbeddings | None = field(default=None, init=False)
-    _bad: Sequence[BadRecord] = field(default=(), init=False)
+    _found: Preflight | None = field(default=None, init=False)
 
     def preflight(self) -> Identity:
         """Check all records before the run exists.
@@ -171,8 +172,8 @@ class PrivateSide:
         place: Path | None = getattr(self.source, "path", None)
         return None if place is None else DataSetBudget.beside(place)
 
-    def recognise(self, run: RunWriter) -> None:
-        """Check that the records are those the run began with, pixel by pixel.
+    def recognise(self, run: RunWriter) -> Identity:
+        """Check that the records are those the run began with, pixel by pixel; return the run's identity.
 
         Raises:
             RunError: they are not.
@@ -184,6 +185,7 @@ class PrivateSide:
                 f"The private records differ from those that {run.folder} began with: "
                 "restore them, or start a new run (its ε adds to this one's)."
             )
+        return identity
 
     def check_not_those_of(self, other: Path) -> None:
         """Refuse records that are declared disjoint from those of the run in `other`, and are the very same.
@@ -200,6 +202,33 @@ class PrivateSide:
         if self._check(identity.key) == identity.fingerprint:
             raise RecipeError(
                 f"api.private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
+            )
+
+    def check_public_images(self, key: str, api: ReadsPublicImages) -> None:
+        """Refuse public images that are private records, pixel by pixel; the pre-flight comes first.
+
+        Args:
+            key: the run's, as its Identity has it.
+            api: what reads them.
+
+        Raises:
+            RecipeError: some are.
+            PEError: one cannot be decoded.
+        """
+        assert self._found is not None
+        for path in api.public_paths():
+            if not path.exists():  # of a model that another run fitted, and that no longer reads them
+                self.progress.warn(f"The public images {path} are not there: they are not compared with the records.")
+                return
+        shape = self.source.image_shape
+        with self.progress.task("comparing public images with private records", None):
+            found = find_overlap(
+                bytes.fromhex(key), self._found.digests, api.public_images(shape, self.source.resize), shape
+            )
+        if found.equal:
+            raise RecipeError(
+                f"{found.equal:,} of {found.compared:,} public images are private records, pixel by pixel (the first: "
+                f"{found.first}): take them out, or, if the records are published, set privacy.pool_overlaps: declared."
             )
 
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
@@ -223,12 +252,12 @@ class PrivateSide:
     def _check(self, key: str) -> str:
         with self.progress.task("checking private records", None):
             found = self.dataset().preflight(bytes.fromhex(key))
-        self._bad = found.bad
+        self._found = found
         return found.fingerprint
 
     def log_bad_records(self) -> None:
         """Name the records that cast no vote in the run's confidential log, and nowhere else: the run goes on."""
-        for record in self._bad:
+        for record in self._found.bad if self._found else ():
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
 
     def dataset(self) -> PrivateDataset:
