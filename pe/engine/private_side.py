@@ -6,12 +6,14 @@ import json
 import logging
 import secrets
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pe.errors import DamagedFile, RecipeError, RunError
 from pe.privacy.data_set import DataSetBudget
+from pe.privacy.register import Register
 from pe.privacy.release import Release
 from pe.private.dataset import Preflight, PrivateDataset
 from pe.private.digests import find_overlap
@@ -125,6 +127,7 @@ class PrivateSide:
 
         Raises:
             BudgetExceeded: the file's cap would be exceeded.
+            RecipeError: runs over the same records stand in another file.
         """
         budget = self._budget()
         if budget is None:
@@ -139,7 +142,8 @@ class PrivateSide:
         if not identity.run or identity.inode != here:
             identity = replace(identity, run=identity.run or secrets.token_hex(16), inode=here)
             run.write(IDENTITY, identity.dump())
-        return budget.enter(identity.run, releases, delta)
+        with self._registered(budget, identity.run):
+            return budget.enter(identity.run, releases, delta)
 
     def drew(self, run: RunWriter) -> None:
         """Note in the data set's budget file that the run has kept one more release."""
@@ -153,14 +157,24 @@ class PrivateSide:
         return None if budget is None else budget.total(delta)
 
     def check_cap(self, releases: Sequence[Release]) -> None:
-        """Refuse a new run that the data set's cap forbids, before the run exists.
+        """Refuse a new run that the data set's cap forbids, before the run exists; the pre-flight comes first.
 
         Raises:
             BudgetExceeded: the cap would be exceeded.
+            RecipeError: runs over the same records stand in another budget file, as for a copy or a link.
         """
         budget = self._budget()
-        if budget is not None:
-            budget.check(releases)
+        if budget is None:
+            return
+        if self._found is not None and self._place() is not None:
+            Register().check(self._found.digests, budget, self.source.budget_file is not None)
+        budget.check(releases)
+
+    def _registered(self, budget: DataSetBudget, run: str) -> AbstractContextManager[None]:
+        """What notes that these records' runs stand in `budget`; of a run that is all drawn, this was done before."""
+        if self._found is None or self._place() is None:
+            return nullcontext()
+        return Register().entering(self._found.digests, budget, self.source.budget_file is not None, run)
 
     def _budget(self) -> DataSetBudget | None:
         if str(self.source.budget_file) == WITHHELD:
@@ -169,8 +183,13 @@ class PrivateSide:
             )
         if self.source.budget_file is not None:
             return DataSetBudget(self.source.budget_file)
-        place: Path | None = getattr(self.source, "path", None)
+        place = self._place()
         return None if place is None else DataSetBudget.beside(place)
+
+    def _place(self) -> Path | None:
+        """Where the records lie; None for a sample that has no place on disk."""
+        place: Path | None = getattr(self.source, "path", None)
+        return place
 
     def recognise(self, run: RunWriter) -> Identity:
         """Check that the records are those the run began with, pixel by pixel; return the run's identity.
