@@ -6,17 +6,17 @@ arithmetic is exact, so neither the chunk nor the order of a sum can change who 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
-from zipfile import BadZipFile
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from adapters.public_files import images_at, read_arrays, read_folder
 from pe.data.conditions import Conditions
-from pe.data.images import Channels, Resize, Size, convert_pixels, decode_image
+from pe.data.images import Resize
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
 from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
@@ -25,7 +25,6 @@ Pixels = npt.NDArray[np.uint8]
 Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 SIDE = 16  # pixels to which images are shrunk for comparison
 LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, where float32 is exact
 BLOCK = 64  # parents compared with the pool at once
@@ -82,6 +81,7 @@ class PublicImages:
             self._pixels, names = read_arrays(source, square, resize, channels)
         else:
             raise RecipeError(f"path: '{path}' is neither a folder nor an .npz file of public images.")
+        self._path, self._resize = source, resize
         self._members = _members(names) if by_label else None
         self._everyone = np.arange(len(self._pixels))
         self._vectors = _comparable(self._pixels, blur)
@@ -95,6 +95,14 @@ class PublicImages:
     def capabilities(self) -> Capabilities:
         """Any number at once, the degree obeyed exactly, always the same answer."""
         return Capabilities(max_chunk=1024)
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """The pool's place."""
+        return (self._path,)
+
+    def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, Pixels]]:
+        """The pool's images, decoded anew at `shape`: see `pe.protocols.ReadsPublicImages`."""
+        return images_at(self._path, shape, resize or self._resize)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Images of the pool, each drawn uniformly among those of its label.
@@ -156,64 +164,6 @@ class PublicImages:
 
     def _answer(self, chosen: Indices) -> Answer:
         return Answer(Images(self._pixels[chosen]), Conditions({"pool": chosen}))
-
-
-def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """The images of a folder, and for each the name of the subfolder of `folder` that it lies in.
-
-    An image that lies in none has its own name there.
-
-    Args:
-        folder: searched through.
-        size: (height, width) in pixels; None: that which all images have.
-        resize: how images of another size get it.
-        channels: 1 (grey) or 3.
-
-    Raises:
-        RecipeError: it holds no images, or they differ in size and none is stated.
-        BadImage: a file cannot be decoded.
-    """
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-    if not files:
-        raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
-    rule = None if size is None else resize
-    images = [decode_image(path, size=size, resize=rule, channels=channels) for path in files]
-    for path, image in zip(files, images, strict=True):
-        if image.shape != images[0].shape:
-            raise RecipeError(f"size: the public images differ in size ({path.name} and {files[0].name}); state one.")
-    return np.stack(images), [path.relative_to(folder).parts[0] for path in files]
-
-
-def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """The images of an .npz file, and the label of each (none when it has no labels).
-
-    Args:
-        file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
-        size: as for `read_folder`.
-        resize: as for `read_folder`.
-        channels: as for `read_folder`.
-
-    Raises:
-        RecipeError: it is no such file.
-        BadImage: an image of another type.
-    """
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            images: npt.NDArray[Any] = archive["images"]
-            labels = [str(label) for label in archive["labels"]] if "labels" in archive else []
-    except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
-        raise RecipeError(f"path: '{file}' is no .npz file with an array 'images'.") from error
-    if images.ndim not in (3, 4) or not len(images):
-        raise RecipeError(f"path: 'images' of '{file}' has the shape {images.shape}, not m×h×w or m×h×w×c.")
-    if labels and len(labels) != len(images):
-        raise RecipeError(f"path: '{file}' has {len(images)} images and {len(labels)} labels.")
-    rule = None if size is None else resize
-    converted = [convert_pixels(image, size=size, resize=rule, channels=channels, name=str(file)) for image in images]
-    return np.stack(converted), labels
 
 
 def _members(names: Sequence[str]) -> dict[str, Indices]:

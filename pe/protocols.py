@@ -5,14 +5,16 @@ Any object with these methods serves; no base class is needed. docs/adapters.md 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.conditions import Conditions
+from pe.data.images import Resize, UInt8Array
 from pe.data.samples import Samples
 from pe.errors import ContractError
 
@@ -159,6 +161,35 @@ class DescribesDegree(Protocol):
 
         Raises:
             RecipeError: it cannot be obeyed; asked before there is a run.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsPublicImages(Protocol):
+    """A generator, or a fit, that reads public images from files.
+
+    Before its first call a run compares them with the private records. It asks for images by public values alone; no
+    record, and nothing computed from one, is handed over.
+    """
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """The files and folders that the images are read from; empty where it makes them itself. Reads no image."""
+        ...
+
+    def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, UInt8Array]]:
+        """Every image that it reads, with its name for messages, decoded as the private records are.
+
+        Args:
+            shape: (height, width, channels) of the private images, and of those to be yielded.
+            resize: the rule by which private images of another size get it; None: private images all have it, so
+                public ones of another size get it by the generator's own rule.
+
+        Yields:
+            A name, such as the file's path, and uint8 (height, width, channels).
+
+        Raises:
+            PEError: an image cannot be decoded; none is left out.
         """
         ...
 

@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("without timings", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("without timings")
+
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pe-state-")  # whatever is made outside of a test
+
+
+def _apart(factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A register of data sets of its own, so that no test meets another's records, nor writes into a home."""
+    with pytest.MonkeyPatch.context() as patched:
+        folder = factory.mktemp("state")
+        patched.setenv("XDG_STATE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _state_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For what a module's fixtures make."""
+    yield from _apart(tmp_path_factory)
+
+
+@pytest.fixture(autouse=True)
+def state_home(_state_of_module: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the test's register of data sets lies."""
+    yield from _apart(tmp_path_factory)

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from scipy import ndimage
 
 from adapters.glyphs import Glyphs
-from adapters.public_images import SUFFIXES, read_arrays, read_folder
+from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from adapters.trained.settings import Count, Settings
 from pe.data.images import Resize
 from pe.data.seeds import generator, item_seeds
@@ -104,6 +104,22 @@ class PublicSet:
             new[row] = label
         kept = np.flatnonzero(new[self.labels] >= 0)
         return PublicSet(self.images[kept], new[self.labels[kept]], tuple(map(str, range(len(semantics)))))
+
+
+class ReadsPublic:
+    """What makes a fitted generator with public images, `_public`, a `pe.protocols.ReadsPublicImages`."""
+
+    _public: Public | None = None
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """Where the public images are read from; empty where they are made, or where there are none."""
+        return () if self._public is None or self._public.path is None else (self._public.path,)
+
+    def public_images(self, shape: Shape, resize: Resize | None) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
+        """Those that are read, decoded at `shape`."""
+        for path in self.public_paths():
+            assert self._public is not None
+            yield from images_at(path, shape, resize or self._public.resize)
 
 
 def read(public: Public, shape: Shape, seed: int) -> PublicSet:

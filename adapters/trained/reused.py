@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from pe.data.images import Resize, UInt8Array
 from pe.errors import PluginError, RecipeError
 from pe.fitted import Fitted
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.privacy.words import rounded_up
-from pe.protocols import Answer, Capabilities, DescribesDegree, GenerationAPI, RandomRequest, VariationRequest
+from pe.protocols import (
+    Answer,
+    Capabilities,
+    DescribesDegree,
+    GenerationAPI,
+    RandomRequest,
+    ReadsPublicImages,
+    VariationRequest,
+)
 from pe.registry import construct, load
 from pe.trainer import MODEL, ChecksMachine, FitTerms, Fitting, Trainer
 
@@ -76,6 +85,17 @@ class Trained:
     def disjoint_from(self) -> Path | None:
         """The run whose private records were declared to be others than this one's."""
         return self._path if self._disjoint else None
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """Where the fitted generator read its public images: this run's records may be among them."""
+        generator = self._generator()
+        return generator.public_paths() if isinstance(generator, ReadsPublicImages) else ()
+
+    def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, UInt8Array]]:
+        """Those images, decoded at `shape`."""
+        generator = self._generator()
+        if isinstance(generator, ReadsPublicImages):
+            yield from generator.public_images(shape, resize)
 
     def check_machine(self) -> None:
         """Nothing, where the model answers here: its device is there, and all that it reads.

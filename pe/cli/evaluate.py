@@ -88,6 +88,8 @@ def evaluate(
     with stop_on_interrupt() as stop, logging_to(opened.confidential / "log.txt"):
         values = evaluate_run(opened, request, Bars(quiet), stop)
     click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
+    for sentence in values["memorisation"]["copies"]["warnings"] if "memorisation" in values else ():
+        click.echo(f"warning: {sentence}", err=True)
     if (run_folder / PURGED).is_file():
         click.echo(f"{run_folder} was purged before: `pe purge` deletes these metrics, too.", err=True)
 
@@ -164,12 +166,14 @@ def _utility(values: dict[str, Any]) -> list[str]:
 
 def _memorisation(found: dict[str, Any]) -> list[str]:
     middle = {key: found[key]["quantiles"][50] for key in ("generated_to_private", "heldout_to_private")}
-    attack = found["membership"]
+    attack, copies = found["membership"], found["copies"]
     return [
         f"Memorisation under {found['embedding']}",
         f"  nearest private record, median distance: generated {middle['generated_to_private']:.4g}, "
         f"held-out {middle['heldout_to_private']:.4g}",
         f"  membership by distance: AUC {attack['auc']:.3f} ({100 * attack['level']:g} % interval {attack['low']:.3f} "
         f"to {attack['high']:.3f}; 0.5 tells nothing)",
+        f"  copies of private records: {copies['exact']:,} exact, {copies['near']:,} near, of {copies['generated']:,} "
+        f"generated images (near, of {copies['heldout']:,} held-out ones: {copies['heldout_near']:,})",
         f"  nearest pairs: {', '.join(found['nearest_pairs']['files'])}",
     ]

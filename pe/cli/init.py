@@ -38,9 +38,11 @@ def init(
     """Write a commented starting recipe for the images in FOLDER."""
     from pe.private.files import found_labels
     from pe.private.folder import ImageFolder
+    from pe.recipe.apart import check_apart
     from pe.recipe.starter import starter_recipe
 
     found = found_labels(folder)
+    check_apart(folder, [public])
     if out.exists():
         raise RecipeError(f"{out} exists already: name another --out, or remove it.")
     with asking("--classes, --privacy-unit and --declared-size"):

@@ -55,13 +55,13 @@ def plan(
     """
     from pe.recipe.calls import generator_of
     from pe.recipe.forecast import forecast
-    from pe.recipe.readiness import obstacles
+    from pe.recipe.readiness import obstacles, overlap_warnings
     from pe.recipe.schema import Recipe
 
     wanted = Recipe.load(recipe, changes)
     api, unknown = generator_of(wanted.api)
     rate = images_per_second if like is None else _measured(like, api, wanted.limits.max_concurrency)
-    here = [*obstacles(wanted, api), *([unknown] if unknown else [])]
+    here = [*obstacles(wanted, api), *overlap_warnings(wanted, api), *([unknown] if unknown else [])]
     found = forecast(wanted, api, here, rate, dry_run)
     click.echo(json.dumps(found.to_dict()) if as_json else _page(wanted.name, found))
 

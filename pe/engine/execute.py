@@ -14,7 +14,7 @@ from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.clock import public_clock
 from pe.engine.logs import logging_to
-from pe.engine.private_side import IDENTITY, PrivateSide
+from pe.engine.private_side import IDENTITY, Identity, PrivateSide
 from pe.engine.record import write_record
 from pe.errors import DamagedFile, PluginError, RunError
 from pe.evolution import Plan
@@ -29,7 +29,7 @@ from pe.protocols import DescribesDegree, Embedding, GenerationAPI, hosts_of
 from pe.recipe.fitting import fit_terms
 from pe.recipe.layout import budget_of, lay_out
 from pe.recipe.meaning import differences
-from pe.recipe.readiness import check_place
+from pe.recipe.readiness import check_place, check_public_place, overlap_warnings, reader_to_compare
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 from pe.registry import Group, construct, require
 from pe.report.contact_sheet import contact_sheet
@@ -97,6 +97,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     other: Path | None = getattr(work.api, "disjoint_from", None)
     if other is not None:
         work.private.check_not_those_of(other)
+    work.check_public_images(identity)
     if recipe.evolution.iterations:
         work.private.try_embedding()
     work.private.check_cap(work.plan.releases)
@@ -130,7 +131,7 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
             return run.run
         work = Work.of(recipe or stored, surroundings)
         if not _all_drawn(run, work.plan):
-            work.private.recognise(run)
+            work.check_public_images(work.private.recognise(run))
         return work.carry_out(run, "resumed")
 
 
@@ -187,6 +188,16 @@ class Work:
                 self.api.describe_degree(degree)
         if isinstance(self.api, ChecksMachine):
             self.api.check_machine()
+        check_public_place(self.recipe, self.api)
+
+    def check_public_images(self, identity: Identity) -> None:
+        """Refuse public images that are private records, before anything is called.
+
+        Raises:
+            RecipeError: some are, and `privacy.pool_overlaps` is not `declared`.
+        """
+        if (reader := reader_to_compare(self.recipe, self.api)) is not None:
+            self.private.check_public_images(identity.key, reader)
 
     def carry_out(self, run: RunWriter, event: str) -> Run:
         """Evolve from where the journal stands to the end, and write the result."""
@@ -200,7 +211,8 @@ class Work:
             data_set = self._enter(run, ledger)
             write_record(run, self.recipe, self.api, self.embedding, ledger)
             progress = self.surroundings.progress
-            for warning in warnings(self.recipe.privacy.delta, self.recipe.private.declared_size):
+            of_delta = warnings(self.recipe.privacy.delta, self.recipe.private.declared_size)
+            for warning in (*of_delta, *overlap_warnings(self.recipe, self.api)):
                 progress.warn(warning)
             if not all(ledger.drawn(step.release) for step in self.plan.steps):
                 self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
@@ -266,6 +278,7 @@ class Work:
             data_set=data_set,
             private_data_sent_to=_recipients(self.embedding),
             fitted_on_others=_fitted_on_others(self.api),
+            pool_overlaps="declared" if overlap_warnings(self.recipe, self.api) else None,
         )
         for name, content in certificate_files(certificate).items():
             run.write(name, content)

@@ -6,6 +6,7 @@ import json
 import logging
 import secrets
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 from pe.errors import DamagedFile, RecipeError, RunError
 from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetBudget
+from pe.privacy.register import Register
 from pe.privacy.release import Release
-from pe.private.dataset import BadRecord, PrivateDataset
+from pe.private.dataset import Preflight, PrivateDataset
+from pe.private.digests import find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
-from pe.protocols import Embedding, check_vectors, hosts_of
+from pe.protocols import Embedding, ReadsPublicImages, check_vectors, hosts_of
 from pe.recipe.deadlines import EMBEDDING
 from pe.recipe.schema import WITHHELD
 from pe.run.directory import CONFIDENTIAL
@@ -94,7 +97,7 @@ class PrivateSide:
     clock: PublicClock = field(default_factory=PublicClock, init=False)
     _dataset: PrivateDataset | None = field(default=None, init=False)
     _embedded: PrivateEmbeddings | None = field(default=None, init=False)
-    _bad: Sequence[BadRecord] = field(default=(), init=False)
+    _found: Preflight | None = field(default=None, init=False)
 
     def preflight(self) -> Identity:
         """Check all records before the run exists.
@@ -128,6 +131,7 @@ class PrivateSide:
 
         Raises:
             BudgetExceeded: the file's cap would be exceeded.
+            RecipeError: runs over the same records stand in another file.
         """
         budget = self._budget()
         if budget is None:
@@ -142,7 +146,8 @@ class PrivateSide:
         if not identity.run or identity.inode != here:
             identity = replace(identity, run=identity.run or secrets.token_hex(16), inode=here)
             run.write(IDENTITY, identity.dump())
-        return budget.enter(identity.run, releases, delta)
+        with self._registered(budget, identity.run):
+            return budget.enter(identity.run, releases, delta)
 
     def drew(self, run: RunWriter) -> None:
         """Note in the data set's budget file that the run has kept one more release."""
@@ -156,14 +161,24 @@ class PrivateSide:
         return None if budget is None else budget.total(delta)
 
     def check_cap(self, releases: Sequence[Release]) -> None:
-        """Refuse a new run that the data set's cap forbids, before the run exists.
+        """Refuse a new run that the data set's cap forbids, before the run exists; the pre-flight comes first.
 
         Raises:
             BudgetExceeded: the cap would be exceeded.
+            RecipeError: runs over the same records stand in another budget file, as for a copy or a link.
         """
         budget = self._budget()
-        if budget is not None:
-            budget.check(releases)
+        if budget is None:
+            return
+        if self._found is not None and self._place() is not None:
+            Register().check(self._found.digests, budget, self.source.budget_file is not None)
+        budget.check(releases)
+
+    def _registered(self, budget: DataSetBudget, run: str) -> AbstractContextManager[None]:
+        """What notes that these records' runs stand in `budget`; of a run that is all drawn, this was done before."""
+        if self._found is None or self._place() is None:
+            return nullcontext()
+        return Register().entering(self._found.digests, budget, self.source.budget_file is not None, run)
 
     def _budget(self) -> DataSetBudget | None:
         if str(self.source.budget_file) == WITHHELD:
@@ -172,11 +187,16 @@ class PrivateSide:
             )
         if self.source.budget_file is not None:
             return DataSetBudget(self.source.budget_file)
-        place: Path | None = getattr(self.source, "path", None)
+        place = self._place()
         return None if place is None else DataSetBudget.beside(place)
 
-    def recognise(self, run: RunWriter) -> None:
-        """Check that the records are those the run began with, pixel by pixel.
+    def _place(self) -> Path | None:
+        """Where the records lie; None for a sample that has no place on disk."""
+        place: Path | None = getattr(self.source, "path", None)
+        return place
+
+    def recognise(self, run: RunWriter) -> Identity:
+        """Check that the records are those the run began with, pixel by pixel; return the run's identity.
 
         Raises:
             RunError: they are not.
@@ -188,6 +208,7 @@ class PrivateSide:
                 f"The private records differ from those that {run.folder} began with: "
                 "restore them, or start a new run (its ε adds to this one's)."
             )
+        return identity
 
     def check_not_those_of(self, other: Path) -> None:
         """Refuse records that are declared disjoint from those of the run in `other`, and are the very same.
@@ -204,6 +225,33 @@ class PrivateSide:
         if self._check(identity.key) == identity.fingerprint:
             raise RecipeError(
                 f"api.private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
+            )
+
+    def check_public_images(self, key: str, api: ReadsPublicImages) -> None:
+        """Refuse public images that are private records, pixel by pixel; the pre-flight comes first.
+
+        Args:
+            key: the run's, as its Identity has it.
+            api: what reads them.
+
+        Raises:
+            RecipeError: some are.
+            PEError: one cannot be decoded.
+        """
+        assert self._found is not None
+        for path in api.public_paths():
+            if not path.exists():  # of a model that another run fitted, and that no longer reads them
+                self.progress.warn(f"The public images {path} are not there: they are not compared with the records.")
+                return
+        shape = self.source.image_shape
+        with self.progress.task("comparing public images with private records", None):
+            found = find_overlap(
+                bytes.fromhex(key), self._found.digests, api.public_images(shape, self.source.resize), shape
+            )
+        if found.equal:
+            raise RecipeError(
+                f"{found.equal:,} of {found.compared:,} public images are private records, pixel by pixel (the first: "
+                f"{found.first}): take them out, or, if the records are published, set privacy.pool_overlaps: declared."
             )
 
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
@@ -228,12 +276,12 @@ class PrivateSide:
     def _check(self, key: str) -> str:
         with self.progress.task("checking private records", None):
             found = self.dataset().preflight(bytes.fromhex(key))
-        self._bad = found.bad
+        self._found = found
         return found.fingerprint
 
     def log_bad_records(self) -> None:
         """Name the records that cast no vote in the run's confidential log, and nowhere else: the run goes on."""
-        for record in self._bad:
+        for record in self._found.bad if self._found else ():
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
 
     def dataset(self) -> PrivateDataset:

@@ -7,13 +7,15 @@ longer than one of the first; 0.5 is a guess.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,7 @@ import numpy.typing as npt
 from pe.data.samples import Images
 from pe.engine.execute import Surroundings, object_kind, run_recipe
 from pe.evaluation.memorisation import Membership, membership
+from pe.privacy.register import STATE_HOME
 from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.run.directory import CONFIDENTIAL
@@ -31,7 +34,7 @@ Seen = tuple[float, float]
 """Of one run: seconds to the next request, and seconds between the births of its first and its last file."""
 
 CONFIDENCE = 0.999
-_SIDE, _RECORDS, _POPULATION = 28, 256, 2000
+_SIDE, _RECORDS = 28, 256
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Untrusted:
     times: list[tuple[float, float]] = field(default_factory=list)
 
     hosts: ClassVar[tuple[str, ...]] = ("untrusted.invalid",)
-    capabilities: ClassVar[Capabilities] = Capabilities(max_chunk=_POPULATION)
+    capabilities: ClassVar[Capabilities] = Capabilities(max_chunk=2**16)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Noise, and the planted image with one pixel changed."""
@@ -124,30 +127,48 @@ def _observed(
 ) -> tuple[list[Seen], list[Seen]]:
     """What is seen of `runs` runs over each data set, in turn, after one over each that is not looked at."""
     seen: tuple[list[Seen], list[Seen]] = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("first.npz", "second.npz")]
+    with _own_register() as folder:
+        paths = [folder / name for name in ("first.npz", "second.npz")]
         for path, images in zip(paths, data, strict=True):
             np.savez(path, images=images)
         for number in range(runs + 1):
             for path, found in zip(paths, seen, strict=True):
-                one = _run(path, Path(folder) / f"{path.stem}-{number}", clock, Untrusted(planted))
+                one = _run(path, folder / f"{path.stem}-{number}", clock, Untrusted(planted))
                 if number:
                     found.append(one)
                     done()
     return seen
 
 
+@contextmanager
+def _own_register() -> Iterator[Path]:
+    """A folder for the runs, and meanwhile a register of data sets of their own: made-up records belong in nobody's."""
+    before = os.environ.get(STATE_HOME)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[STATE_HOME] = folder
+        try:
+            yield Path(folder)
+        finally:
+            os.environ.pop(STATE_HOME)
+            if before is not None:
+                os.environ[STATE_HOME] = before
+
+
 def _run(private: Path, out: Path, clock: str, generator: Untrusted) -> Seen:
-    features = "pixels" if generator.planted is not None else "gradients"  # what shows most: a search, or an embedding
+    attacked: dict[str, Any] = {"embedding": {"features": "gradients", "size": 56}, "population": 256}  # a slow block
+    if generator.planted is not None:
+        attacked = {"embedding": {"features": "pixels"}, "population": 2000}  # a long search
+    budget = private.with_name("budget.json")  # of both data sets, which share records
     source = {"kind": "npz", "path": private, "size": _SIDE, "channels": 1, "classes": [], "declared_size": _RECORDS}
     content = {
-        "private": source,
+        "private": {**source, "budget_file": budget},
         "api": {"kind": object_kind(generator)},
-        "embedding": {"kind": "pixels", "features": features, "batch_size": _RECORDS},
+        "embedding": {"kind": "pixels", "batch_size": _RECORDS, **attacked["embedding"]},
         "privacy": {"noise_multiplier": 10, "delta": 1e-5, "public_clock": clock},
-        "evolution": {"iterations": 1, "population": _POPULATION, "lookahead": 0},
+        "evolution": {"iterations": 1, "population": attacked["population"], "lookahead": 0},
     }
     run = run_recipe(Recipe.parse(content, "pe audit"), out, Surroundings(api=generator))
+    budget.unlink()  # so that no run has more to read than the one before
     return generator.waited, _spread([path for path in run.folder.rglob("*") if CONFIDENTIAL not in path.parts])
 
 

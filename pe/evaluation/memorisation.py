@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from pe.data.samples import Images
 from pe.errors import ContractError
+from pe.evaluation.copies import NEIGHBOURS, Copies, count_copies
 from pe.evaluation.frechet import Reals
 from pe.lookahead import embed
 from pe.nearest import nearest
@@ -54,6 +55,7 @@ class Memorisation:
         membership: of private records by the last two.
         pairs: the PAIRS nearest, (generated, private), int64 (≤ PAIRS, 2), each generated and each private image once.
         pair_distances: of them, ascending.
+        copies: of private records among the generated images.
     """
 
     generated_to_private: Reals
@@ -63,6 +65,7 @@ class Memorisation:
     membership: Membership
     pairs: npt.NDArray[np.int64]
     pair_distances: Reals
+    copies: Copies
 
     def to_dict(self) -> dict[str, Any]:
         """As docs/evaluation.md has it."""
@@ -74,6 +77,7 @@ class Memorisation:
             "samples": {name: len(values) for name, values in sizes.items()},
             **{name: _cdf(getattr(self, name)) for name in distances},
             "membership": vars(self.membership),
+            "copies": self.copies.to_dict(),
             "nearest_pairs": {
                 "pairs": [{"generated": made, "private": record, "distance": apart} for (made, record), apart in pairs]
             },
@@ -91,17 +95,21 @@ def memorisation(generated: Images, private: Images, heldout: Images, embedding:
         ContractError: a vector that is not finite.
     """
     made, records, unseen = (_vectors(images, embedding) for images in (generated, private, heldout))
-    nearest_record, to_private = _nearest(made, records)
-    to_generated, held_to_generated = _nearest(records, made)[1], _nearest(unseen, made)[1]
+    around = min(NEIGHBOURS, len(records))
+    nearest_record, around_made = _nearest(made, records, around)
+    around_unseen = _nearest(unseen, records, around)[1]
+    to_private = around_made[:, 0]
+    to_generated, held_to_generated = _nearest(records, made)[1][:, 0], _nearest(unseen, made)[1][:, 0]
     pairs = _closest_pairs(nearest_record, to_private)
     return Memorisation(
         to_private,
-        _nearest(unseen, records)[1],
+        around_unseen[:, 0],
         to_generated,
         held_to_generated,
         membership(to_generated, held_to_generated),
         pairs,
         to_private[pairs[:, 0]],
+        count_copies(generated, private, heldout, around_made, around_unseen),
     )
 
 
@@ -148,15 +156,16 @@ def _vectors(images: Images, embedding: Embedding) -> Vectors:
     return vectors
 
 
-def _nearest(queries: Vectors, candidates: Vectors) -> tuple[npt.NDArray[np.int64], Reals]:
-    """The nearest candidate of each query, and its distance in float64."""
-    found = nearest(queries, candidates)[:, 0]
-    distances = np.empty(len(queries))
+def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[npt.NDArray[np.int64], Reals]:
+    """The nearest candidate of each query, and the distances of its `count` nearest: float64 (n, count), ascending."""
+    found = nearest(queries, candidates, count)
+    distances = np.empty(found.shape)
     for start in range(0, len(queries), _ROWS):
         part = slice(start, start + _ROWS)
-        apart = queries[part].astype(np.float64) - candidates[found[part]]
-        distances[part] = np.sqrt(np.square(apart).sum(axis=1))
-    return found, distances
+        for rank in range(count):
+            apart = queries[part].astype(np.float64) - candidates[found[part, rank]]
+            distances[part, rank] = np.sqrt(np.square(apart).sum(axis=1))
+    return found[:, 0], distances
 
 
 def _closest_pairs(records: npt.NDArray[np.int64], distances: Reals) -> npt.NDArray[np.int64]:

@@ -24,6 +24,7 @@ def build_certificate(
     data_set: Mapping[str, Any] | None = None,
     private_data_sent_to: str | None = None,
     fitted_on_others: tuple[str, Sequence[Release]] | None = None,
+    pool_overlaps: str | None = None,
 ) -> dict[str, Any]:
     """The certificate of a run, as JSON values. It holds no private value and no time.
 
@@ -41,6 +42,7 @@ def build_certificate(
             words.NOT_DECLARED, where the embedding does not say.
         fitted_on_others: the run that fitted the generator, and that fit's releases, which this ledger does not hold
             because the recipe declares that run's private records disjoint from these; None: there is no such run.
+        pool_overlaps: "declared" where public images may be private records, as the recipe declares; else None.
     """
     delta = ledger.budget.delta
     deltas = sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
@@ -56,6 +58,7 @@ def build_certificate(
         "epsilon": total,
         "delta": delta,
         "statement": words.statement(total, delta, ledger.relation, ledger.unit, unsafe),
+        "pool_overlaps": pool_overlaps,
         "budget": {"epsilon": ledger.budget.epsilon, "delta": delta},
         "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
         "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
@@ -66,7 +69,7 @@ def build_certificate(
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
         "private_data_sent_to": private_data_sent_to,
         "fitted_on_others": others,
-        "not_covered": words.not_covered(private_data_sent_to, others),
+        "not_covered": words.not_covered(private_data_sent_to, others, pool_overlaps),
         "notes": words.notes(events),
         "warnings": words.warnings(delta, declared_size),
         "voided_by": [words.UNSAFE] if unsafe else [],

@@ -6,18 +6,17 @@ file holds no private value; it belongs to the owner of the data.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
+from pe.privacy.locked_file import locked_file
 from pe.privacy.release import Relation, Release
 
 FORMAT = 1
@@ -116,47 +115,16 @@ class DataSetBudget:
         return self._parse(text) if text else _empty()
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[dict[str, Any], Any]]:
+    def _opened(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
         """The content, and a function that replaces it, whole or not at all; no other process comes between."""
-        with self._locked() as file:
-            text = file.read()
-
-            def save(content: dict[str, Any]) -> None:
-                final = self.path.resolve()
-                new = final.with_name(f"{final.name}.part")
-                try:
-                    new.unlink(missing_ok=True)
-                    with new.open("x", encoding="utf-8") as whole:
-                        os.fchmod(whole.fileno(), os.fstat(file.fileno()).st_mode & 0o777)
-                        whole.write(json.dumps(content, indent=1) + "\n")
-                        whole.flush()
-                        os.fsync(whole.fileno())
-                    new.replace(final)
-                except OSError as error:
-                    raise self._refused(error) from error
-
-            yield (self._parse(text) if text else _empty()), save
-
-    @contextmanager
-    def _locked(self) -> Iterator[TextIO]:
-        """The file, which no other process replaces meanwhile."""
-        while True:
-            try:
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-            except OSError as error:
-                raise self._refused(error) from error
-            with os.fdopen(descriptor, "r", encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if self._is(file):
-                    yield file
-                    return
-
-    def _is(self, file: TextIO) -> bool:
-        """Whether an open file is still the one of that name: whoever held the lock before may have replaced it."""
         try:
-            return os.path.samestat(os.fstat(file.fileno()), self.path.stat())
-        except FileNotFoundError:
-            return False
+            with locked_file(self.path) as (text, write):
+                yield (
+                    self._parse(text) if text else _empty(),
+                    lambda content: write(json.dumps(content, indent=1) + "\n"),
+                )
+        except OSError as error:
+            raise self._refused(error) from error
 
     def _refused(self, error: OSError) -> PrivacyError:
         return PrivacyError(

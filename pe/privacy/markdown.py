@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pe.privacy.words import rounded_up
+from pe.privacy.words import POOL_OVERLAPS, rounded_up
 
 
 def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
@@ -24,6 +24,7 @@ def certificate_markdown(certificate: Mapping[str, Any]) -> str:
         f"Run `{certificate['run']}`. Issued by the software that made the run, for itself: nobody else has "
         "checked it. `pe privacy` recomputes it.",
         f"## What is promised\n\n**{total if certificate['holds'] else 'Nothing'}.** {certificate['statement']}",
+        f"**{POOL_OVERLAPS}**" if certificate.get("pool_overlaps") else "",
         f"- Protected: {certificate['unit']['words']}\n- Compared: {certificate['relation']['words']}\n"
         f"- Declared number of records (public): {certificate['declared_size'] or 'not stated'}",
         _section("Voided by", certificate["voided_by"]),

@@ -85,7 +85,11 @@ def _words(certificate: Mapping[str, Any]) -> list[str]:
         "relation": {"name": str(relation), "words": words.relation(relation, unit)},
         "unit": {"name": unit, "words": words.unit(unit)},
         "warnings": words.warnings(certificate["delta"], certificate["declared_size"]),
-        "not_covered": words.not_covered(certificate.get("private_data_sent_to"), certificate.get("fitted_on_others")),
+        "not_covered": words.not_covered(
+            certificate.get("private_data_sent_to"),
+            certificate.get("fitted_on_others"),
+            certificate.get("pool_overlaps"),
+        ),
     }
     return problems + [
         f"Its '{key}' is not what its numbers say." for key, value in expected.items() if certificate[key] != value

@@ -28,15 +28,23 @@ WOULD_VOID = (
 NOT_DECLARED = "not declared"
 """In the place of a host: the embedding does not say whether it hands private images on."""
 
+POOL_OVERLAPS = (
+    "The public images that the generator reads may be private records: the recipe declares these published "
+    "(privacy.pool_overlaps). Such records may stand in the synthetic data as they are, and ε says nothing about them."
+)
+
 UNSAFE = "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes the noise."
 
 
-def not_covered(private_data_sent_to: str | None, fitted_on_others: Mapping[str, Any] | None) -> list[str]:
+def not_covered(
+    private_data_sent_to: str | None, fitted_on_others: Mapping[str, Any] | None, pool_overlaps: str | None
+) -> list[str]:
     """What the certificate does not speak of, one sentence each.
 
     Args:
         private_data_sent_to: the host that saw private images; None: nobody did; or NOT_DECLARED.
         fitted_on_others: as the certificate has it.
+        pool_overlaps: as the certificate has it.
     """
     found = list(NOT_COVERED)
     if fitted_on_others is not None:
@@ -59,6 +67,8 @@ def not_covered(private_data_sent_to: str | None, fitted_on_others: Mapping[str,
             f"The private images themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "
             "recipe allows: whoever runs that endpoint saw them, and this certificate does not protect them from it.",
         )
+    if pool_overlaps is not None:
+        found.insert(0, POOL_OVERLAPS)
     return found
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pe.data.images import UInt8Array
 from pe.data.samples import Images
 from pe.errors import BadImage, PEError, PrivateDataError
+from pe.private.digests import pixel_digest
 
 OnBadImage = Literal["fail", "skip"]
 Outcome = UInt8Array | PEError
@@ -47,10 +48,12 @@ class Preflight:
     Attributes:
         bad: the records without a readable image.
         fingerprint: of all pixels, labels and units, under the caller's key; hexadecimal.
+        digests: of each readable record (`pixel_digest`), in order: without a key, so they stay in memory.
     """
 
     bad: Sequence[BadRecord]
     fingerprint: str
+    digests: Sequence[bytes]
 
 
 def outcome_of(decode: Callable[[], UInt8Array]) -> Outcome:
@@ -167,8 +170,8 @@ class PrivateDataset:
             key: of the fingerprint, so that nobody without it can test a guess at the records.
 
         Returns:
-            The bad records, in order (none where `on_bad_image` is "fail"), and a fingerprint of all
-            pixels, labels and units: equal for equal data under an equal key.
+            The bad records, in order (none where `on_bad_image` is "fail"), a fingerprint of all
+            pixels, labels and units, equal for equal data under an equal key, and a digest of each image.
 
         Raises:
             PrivateDataError: `on_bad_image` is "fail" and an image is bad (the first is named); or,
@@ -177,6 +180,7 @@ class PrivateDataset:
                 cannot be read.
         """
         bad: list[BadRecord] = []
+        digests: list[bytes] = []
         digest = hmac.new(key, repr((self.classes, self.image_shape)).encode(), "sha256")
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadImage):
@@ -189,10 +193,11 @@ class PrivateDataset:
                 raise outcome
             else:
                 digest.update(np.int64(index).tobytes() + outcome.tobytes())
+                digests.append(pixel_digest(outcome))
         if bad and len(bad) == len(self):
             raise PrivateDataError(f"Not one private image can be read; the first: {bad[0].reason}")
         digest.update(self.labels.tobytes() + self.units.tobytes())
-        return Preflight(bad, digest.hexdigest())
+        return Preflight(bad, digest.hexdigest(), digests)
 
     def blocks(self, size: int) -> Iterator[tuple[Images, npt.NDArray[np.bool_]]]:
         """All records in order, in blocks of exactly `size` images, decoded on the fly. Confidential.

@@ -10,8 +10,8 @@ from pe.recipe.schema import PluginSpec, Recipe
 from pe.registry import Group, load, plugins
 
 _MACHINE_ONLY = (
-    "name", "limits", "private.path", "api.price", "refusals.max_share", "evolution.neighbor_search",
-    "privacy.public_clock", "privacy.clock_slack",
+    "name", "limits", "private.path", "private.budget_file", "api.price", "refusals.max_share",
+    "evolution.neighbor_search", "privacy.public_clock", "privacy.clock_slack",
 )  # fmt: skip
 
 
@@ -19,8 +19,9 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     """The keys whose change gives the run another meaning: `key: old → new`, sorted.
 
     What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
-    whether they are the same), and the settings that a plug-in's class names in `machine_settings` (device,
-    concurrency, batch size, the key's environment variable). So may the declared size, unless a fit is planned by it.
+    whether they are the same), where their budget file does (the register tells whether it holds their runs), and the
+    settings that a plug-in's class names in `machine_settings` (device, concurrency, batch size, the key's environment
+    variable). So may the declared size, unless a fit is planned by it.
     """
     old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]

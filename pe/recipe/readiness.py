@@ -11,6 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from pe.errors import MissingDependency, PEError, RecipeError
+from pe.privacy.words import POOL_OVERLAPS
+from pe.protocols import ReadsPublicImages
+from pe.recipe.apart import check_apart
 from pe.recipe.schema import OBJECT, WITHHELD, PluginSpec, Recipe
 from pe.registry import Group, construct, plugins, require
 from pe.trainer import ChecksMachine
@@ -58,9 +61,10 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
             found.append(str(error))
     try:
         check_place(recipe)
-    except RecipeError as error:
+        check_public_place(recipe, api)
+    except PEError as error:
         found.append(str(error))
-    return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in found]
+    return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in dict.fromkeys(found)]
 
 
 def check_place(recipe: Recipe) -> None:
@@ -72,6 +76,33 @@ def check_place(recipe: Recipe) -> None:
     path: Path | None = getattr(recipe.private, "path", None)
     if path is not None and str(path) != WITHHELD and not path.exists():
         raise RecipeError(f"private.path: there is nothing at {path}: say where the private records are.")
+
+
+def check_public_place(recipe: Recipe, api: object | None) -> None:
+    """Refuse a generator whose public images lie where the private records do; no image is read.
+
+    Raises:
+        RecipeError: they do, and `privacy.pool_overlaps` is not `declared`.
+    """
+    path: Path | None = getattr(recipe.private, "path", None)
+    reader = reader_to_compare(recipe, api)
+    if path is not None and str(path) != WITHHELD and reader is not None:
+        check_apart(path, reader.public_paths())
+
+
+def reader_to_compare(recipe: Recipe, api: object | None) -> ReadsPublicImages | None:
+    """The generator, if it reads public images and none of them may be a private record; else None."""
+    return _public_reader(api) if recipe.privacy.pool_overlaps == "refused" else None
+
+
+def overlap_warnings(recipe: Recipe, api: object | None) -> list[str]:
+    """What `privacy.pool_overlaps: declared` means, where the generator reads public images; else nothing."""
+    declared = recipe.privacy.pool_overlaps == "declared"
+    return [POOL_OVERLAPS] if declared and _public_reader(api) is not None else []
+
+
+def _public_reader(api: object | None) -> ReadsPublicImages | None:
+    return api if isinstance(api, ReadsPublicImages) and api.public_paths() else None
 
 
 def _missing(group: Group, spec: PluginSpec) -> list[str]:

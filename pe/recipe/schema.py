@@ -53,6 +53,11 @@ class Privacy(Section):
         None, gt=0, allow_inf_nan=False, description="noise standard deviation over sensitivity, every iteration"
     )
     relation: Relation = Field(Relation.ADD_REMOVE, description="which data sets are neighbours")
+    pool_overlaps: Literal["refused", "declared"] = Field(
+        "refused",
+        description="public images that are private records; declared: allowed, because the records are published, and "
+        "the certificate says so",
+    )
     schedule: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
         None, description="each iteration's share of the budget (of μ²); any scale; default: equal shares"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ def memorisation_section(run: Run, metrics: Metrics) -> str:
     found = metrics.get("memorisation")
     if not found:
         return ""
+    copies = found.get("copies")
     charts = _cdf(
         found,
         "Generated images lie left of held-out ones only if they are nearer to records than chance brings real images",
@@ -30,10 +32,22 @@ def memorisation_section(run: Run, metrics: Metrics) -> str:
     )
     return section(
         "Memorisation",
+        _copies(copies) if copies else "",
         paragraph(_membership(found["membership"])) if found.get("membership") else "",
         f'<div class="charts">{charts}</div>',
         _pictures(run, found),
     )
+
+
+def _copies(found: Metrics) -> str:
+    """Exact and near copies, and what is to be thought of them."""
+    rule = f"{found['rule']['share']:g} times the mean distance to the {found['rule']['neighbors']} nearest records"
+    told = (
+        f"Of {found['generated']:,} synthetic images {found['exact']:,} are private records, pixel by pixel, and "
+        f"{found['near']:,} more are near copies: nearer to a record than {rule}. Of {found['heldout']:,} held-out "
+        f"images {found['heldout_near']:,} are as near."
+    )
+    return "".join(f'<p class="banner">{escape(one)}</p>' for one in found["warnings"]) + paragraph(told)
 
 
 def _membership(member: Metrics) -> str:

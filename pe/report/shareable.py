@@ -15,7 +15,7 @@ from pe.data.population import Population
 from pe.data.samples import Images
 from pe.errors import RunError
 from pe.evolution import Plan
-from pe.privacy.words import rounded_up
+from pe.privacy.words import POOL_OVERLAPS, rounded_up
 from pe.recipe.schema import Recipe
 from pe.report.charts import Line, line_chart
 from pe.report.diagnostics import Generation, generations, public_plan
@@ -94,7 +94,9 @@ def _certificate(run: Run) -> dict[str, Any] | None:
 def _banner(certificate: dict[str, Any] | None) -> str:
     if certificate is None:
         return "This run is not finished: there is no certificate, and what is shown may change."
-    return "" if certificate["holds"] else " ".join(certificate["voided_by"])
+    if not certificate["holds"]:
+        return " ".join(certificate["voided_by"])
+    return POOL_OVERLAPS if certificate.get("pool_overlaps") else ""
 
 
 def _fitted(plan: Plan, certificate: dict[str, Any] | None) -> str:

@@ -50,6 +50,7 @@ def carry_out(folder: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
     run, surroundings = folder / "run", Surroundings(noise=Foreseen())
     if run.exists():
         resume_run(run, surroundings)

@@ -76,7 +76,7 @@ def test_each_piece_of_private_work_has_a_deadline_that_follows_from_public_numb
         seconds, unheld = deadlines(wanted, plan, Mean())
         assert list(seconds) == [EMBEDDING, "histogram/1", "histogram/2"]
         assert not unheld
-        assert all(value >= 0.2 and value == rounded_up(value) for value in seconds.values())
+        assert all(value >= 0.1 and value == rounded_up(value) for value in seconds.values())
 
 
 class Slow(Mean):

@@ -14,6 +14,7 @@ from adapters.trained.diffusion.files import open_model, write_model
 from adapters.trained.diffusion.levels import levels
 from adapters.trained.diffusion.settings import Network, Sampling
 from adapters.trained.labels import check_labels
+from adapters.trained.public import ReadsPublic
 from adapters.trained.settings import FineTuning
 from pe.devices import require_torch
 from pe.errors import APIError, RecipeError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 
-class FittedDiffusion:
+class FittedDiffusion(ReadsPublic):
     """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
 
     Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and

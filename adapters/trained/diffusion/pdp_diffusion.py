@@ -27,6 +27,8 @@ class PDPDiffusion(FittedDiffusion):
         pretraining: on them.
     """
 
+    _public: Public
+
     def __init__(
         self,
         *,

@@ -43,6 +43,8 @@ class PrivImage(FittedDiffusion):
         RecipeError: a setting is out of range.
     """
 
+    _public: Public
+
     def __init__(
         self,
         *,

@@ -18,7 +18,7 @@ from adapters.diffusion.device import check_arithmetic, choose_devices, memory_r
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
 from adapters.trained.dp_imgsyn.settings import TEACHERS, Alignment, TeacherTraining
-from adapters.trained.public import Public, check, number, read
+from adapters.trained.public import Public, ReadsPublic, check, number, read
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
 from pe.devices import require_torch
@@ -38,7 +38,7 @@ _PUBLIC = "public"
 _STATE = "settings.json"
 
 
-class DPImgSyn:
+class DPImgSyn(ReadsPublic):
     """RANDOM_API and VARIATION_API by DP-ImgSyn (Roy et al. 2024), with a guarantee that holds.
 
     A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the channels that enter its
@@ -70,6 +70,7 @@ class DPImgSyn:
     hosts: ClassVar[tuple[str, ...]] = ()
     machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch", "public.path")
     code_settings: ClassVar[tuple[str, ...]] = ("teacher",)
+    _public: Public
 
     def __init__(
         self,

@@ -90,19 +90,24 @@ def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float) -> Te
     but finite numbers counts as zero, and so does one not `counted`.
 
     Args:
-        gradients: for each parameter, float32 n×its shape, n ≤ 2^22.
+        gradients: for each parameter, float32 n×its shape.
         counted: bool (n,), which rows are records.
         clip: C, finite and above 0.
 
     Returns:
         int64 (p,), all parameters one after the other, in steps of C/GRID.
     """
-    rows = [gradient.detach().flatten(1) for gradient in gradients]
+    rows = torch.cat([gradient.detach().flatten(1) for gradient in gradients], dim=1)
     # The squares of float32 numbers cannot overflow in float64: a norm is finite exactly where all its numbers are.
-    norms = torch.stack([torch.linalg.vector_norm(row, dim=1, dtype=torch.float64) for row in rows]).norm(dim=0)
+    norms, wide = rows.new_zeros(len(rows), dtype=torch.float64), rows.new_zeros(rows.shape[1], dtype=torch.float64)
+    for norm, row in zip(norms, rows, strict=True):  # one at a time, here and below: it stays in the cache
+        norm += wide.copy_(row).norm()
     counted = counted & norms.isfinite()
     # Steps per unit, less what rounding may add: 2^−24 in the factor and in each product, p·2^−53 in the norm.
-    below_one = 1 - 2.0**-22 - (sum(row.shape[1] for row in rows) + 16) * 2.0**-52
-    factors = (below_one * GRID / norms).clamp(max=min(below_one * GRID / clip, _LARGEST)).float()[:, None]
-    whole = [torch.where(counted[:, None], row, 0.0).mul_(factors.nan_to_num()).trunc_() for row in rows]
-    return torch.cat([row.sum(dim=0, dtype=torch.float64).long() for row in whole])  # sums below 2^53 are exact
+    below_one = 1 - 2.0**-22 - (rows.shape[1] + 16) * 2.0**-52
+    factors = (below_one * GRID / norms).clamp(max=min(below_one * GRID / clip, _LARGEST)).nan_to_num().float()
+    rows.masked_fill_(~counted[:, None], 0.0)
+    total = torch.zeros_like(wide, dtype=torch.int64)
+    for row, factor in zip(rows, factors, strict=True):
+        total += row.mul_(factor).int()  # rounds toward zero, to at most GRID
+    return total

@@ -13,7 +13,7 @@ Optimiser = Literal["adam", "sgd"]
 _WHOLE = ("steps", "expected_batch", "declared_size", "draws", "micro_batch", "block")
 GRID = 2**30
 """Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a gradient of 10^9 numbers
-loses less than 10^−4 of itself to rounding, so coarse that 2^22 of them add up exactly in float64."""
+loses less than 10^−4 of itself to rounding, and no number of it exceeds 32 bits."""
 
 _MOST_STEPS = 2**24
 """Up to here a float32, of which a state is made, counts without rounding."""

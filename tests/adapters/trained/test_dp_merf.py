@@ -181,7 +181,7 @@ def test_the_same_release_gives_the_same_model_and_samples(tmp_path: Path) -> No
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         surroundings = Surroundings(noise=NoNoise())
-        runs.append(run_recipe(recipe(private_file(tmp_path / name)), tmp_path / name / "run", surroundings))
+        runs.append(run_recipe(recipe(private_file(tmp_path)), tmp_path / name / "run", surroundings))
     for file in ("model/generator.safetensors", "synthetic.npz"):
         assert (runs[0].folder / file).read_bytes() == (runs[1].folder / file).read_bytes()
 

@@ -83,7 +83,7 @@ def test_broken_off_or_not_the_same_noise_makes_the_same_model(tmp_path: Path) -
     models = []
     for name in ("whole", "broken"):
         (tmp_path / name).mkdir()
-        path, surroundings = private_file(tmp_path / name), Surroundings(noise=Foreseen())
+        path, surroundings = private_file(tmp_path), Surroundings(noise=Foreseen())
         if name == "whole":
             run = run_recipe(recipe(path, "dp_ldm"), tmp_path / name / "run", surroundings)
         else:

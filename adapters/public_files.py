@@ -1,0 +1,110 @@
+"""Public images on disk: a folder of files, or an .npz file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.images import Channels, Resize, Size, convert_pixels, decode_image
+from pe.errors import RecipeError
+
+Pixels = npt.NDArray[np.uint8]
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+
+def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
+    """The images of a folder, and for each the name of the subfolder of `folder` that it lies in.
+
+    An image that lies in none has its own name there.
+
+    Args:
+        folder: searched through.
+        size: (height, width) in pixels; None: that which all images have.
+        resize: how images of another size get it.
+        channels: 1 (grey) or 3.
+
+    Raises:
+        RecipeError: it holds no images, or they differ in size and none is stated.
+        BadImage: a file cannot be decoded.
+    """
+    files = _files_in(folder)
+    rule = None if size is None else resize
+    images = [decode_image(path, size=size, resize=rule, channels=channels) for path in files]
+    for path, image in zip(files, images, strict=True):
+        if image.shape != images[0].shape:
+            raise RecipeError(f"size: the public images differ in size ({path.name} and {files[0].name}); state one.")
+    return np.stack(images), [path.relative_to(folder).parts[0] for path in files]
+
+
+def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
+    """The images of an .npz file, and the label of each (none when it has no labels).
+
+    Args:
+        file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
+        size: as for `read_folder`.
+        resize: as for `read_folder`.
+        channels: as for `read_folder`.
+
+    Raises:
+        RecipeError: it is no such file.
+        BadImage: an image of another type.
+    """
+    images, labels = _arrays_in(file)
+    if labels and len(labels) != len(images):
+        raise RecipeError(f"path: '{file}' has {len(images)} images and {len(labels)} labels.")
+    rule = None if size is None else resize
+    converted = [convert_pixels(image, size=size, resize=rule, channels=channels, name=str(file)) for image in images]
+    return np.stack(converted), labels
+
+
+def images_at(path: Path, shape: tuple[int, int, int], resize: Resize) -> Iterator[tuple[str, Pixels]]:
+    """Every image that `read_folder` or `read_arrays` reads at `path`, one at a time, with its name for messages.
+
+    Args:
+        path: a folder, or an .npz file.
+        shape: (height, width, channels) of the images that are yielded.
+        resize: how images of another size get it.
+
+    Raises:
+        RecipeError: there is neither.
+        BadImage: an image cannot be decoded; none is left out.
+    """
+    size, channels = shape[:2], cast(Channels, shape[2])
+    if path.is_dir():
+        for file in _files_in(path):
+            yield str(file), decode_image(file, size=size, resize=resize, channels=channels)
+        return
+    for index, image in enumerate(_arrays_in(path)[0]):
+        name = f"image {index + 1} of {path}"
+        yield name, convert_pixels(image, size=size, resize=resize, channels=channels, name=name)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The image files of a folder, sorted; hidden ones are left out."""
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    if not files:
+        raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
+    return files
+
+
+def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:
+    """The arrays `images` and, or none, `labels` of an .npz file."""
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            images: npt.NDArray[Any] = archive["images"]
+            labels = [str(label) for label in archive["labels"]] if "labels" in archive else []
+    except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
+        raise RecipeError(f"path: '{file}' is no .npz file with an array 'images'.") from error
+    if images.ndim not in (3, 4) or not len(images):
+        raise RecipeError(f"path: 'images' of '{file}' has the shape {images.shape}, not m×h×w or m×h×w×c.")
+    return images, labels

@@ -1,0 +1,57 @@
+"""A small text file that one process at a time reads and replaces, whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+Write = Callable[[str], None]
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[tuple[str, Write]]:
+    """The file's text ("" of a new one), and a function that replaces it durably; no other process comes between.
+
+    A new file has mode 0600; an existing one keeps its mode, and a link to it stays one.
+
+    Raises:
+        OSError: the file cannot be made, read or replaced; what it held before stands.
+    """
+    with _locked(path) as file:
+        mode = os.fstat(file.fileno()).st_mode & 0o777
+        yield file.read(), lambda text: _replace(path.resolve(), text, mode)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[TextIO]:
+    """The file, which no other process replaces meanwhile."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is(file, path):
+                yield file
+                return
+
+
+def _is(file: TextIO, path: Path) -> bool:
+    """Whether an open file is still the one of that name: whoever held the lock before may have replaced it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    new = path.with_name(f"{path.name}.part")
+    new.unlink(missing_ok=True)
+    with new.open("x", encoding="utf-8") as whole:
+        os.fchmod(whole.fileno(), mode)
+        whole.write(text)
+        whole.flush()
+        os.fsync(whole.fileno())
+    new.replace(path)

@@ -1,0 +1,174 @@
+"""The register of data sets: in which budget file the runs over which records stand, for all data sets of one user.
+
+A data set's budget file lies beside the data, so a copy of the same records elsewhere would begin a file of its own.
+The register remembers a sample of each data set's records, under a key of its own, and the file in which runs over them
+were entered. It is confidential: whoever can read it can test a guess at a record.
+"""
+
+from __future__ import annotations
+
+import heapq
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pe.errors import PrivacyError, RecipeError
+from pe.privacy.data_set import DataSetBudget
+from pe.privacy.locked_file import locked_file
+
+FORMAT = 1
+SAMPLE = 1024
+"""Most records of a data set that are remembered: those of the smallest keyed digests, which are a random sample."""
+ENOUGH = 0.1
+"""The share of the smaller one's records that two data sets have in common, from which on they count as one."""
+
+STATE_HOME = "XDG_STATE_HOME"
+"""The environment variable below whose folder the register lies."""
+
+_BYTES = 8
+"""Of a keyed digest that are kept: a million records meet a wrong one of a register of 10^5 once in 10^8 times."""
+
+Sample = Sequence[str]
+"""Keyed digests, hexadecimal, ascending."""
+
+
+def register_path() -> Path:
+    """`$XDG_STATE_HOME/private-evolution/data-sets.json`; by default below `~/.local/state`."""
+    state = os.environ.get(STATE_HOME, "")
+    home = Path(state) if Path(state).is_absolute() else Path("~/.local/state").expanduser()
+    return home / "private-evolution" / "data-sets.json"
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A data set over which a run was entered.
+
+    Attributes:
+        file: the budget file.
+        run: the last run over these records that was entered in it.
+        records: their sample.
+    """
+
+    file: str
+    run: str
+    records: Sample
+
+    def stands_in(self, ledger: DataSetBudget) -> bool:
+        """Whether a budget file holds that run, wherever the file lies by now."""
+        return self.run in ledger.read()["runs"]
+
+    @property
+    def lost(self) -> bool:
+        """Whether the budget file is gone, or is an older one that lacks the run."""
+        return not self.stands_in(DataSetBudget(Path(self.file)))
+
+
+@dataclass(frozen=True)
+class Register:
+    """The register of one user.
+
+    Attributes:
+        path: the file; it need not exist yet.
+    """
+
+    path: Path = field(default_factory=register_path)
+
+    def check(self, digests: Iterable[bytes], ledger: DataSetBudget, named: bool) -> None:
+        """Refuse a budget file that lacks earlier runs over the same records; nothing is noted.
+
+        Two data sets count as the same when they share a tenth, or more, of the smaller one's records. That is told
+        from at most SAMPLE records of each, so a set below a hundredth of the other's size may be missed.
+
+        Guarantee: none. Whether it refuses depends on the records: the message is for their owner, and no run goes on
+        beside it.
+
+        Args:
+            digests: of the records; of equal ones, one.
+            ledger: the budget file that the run would be entered in.
+            named: whether the recipe names it, so that it may follow one that is lost.
+
+        Raises:
+            RecipeError: runs over these records stand in another budget file, or in one that is lost.
+            PrivacyError: the register, or a budget file, cannot be read.
+        """
+        with self._opened() as (key, known, _):
+            _check(known, _sample(key, digests), ledger, named)
+
+    @contextmanager
+    def entering(self, digests: Iterable[bytes], ledger: DataSetBudget, named: bool, run: str) -> Iterator[None]:
+        """Check as `check` does; once the block has entered `run` in `ledger`, note that it stands there, durably.
+
+        Raises:
+            RecipeError: as `check`.
+            PrivacyError: as `check`.
+        """
+        with self._opened() as (key, known, save):
+            sample = _sample(key, digests)
+            _check(known, sample, ledger, named)
+            yield
+            others = [one for one in known if one.records != sample or not (one.stands_in(ledger) or one.lost)]
+            save([*others, _Known(str(ledger.path.resolve()), run, sample)])
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[bytes, list[_Known], Callable[[list[_Known]], None]]]:
+        """The key, what is known, and a function that replaces that; no other process comes between."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with locked_file(self.path) as (text, write):
+                key, known = self._parse(text) if text else (secrets.token_bytes(32), [])
+
+                def save(now: list[_Known]) -> None:
+                    write(json.dumps({"format": FORMAT, "key": key.hex(), "known": [asdict(one) for one in now]}))
+
+                yield key, known, save
+        except OSError as error:
+            raise PrivacyError(
+                f"The register of data sets {self.path} cannot be written ({error.strerror}): "
+                "set XDG_STATE_HOME to a folder of yours."
+            ) from error
+
+    def _parse(self, text: str) -> tuple[bytes, list[_Known]]:
+        try:
+            content: dict[str, Any] = json.loads(text)
+            if content["format"] != FORMAT:
+                raise ValueError("another format")
+            known = [(str(one["file"]), str(one["run"]), list(map(str, one["records"]))) for one in content["known"]]
+            return bytes.fromhex(content["key"]), [_Known(*one) for one in known]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise PrivacyError(f"{self.path} is no register of data sets: restore it from a copy.") from error
+
+
+def _check(known: Sequence[_Known], sample: Sample, ledger: DataSetBudget, named: bool) -> None:
+    """Nothing, if no run over these records is known, or one that stands in `ledger`."""
+    met = [one for one in known if _same(one.records, sample)]
+    if not met or any(one.stands_in(ledger) for one in met):
+        return
+    for one in met:
+        if not one.lost:
+            raise RecipeError(
+                f"Runs over these records, or a tenth of them or more, stand in {one.file}, and this one would be "
+                f"entered in {ledger.path}: set private.budget_file: {one.file}, so that they add up."
+            )
+    if not named:
+        raise RecipeError(
+            f"Runs over these records, or a tenth of them or more, stood in {met[0].file}, which is gone or older: "
+            "restore it, or set private.budget_file to where it lies now (if it is lost, to where a new one begins)."
+        )
+
+
+def _sample(key: bytes, digests: Iterable[bytes]) -> Sample:
+    return heapq.nsmallest(SAMPLE, {hmac.digest(key, digest, "sha256")[:_BYTES].hex() for digest in digests})
+
+
+def _same(one: Sample, other: Sample) -> bool:
+    """Whether two data sets share ENOUGH: counted up to the digest to which both samples are complete."""
+    reach = min((each[-1] for each in (one, other) if len(each) == SAMPLE), default="g")
+    ours, theirs = ({digest for digest in each if digest <= reach} for each in (one, other))
+    shared = len(ours & theirs)
+    return shared > 0 and shared >= ENOUGH * min(len(ours), len(theirs))

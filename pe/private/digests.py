@@ -1,0 +1,63 @@
+"""Images told apart by digests of their pixels: which public images are private records."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pe.data.images import UInt8Array
+from pe.errors import ContractError
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How many public images are private records. Confidential: it is told to the owner, where it refuses a start.
+
+    Attributes:
+        equal: public images that are equal to a private record in every pixel.
+        compared: all public images.
+        first: the name of the first of the equal ones; "" without one.
+    """
+
+    equal: int
+    compared: int
+    first: str
+
+
+def pixel_digest(image: UInt8Array) -> bytes:
+    """SHA-256 of an image's shape and pixels. Of a private record it stays in memory; what is kept is keyed."""
+    return hashlib.sha256(repr(image.shape).encode() + image.tobytes()).digest()
+
+
+def keyed(key: bytes, digest: bytes) -> bytes:
+    """A digest under a key, 32 bytes: without the key nobody can test a guess at the image."""
+    return hmac.digest(key, digest, "sha256")
+
+
+def find_overlap(
+    key: bytes, digests: Iterable[bytes], public: Iterable[tuple[str, UInt8Array]], shape: tuple[int, int, int]
+) -> Overlap:
+    """Compare public images with private records, by digests under the run's key.
+
+    Guarantee: none; the answer is confidential. All public images are taken, equal or not, so whoever yields them
+    learns nothing of the answer.
+
+    Args:
+        key: the run's.
+        digests: of all private records, as `pixel_digest` gives them.
+        public: names and images, decoded as the private records are.
+        shape: (height, width, channels) of the private records.
+
+    Raises:
+        ContractError: a public image has another shape: it was not decoded as the private records are.
+    """
+    records, equal, compared, first = {keyed(key, digest) for digest in digests}, 0, 0, ""
+    for name, image in public:
+        if image.dtype != "uint8" or image.shape != shape:
+            raise ContractError(f"public_images gave {name} as {image.dtype} {image.shape}, not as uint8 {shape}.")
+        compared += 1
+        if keyed(key, pixel_digest(image)) in records:
+            equal, first = equal + 1, first or name
+    return Overlap(equal, compared, first)

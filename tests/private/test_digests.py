@@ -1,0 +1,50 @@
+"""Public images that are private records are counted, whoever yields them learning nothing."""
+
+import numpy as np
+import pytest
+
+from pe.errors import ContractError
+from pe.private.digests import Overlap, find_overlap, pixel_digest
+
+SHAPE = (4, 4, 3)
+KEY = bytes(32)
+
+
+def images(count, seed):
+    return np.random.default_rng(seed).integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+
+
+def test_equal_images_are_counted_and_the_first_is_named():
+    private, others = images(5, 0), images(4, 1)
+    public = [("a", others[0]), ("b", private[3]), ("c", others[1]), ("d", private[0]), ("e", private[3])]
+    assert find_overlap(KEY, map(pixel_digest, private), public, SHAPE) == Overlap(3, 5, "b")
+    assert find_overlap(KEY, map(pixel_digest, private), public[:1], SHAPE) == Overlap(0, 1, "")
+    assert find_overlap(KEY, [], public, SHAPE) == Overlap(0, 5, "")
+
+
+def test_one_grey_level_makes_another_image():
+    private = images(1, 0)
+    near = private[0].copy()
+    near[0, 0, 0] ^= 1
+    assert find_overlap(KEY, map(pixel_digest, private), [("near", near)], SHAPE).equal == 0
+
+
+def test_whoever_yields_the_images_is_asked_for_all_of_them():
+    taken = []
+
+    def public(known):
+        for i in range(6):
+            taken.append(i)
+            yield str(i), known[0]
+
+    find_overlap(KEY, map(pixel_digest, images(1, 0)), public(images(1, 0)), SHAPE)
+    equal = taken.copy()
+    taken.clear()
+    find_overlap(KEY, map(pixel_digest, images(1, 0)), public(images(1, 1)), SHAPE)
+    assert taken == equal == list(range(6))
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((4, 4, 1), np.uint8), np.zeros((2, 4, 3), np.uint8), np.zeros(SHAPE)])
+def test_an_image_that_was_decoded_otherwise_is_refused_rather_than_passed_over(wrong):
+    with pytest.raises(ContractError, match="gave x as"):
+        find_overlap(KEY, [], [("x", wrong)], SHAPE)
