@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.errors import RecipeError, nearest_name
-from pe.protocols import Seeds
+from pe.plugins.protocols import Seeds
 
 Choices = int | str | list[int | str]
 """A class by its number or its name, or several to draw from."""

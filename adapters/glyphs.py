@@ -19,7 +19,7 @@ from adapters.fonts import GLYPH, SIDE, Templates, draws, find_fonts, rasterise
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
-from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]

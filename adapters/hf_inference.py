@@ -15,7 +15,7 @@ from adapters.prompts import LADDER, Ladder, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.data.images import convert_pixels
 from pe.errors import BadImage, MissingDependency, RecipeError
-from pe.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
 
 if TYPE_CHECKING:
     from huggingface_hub import InferenceClient

@@ -29,7 +29,7 @@ from adapters.http.pictures import Pixels
 from adapters.prompts import LADDER, Ladder, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.errors import MissingDependency, RecipeError
-from pe.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
 
 if TYPE_CHECKING:
     import httpx2

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.protocols import Seeds
+from pe.plugins.protocols import Seeds
 
 PROMPT = "prompt"
 """The condition's column."""

@@ -19,7 +19,7 @@ from pe.data.conditions import Conditions
 from pe.data.images import Resize
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
-from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
 
 Pixels = npt.NDArray[np.uint8]
 Vectors = npt.NDArray[np.float32]
@@ -101,7 +101,7 @@ class PublicImages:
         return (self._path,)
 
     def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, Pixels]]:
-        """The pool's images, decoded anew at `shape`: see `pe.protocols.ReadsPublicImages`."""
+        """The pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicImages`."""
         return images_at(self._path, shape, resize or self._resize)
 
     def random_api(self, request: RandomRequest) -> Answer:

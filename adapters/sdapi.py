@@ -11,7 +11,7 @@ from adapters.http import Fault, HTTPClient, PictureRule, Policy, answer_of, enc
 from adapters.prompts import Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, Usage, VariationRequest
 
 if TYPE_CHECKING:
     import httpx2

@@ -17,7 +17,7 @@ from pe.data.conditions import Conditions
 from pe.data.images import Resize, convert_pixels
 from pe.data.samples import Images, Samples
 from pe.errors import APIError, RecipeError
-from pe.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, Seeds, Usage, VariationRequest
 
 if TYPE_CHECKING:
     import httpx2

@@ -69,9 +69,9 @@ def rows_of(
     from pe.evaluation.classifiers import Classifier, NetworkSettings
     from pe.evaluation.labelled import labelled
     from pe.evaluation.utility import utility
-    from pe.protocols import RandomRequest
-    from pe.registry import construct
-    from pe.run.progress import Progress
+    from pe.plugins.protocols import RandomRequest
+    from pe.plugins.registry import construct
+    from pe.progress import Progress
 
     labels = tuple(DIGITS[i % len(DIGITS)] for i in range(SAMPLES))
     request = RandomRequest(labels, np.arange(SAMPLES).astype(np.uint64))

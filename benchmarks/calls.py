@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from record import keep, where
 
-from pe.demo.digits import RECIPE
+from pe.engine.demo.digits import RECIPE
 from pe.engine.execute import Surroundings, run_recipe
 from pe.evaluation.utility import accuracies
 from pe.private.mnist import MnistSample
 from pe.recipe.schema import Recipe
-from pe.run.writer import read_journal
+from pe.store.writer import read_journal
 
 WHOLE = "evolution.population=[4000, 4000, 4000, 4000, 10000]"
 SMALL = "evolution.population=[1000, 2000, 4000, 4000, 10000]"

@@ -33,7 +33,7 @@ from embeddings.pixels import Pixels
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.evaluation.utility import accuracies
-from pe.protocols import RandomRequest, VariationRequest
+from pe.plugins.protocols import RandomRequest, VariationRequest
 
 DIGITS = "0123456789"
 PRIVATE, TEST = 4000, 1000

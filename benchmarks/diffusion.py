@@ -40,7 +40,7 @@ from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
-from pe.protocols import Answer, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda:0" if CUDA else "cpu"

@@ -29,8 +29,8 @@ from PIL import Image
 from record import keep, where
 
 from adapters.openai_images import OpenAIImages
-from pe.run.dispatch import Dispatcher
-from pe.run.writer import RunWriter
+from pe.dispatch.dispatcher import Dispatcher
+from pe.store.writer import RunWriter
 
 LATENCY, LIMIT, SIDE = 0.2, 32, 64
 IDEAL = LIMIT / LATENCY

@@ -63,7 +63,7 @@ def work(task: str, folder: Path) -> None:
     from pe.evaluation.frechet import frechet_distance
     from pe.evaluation.memorisation import memorisation
     from pe.evaluation.utility import utility
-    from pe.run.progress import Progress, Task
+    from pe.progress import Progress, Task
 
     embedding = Pixels(size=SIDE, blur=0)
     if task == "frechet":

@@ -12,7 +12,7 @@ import numpy as np
 from record import keep, where
 
 from adapters.glyphs import Glyphs
-from pe.protocols import RandomRequest, VariationRequest
+from pe.plugins.protocols import RandomRequest, VariationRequest
 
 CHUNK = 4096
 ROUNDS = 12

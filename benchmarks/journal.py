@@ -20,10 +20,10 @@ from typing import Any
 
 from record import keep, where
 
-from pe.demo.digits import run_demo
+from pe.dispatch.answers import Answers
+from pe.engine.demo.digits import run_demo
 from pe.engine.execute import Surroundings
-from pe.run.answers import Answers
-from pe.run.journal import Journal
+from pe.store.journal import Journal
 
 PE = Path(sys.executable).with_name("pe")
 ROWS = ("add_chunks", "add_files", "add_event", "add_charge", "add_release", "totals", "misses", "chunks")

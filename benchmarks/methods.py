@@ -203,7 +203,7 @@ def measured(train: Labelled, real: Any, test: Any, seed: int, epochs: int | Non
     from pe.evaluation.features import features
     from pe.evaluation.frechet import frechet_distance
     from pe.evaluation.utility import utility
-    from pe.run.progress import Progress, Task
+    from pe.progress import Progress, Task
 
     names = ["logistic_regression", "mlp", *(["resnet9"] if epochs else [])]
     classifiers = [Classifier.named(name, NetworkSettings(epochs=epochs or 1)) for name in names]
@@ -236,7 +236,7 @@ def cell(method: str, epsilon: float, run: int, setting: Setting, files: tuple[P
 def evaluated(recipe: dict[str, Any], run: int, setting: Setting, files: tuple[Path | None, Path | None]) -> Any:
     """One `pe run`, and what its samples are worth."""
     from pe.evaluation.labelled import labelled
-    from pe.run.directory import Run
+    from pe.store.run import Run
 
     private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
     epochs = setting.resnet[0] if run < setting.resnet[1] else None

@@ -35,7 +35,7 @@ from adapters.diffusion.noise import normals, seeded
 from adapters.diffusion.pixel_files import PixelFiles
 from adapters.server.formats import NPZ, Wanted, wanted_to_npz
 from adapters.server_client import ServerClient
-from pe.protocols import RandomRequest
+from pe.plugins.protocols import RandomRequest
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda:0" if CUDA else "cpu"

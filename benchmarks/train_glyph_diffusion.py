@@ -26,7 +26,7 @@ from diffusers import DDIMScheduler, UNet2DModel
 from record import where
 
 from adapters.glyphs import Glyphs
-from pe.protocols import RandomRequest
+from pe.plugins.protocols import RandomRequest
 
 CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 SIDE = 28

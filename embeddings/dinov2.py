@@ -12,8 +12,8 @@ from embeddings.resizing import shortest_side
 from embeddings.torch_model import Network, Precision, TorchModel
 from pe.data.samples import Samples
 from pe.errors import MissingDependency, RecipeError
-from pe.protocols import Vectors
-from pe.weights import cached_file
+from pe.plugins.protocols import Vectors
+from pe.plugins.weights import cached_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

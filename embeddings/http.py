@@ -13,7 +13,7 @@ import numpy as np
 from adapters.http import Fault, HTTPClient, Policy, Rejected, encoded, key_of, object_of
 from pe.data.samples import Samples
 from pe.errors import APIError, ContractError, RecipeError
-from pe.protocols import Vectors
+from pe.plugins.protocols import Vectors
 
 if TYPE_CHECKING:
     import httpx2

@@ -11,8 +11,8 @@ from embeddings.resizing import antialiased, tensorflow_bilinear
 from embeddings.torch_model import Network, Precision, TorchModel
 from pe.data.samples import Samples
 from pe.errors import RecipeError
-from pe.protocols import Vectors
-from pe.weights import Published, fill, find_published, given_file, read_weights
+from pe.plugins.protocols import Vectors
+from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

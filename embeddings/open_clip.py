@@ -15,8 +15,8 @@ from embeddings.resizing import Filter, antialiased, shortest_side
 from embeddings.torch_model import Network, Precision, TorchModel
 from pe.data.samples import Samples
 from pe.errors import MissingDependency, RecipeError, nearest_name
-from pe.protocols import Vectors
-from pe.weights import cached_file, check_hash, fill, given_file, hub_file, read_weights
+from pe.plugins.protocols import Vectors
+from pe.plugins.weights import cached_file, check_hash, fill, given_file, hub_file, read_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

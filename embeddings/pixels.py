@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pe.data.samples import Images, Samples
 from pe.errors import ContractError, RecipeError
-from pe.protocols import Vectors
+from pe.plugins.protocols import Vectors
 
 Features = Literal["pixels", "pyramid", "gradients"]
 Normalise = Literal["none", "l2"]

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.samples import Images, Samples
-from pe.devices import find_device, require_torch
 from pe.errors import ContractError, RecipeError
-from pe.protocols import Vectors
+from pe.plugins.devices import find_device, require_torch
+from pe.plugins.protocols import Vectors
 
 if TYPE_CHECKING:
     import torch

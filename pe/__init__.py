@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from pe.data.samples import Images
     from pe.engine.python import api, embedding, evolve
     from pe.errors import APIError, PEError
-    from pe.private.folder import ImageFolder
-    from pe.private.medical import Dicom
-    from pe.private.mnist import MnistSample
-    from pe.private.npz import ImageNpz
-    from pe.private.parquet import ImageParquet
-    from pe.protocols import (
+    from pe.plugins.protocols import (
         Answer,
         Capabilities,
         Embedding,
@@ -36,7 +31,12 @@ if TYPE_CHECKING:
         Usage,
         VariationRequest,
     )
-    from pe.run.directory import Run
+    from pe.private.folder import ImageFolder
+    from pe.private.medical import Dicom
+    from pe.private.mnist import MnistSample
+    from pe.private.npz import ImageNpz
+    from pe.private.parquet import ImageParquet
+    from pe.store.run import Run
 
 _HOMES = {
     "pe.data.conditions": ["Conditions"],
@@ -49,7 +49,7 @@ _HOMES = {
     "pe.private.mnist": ["MnistSample"],
     "pe.private.npz": ["ImageNpz"],
     "pe.private.parquet": ["ImageParquet"],
-    "pe.protocols": [
+    "pe.plugins.protocols": [
         "Answer",
         "Capabilities",
         "Embedding",
@@ -60,7 +60,7 @@ _HOMES = {
         "Usage",
         "VariationRequest",
     ],
-    "pe.run.directory": ["Run"],
+    "pe.store.run": ["Run"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

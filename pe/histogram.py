@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from pe.errors import PrivacyError
 from pe.nearest import Backend, describe, nearest
+from pe.plugins.protocols import Vectors
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise, grid_for
 from pe.privacy.release import Relation, Release
 from pe.private.embeddings import PrivateEmbeddings
-from pe.protocols import Vectors
 
 Votes = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from pe.data.population import Population
 from pe.data.samples import Samples
-from pe.embed import embed_block
-from pe.protocols import Embedding, Vectors
+from pe.plugins.embed import embed_block
+from pe.plugins.protocols import Embedding, Vectors
 
 Items = npt.NDArray[np.int64]
 Rows = TypeVar("Rows", Items, Samples)
 
 
 class LookaheadAPI(Protocol):
-    """Where the variations come from: pe.run's dispatcher."""
+    """Where the variations come from: pe.dispatch's dispatcher."""
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterable[tuple[Items, Samples]]:
         """Variations of every member, k each, chunk by chunk: (the members they are of, ascending; samples)."""

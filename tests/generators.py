@@ -8,7 +8,7 @@ import numpy as np
 
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
-from pe.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, VariationRequest
 
 
 class Shades:

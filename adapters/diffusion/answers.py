@@ -10,7 +10,7 @@ from adapters.diffusion.items import Outcome, Pixels
 from pe.data.conditions import Conditions
 from pe.data.samples import Images, Samples
 from pe.errors import APIError
-from pe.protocols import Answer, Failed, Refused, Usage
+from pe.plugins.protocols import Answer, Failed, Refused, Usage
 
 
 def answer_of(outcomes: Sequence[Outcome], shape: tuple[int, int, int], conditions: Conditions) -> Answer:

@@ -6,8 +6,8 @@ import ctypes
 import re
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pe.devices import count_cards, find_device, require_torch
 from pe.errors import RecipeError
+from pe.plugins.devices import count_cards, find_device, require_torch
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,7 @@ from adapters.diffusion.batching import BatchSize
 from adapters.diffusion.device import Devices, choose_devices, free_memory, keep_freed_memory, memory_refused
 from adapters.diffusion.items import Item, Job, Model, Outcome
 from pe.errors import APIError, ContractError
-from pe.protocols import Failed
+from pe.plugins.protocols import Failed
 
 if TYPE_CHECKING:
     import torch

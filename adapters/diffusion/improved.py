@@ -21,8 +21,8 @@ from adapters.diffusion.pixel_model import PixelModel
 from adapters.diffusion.pixel_space import API_CLASS
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
-from pe.weights import read_weights
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.weights import read_weights
 
 if TYPE_CHECKING:
     import torch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pe.devices import require_torch
 from pe.errors import RecipeError
-from pe.weights import SAFETENSORS, Published, find_published
+from pe.plugins.devices import require_torch
+from pe.plugins.weights import SAFETENSORS, Published, find_published
 
 _PLACE = "https://openaipublic.blob.core.windows.net/diffusion/march-2021/"
 

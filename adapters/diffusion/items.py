@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.errors import APIError, RecipeError
-from pe.protocols import Failed, Refused
+from pe.plugins.protocols import Failed, Refused
 
 Pixels = npt.NDArray[np.uint8]
 Outcome = Pixels | Refused | Failed

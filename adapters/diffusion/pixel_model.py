@@ -10,7 +10,7 @@ import numpy as np
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, steps_run
 from adapters.diffusion.noise import normals, seeded
 from pe.errors import APIError
-from pe.protocols import Failed
+from pe.plugins.protocols import Failed
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from adapters.diffusion.pixel_files import PixelFiles, Sampler
 from adapters.diffusion.pixel_model import PixelModel
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from adapters.diffusion.items import Item, Job, Outcome, Pixels, steps_run
 from adapters.diffusion.noise import seeded
 from adapters.diffusion.text_pipelines import Memory, is_flow, parameters_of
 from pe.errors import APIError, RecipeError
-from pe.protocols import Failed, Refused
+from pe.plugins.protocols import Failed, Refused
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,7 @@ from adapters.prompts import PROMPT, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.data.images import Resize, convert_pixels
 from pe.errors import RecipeError
-from pe.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from adapters.http.faults import Fault
 from adapters.http.pictures import PictureRule, Pixels
 from pe.data.samples import Images, Samples
 from pe.errors import APIError
-from pe.protocols import Answer, Failed, Refused, Usage
+from pe.plugins.protocols import Answer, Failed, Refused, Usage
 
 
 def answer_of(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pe.data.images import Channels, Resize, decode_image
 from pe.errors import BadImage, RecipeError
-from pe.protocols import Failed
+from pe.plugins.protocols import Failed
 
 if TYPE_CHECKING:
     import httpx2

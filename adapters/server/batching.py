@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from adapters.diffusion.items import Item, Outcome
-from pe.protocols import Failed
+from pe.plugins.protocols import Failed
 
 log = logging.getLogger("ray.serve")
 

@@ -100,7 +100,7 @@ def _settings(given: Mapping[str, object]) -> Settings:
     from pydantic import ValidationError
 
     from adapters.server.settings import Settings
-    from pe.validation import sentence
+    from pe.plugins.validation import sentence
 
     try:
         return Settings.model_validate(given)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.protocols import Failed, Refused, Seeds
+from pe.plugins.protocols import Failed, Refused, Seeds
 
 NPZ = "application/x-npz"
 """The content type."""

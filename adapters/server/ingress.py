@@ -31,7 +31,7 @@ from adapters.server.metrics import IngressMetrics, exported
 from adapters.server.openapi import described
 from adapters.server.service import Service, stamp
 from adapters.server.settings import Settings, digest_of
-from pe.protocols import Failed, Refused
+from pe.plugins.protocols import Failed, Refused
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle

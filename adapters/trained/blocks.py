@@ -11,9 +11,9 @@ from adapters.diffusion.device import choose_devices
 from adapters.trained.dp_sgd import DPSGD, calibrated, releases
 from adapters.trained.settings import FineTuning
 from pe.errors import Interrupted
+from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
-from pe.trainer import FIT, FitTerms, Fitting, PrivateRecords
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ from adapters.trained.settings import Count, Settings
 from pe.data.images import Resize
 from pe.data.seeds import generator, item_seeds
 from pe.errors import RecipeError
-from pe.protocols import RandomRequest
+from pe.plugins.protocols import RandomRequest
 
 Shape = tuple[int, int, int]
 Kind = Literal["glyphs", "folder", "npz", "noise"]
@@ -107,7 +107,7 @@ class PublicSet:
 
 
 class ReadsPublic:
-    """What makes a fitted generator with public images, `_public`, a `pe.protocols.ReadsPublicImages`."""
+    """What makes a fitted generator with public images, `_public`, a `pe.plugins.protocols.ReadsPublicImages`."""
 
     _public: Public | None = None
 

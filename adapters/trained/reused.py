@@ -12,11 +12,9 @@ import numpy as np
 
 from pe.data.images import Resize, UInt8Array
 from pe.errors import PluginError, RecipeError
-from pe.fitted import Fitted
-from pe.privacy.accounting import epsilon
-from pe.privacy.release import Release
-from pe.privacy.words import rounded_up
-from pe.protocols import (
+from pe.fit.fitted import Fitted
+from pe.fit.trainer import MODEL, ChecksMachine, FitTerms, Fitting, Trainer
+from pe.plugins.protocols import (
     Answer,
     Capabilities,
     DescribesDegree,
@@ -25,8 +23,10 @@ from pe.protocols import (
     ReadsPublicImages,
     VariationRequest,
 )
-from pe.registry import construct, load
-from pe.trainer import MODEL, ChecksMachine, FitTerms, Fitting, Trainer
+from pe.plugins.registry import construct, load
+from pe.privacy.accounting import epsilon
+from pe.privacy.release import Release
+from pe.privacy.words import rounded_up
 
 
 class Trained:

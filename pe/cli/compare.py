@@ -18,8 +18,8 @@ def compare(run_folders: tuple[Path, ...], out: Path | None) -> None:
     """Show several runs side by side. Rows from `pe evaluate` are internal, and marked so."""
     from pe.report.compare import compare as side_by_side
     from pe.report.compare import comparison_page
-    from pe.run.directory import Run
-    from pe.run.durable import write_durably
+    from pe.store.durable import write_durably
+    from pe.store.run import Run
 
     found = side_by_side([Run.open(folder) for folder in run_folders])
     click.echo(_table(found))

@@ -15,8 +15,8 @@ def doctor(endpoint: str | None, key_env: str | None) -> None:
 
     With the command that installs it.
     """
-    from pe.system.endpoint import endpoint_findings
-    from pe.system.health import findings
+    from pe.engine.endpoint import endpoint_findings
+    from pe.engine.health import findings
 
     problems = 0
     for finding in findings() if endpoint is None else endpoint_findings(endpoint, key_env):

@@ -68,8 +68,8 @@ def evaluate(
     from pe.evaluation.classifiers import NetworkSettings
     from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
     from pe.evaluation.request import DEFAULT_CLASSIFIERS, Request
-    from pe.run.directory import Run
-    from pe.run.purge import PURGED
+    from pe.store.purge import PURGED
+    from pe.store.run import Run
 
     request = Request(
         test,

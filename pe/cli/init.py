@@ -36,9 +36,9 @@ def init(
     out: Path,
 ) -> None:
     """Write a commented starting recipe for the images in FOLDER."""
+    from pe.planning.apart import check_apart
     from pe.private.files import found_labels
     from pe.private.folder import ImageFolder
-    from pe.recipe.apart import check_apart
     from pe.recipe.starter import starter_recipe
 
     found = found_labels(folder)

@@ -9,7 +9,7 @@ from typing import TextIO
 import click
 
 from pe.errors import PEError
-from pe.registry import load, plugins
+from pe.plugins.registry import load, plugins
 from pe.version import __version__
 
 

@@ -11,11 +11,11 @@ import click
 from pe.cli.options import json_option
 
 if TYPE_CHECKING:
+    from pe.fit.trainer import DryRun
+    from pe.planning.calls import Span
+    from pe.planning.forecast import Forecast, Iteration
+    from pe.plugins.protocols import GenerationAPI
     from pe.privacy.release import Poisson, Release
-    from pe.protocols import GenerationAPI
-    from pe.recipe.calls import Span
-    from pe.recipe.forecast import Forecast, Iteration
-    from pe.trainer import DryRun
 
 _DEGREES = {
     "exact": "the generator obeys it exactly",
@@ -53,9 +53,9 @@ def plan(
 
     Nothing is called, no private record is read.
     """
-    from pe.recipe.calls import generator_of
-    from pe.recipe.forecast import forecast
-    from pe.recipe.readiness import obstacles, overlap_warnings
+    from pe.planning.calls import generator_of
+    from pe.planning.forecast import forecast
+    from pe.planning.readiness import obstacles, overlap_warnings
     from pe.recipe.schema import Recipe
 
     wanted = Recipe.load(recipe, changes)
@@ -69,8 +69,8 @@ def plan(
 def _measured(run: Path, api: GenerationAPI | None, most: int | None) -> float:
     """Images a second with as many requests at once as the plan will have, at the rate of one request in `run`."""
     from pe.errors import RunError
-    from pe.run.directory import Run
-    from pe.run.writer import read_journal
+    from pe.store.run import Run
+    from pe.store.writer import read_journal
 
     with read_journal(Run.open(run)) as journal:
         rate = journal.images_per_second()

@@ -26,9 +26,9 @@ _relation = click.option(
 @json_option
 def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
     """ε of T histograms with a given noise multiplier."""
+    from pe.planning.budget import epsilon_for
     from pe.privacy.release import Relation
     from pe.privacy.words import rounded_up
-    from pe.recipe.budget import epsilon_for
 
     value = epsilon_for(noise_multiplier, iterations, delta, Relation(relation))
     click.echo(json.dumps({"epsilon": value}) if as_json else f"ε = {rounded_up(value)}")
@@ -42,10 +42,10 @@ def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: st
 @json_option
 def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
     """The least noise multiplier for T histograms at (ε, δ)."""
+    from pe.planning.budget import noise_multiplier_for
     from pe.privacy.ledger import Budget
     from pe.privacy.release import Relation
     from pe.privacy.words import rounded_up
-    from pe.recipe.budget import noise_multiplier_for
 
     value = noise_multiplier_for(Budget(epsilon, delta), iterations, Relation(relation))
     click.echo(json.dumps({"noise_multiplier": value}) if as_json else f"noise multiplier = {rounded_up(value)}")
@@ -61,7 +61,7 @@ def privacy(run: Path, as_json: bool) -> None:
     with.
     """
     from pe.privacy.markdown import certificate_markdown
-    from pe.run.export import examine
+    from pe.store.export import examine
 
     certificate, problems = examine(run)
     if as_json:

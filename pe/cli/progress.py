@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
-from pe.run.progress import Progress, Task
+from pe.progress import Progress, Task
 
 
 class Bars(Progress):

@@ -15,7 +15,7 @@ from pe.cli.signals import stop_on_interrupt
 
 if TYPE_CHECKING:
     from pe.engine.execute import Surroundings
-    from pe.run.directory import Run
+    from pe.store.run import Run
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 from pe.cli.asking import asking
 
 if TYPE_CHECKING:
-    from pe.run.formats import Format
+    from pe.store.formats import Format
 
 
 @click.command()
@@ -25,10 +25,9 @@ def export(run: Path, to: Path, form: Format) -> None:
 
     Its certificate is among that.
     """
-    from pe.run.directory import Run
-    from pe.run.export import export as export_run
+    from pe.store.run import Run
 
-    click.echo(f"Exported to {export_run(Run.open(run), to, form)}. Check it with: pe privacy {to}")
+    click.echo(f"Exported to {Run.open(run).export(to, form)}. Check it with: pe privacy {to}")
 
 
 @click.command()
@@ -39,8 +38,8 @@ def purge(run: Path, yes: bool) -> None:
 
     That is its journal, logs, private embeddings, and who ran it on which data.
     """
-    from pe.run.directory import Run
-    from pe.run.purge import purge as purge_run
+    from pe.store.purge import purge as purge_run
+    from pe.store.run import Run
 
     opened = Run.open(run)
     if not yes:

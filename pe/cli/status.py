@@ -11,7 +11,7 @@ import click
 from pe.cli.options import json_option
 
 if TYPE_CHECKING:
-    from pe.run.status import Phase, Progressed, Status
+    from pe.engine.status import Phase, Progressed, Status
 
 
 @click.command()
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 @json_option
 def status(run_folder: Path, as_json: bool) -> None:
     """Tell where RUN stands. It may be running: nothing is changed. The answer is confidential: it tells times."""
-    from pe.recipe.layout import plan_of
+    from pe.dispatch.limits import Price
+    from pe.engine.status import status_of
+    from pe.planning.layout import plan_of
     from pe.recipe.schema import Recipe
-    from pe.run.directory import CERTIFICATE, RECIPE, Run
-    from pe.run.limits import Price
-    from pe.run.status import status_of
+    from pe.store.places import CERTIFICATE, RECIPE
+    from pe.store.run import Run
 
     run = Run.open(run_folder)
     recipe = Recipe.load(run.folder / RECIPE)

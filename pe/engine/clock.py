@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from threading import Event
 
-from pe.evolution import Plan
+from pe.plan import Plan
+from pe.planning.deadlines import clock_terms, deadlines
+from pe.planning.fitting import fit_dry_runs
+from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.privacy.clock import PublicClock
-from pe.protocols import Embedding, GenerationAPI
-from pe.recipe.deadlines import clock_terms, deadlines
-from pe.recipe.fitting import fit_dry_runs
+from pe.progress import Progress
 from pe.recipe.schema import Recipe
-from pe.run.progress import Progress
-from pe.run.writer import RunWriter
+from pe.store.writer import RunWriter
 
 log = logging.getLogger(__name__)
 

@@ -12,47 +12,38 @@ from typing import Any
 from pe import evolution
 from pe.class_counts import dp_class_counts
 from pe.data.population import Population
+from pe.dispatch.dispatcher import Dispatcher
+from pe.dispatch.limits import Limits, Meter, Price
 from pe.engine.clock import public_clock
 from pe.engine.logs import logging_to
 from pe.engine.private_side import IDENTITY, Identity, PrivateSide
 from pe.engine.record import write_record
+from pe.engine.software import software_versions
 from pe.errors import DamagedFile, PluginError, RunError
-from pe.evolution import Plan
-from pe.fitted import FITTED, Fitted
+from pe.fit.fitted import FITTED, Fitted
+from pe.fit.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
+from pe.plan import Plan
+from pe.planning.fitting import fit_terms
+from pe.planning.layout import budget_of, lay_out
+from pe.planning.meaning import differences
+from pe.planning.readiness import check_place, check_public_place, overlap_warnings, reader_to_compare
+from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, hosts_of
+from pe.plugins.registry import Group, construct, require
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 from pe.privacy.words import NOT_DECLARED, warnings
-from pe.protocols import DescribesDegree, Embedding, GenerationAPI, hosts_of
-from pe.recipe.fitting import fit_terms
-from pe.recipe.layout import budget_of, lay_out
-from pe.recipe.meaning import differences
-from pe.recipe.readiness import check_place, check_public_place, overlap_warnings, reader_to_compare
+from pe.progress import Progress
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
-from pe.registry import Group, construct, require
 from pe.report.contact_sheet import contact_sheet
-from pe.run.directory import (
-    CERTIFICATE,
-    CONFIDENTIAL,
-    EVOLUTION,
-    FULL_RECIPE,
-    RECIPE,
-    SYNTHETIC,
-    Run,
-    check_absent,
-    new_name,
-)
-from pe.run.dispatch import Dispatcher
-from pe.run.export import examine
-from pe.run.limits import Limits, Meter, Price
-from pe.run.progress import Progress
-from pe.run.publish import publish
-from pe.run.releases import JournalReleases
-from pe.run.writer import RunWriter
-from pe.system.software import software_versions
-from pe.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
+from pe.store.export import examine
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, FULL_RECIPE, RECIPE, SYNTHETIC, check_absent, new_name
+from pe.store.publish import publish
+from pe.store.releases import JournalReleases
+from pe.store.run import Run
+from pe.store.writer import RunWriter
 
 log = logging.getLogger(__name__)
 

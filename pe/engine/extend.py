@@ -15,13 +15,14 @@ from pe.engine.execute import Surroundings, dispatcher_of, generator_of
 from pe.engine.logs import logging_to
 from pe.engine.report import write_report
 from pe.errors import RecipeError, RunError
-from pe.recipe.meaning import differences
+from pe.fit.trainer import load_model
+from pe.planning.meaning import differences
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
-from pe.run.directory import CONFIDENTIAL, FULL_RECIPE, RECIPE, Run, extension_place
-from pe.run.export import reissue
-from pe.run.writer import RunWriter
-from pe.trainer import load_model
+from pe.store.certified import reissue
+from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE, extension_place
+from pe.store.run import Run
+from pe.store.writer import RunWriter
 
 _PENDING = f"{CONFIDENTIAL}/extension.json"
 
@@ -69,7 +70,7 @@ def extend_run(
         name = f"extension-{index:03d}.npz"
         writer.write_samples(name, more, recipe.private.labels)
         columns = sorted((folder / place).iterdir())
-        reissue(run, [name, *(f"{place}/{path.name}" for path in columns)])
+        reissue(run.folder, [name, *(f"{place}/{path.name}" for path in columns)])
         (folder / _PENDING).unlink()
         writer.journal.add_event(f"extended by {count}")
     if (folder / REPORT).is_file():

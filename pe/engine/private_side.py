@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pe.errors import DamagedFile, RecipeError, RunError
+from pe.fit.trainer import PrivateRecords
+from pe.planning.deadlines import EMBEDDING
+from pe.plugins.protocols import Embedding, ReadsPublicImages, check_vectors, hosts_of
 from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.register import Register
@@ -20,14 +23,11 @@ from pe.private.dataset import Preflight, PrivateDataset
 from pe.private.digests import find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
-from pe.protocols import Embedding, ReadsPublicImages, check_vectors, hosts_of
-from pe.recipe.deadlines import EMBEDDING
+from pe.progress import Progress
 from pe.recipe.schema import WITHHELD
-from pe.run.directory import CONFIDENTIAL
-from pe.run.durable import sha256, writing
-from pe.run.progress import Progress
-from pe.run.writer import RunWriter
-from pe.trainer import PrivateRecords
+from pe.store.durable import sha256, writing
+from pe.store.places import CONFIDENTIAL
+from pe.store.writer import RunWriter
 
 IDENTITY = f"{CONFIDENTIAL}/identity.json"
 _UNKNOWN = 0

@@ -14,9 +14,11 @@ from PIL import Image
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.data.seeds import item_seeds
+from pe.dispatch.limits import Price
+from pe.dispatch.work import check_answer
 from pe.engine.execute import Surroundings, generator_of
 from pe.errors import APIError, RecipeError, nearest_name
-from pe.protocols import (
+from pe.plugins.protocols import (
     Answer,
     DescribesDegree,
     DrawsConditions,
@@ -26,8 +28,6 @@ from pe.protocols import (
     VariationRequest,
 )
 from pe.recipe.schema import Recipe
-from pe.run.limits import Price
-from pe.run.work import check_answer
 
 _GAP, _HEIGHT = 8, 128
 

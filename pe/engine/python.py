@@ -7,11 +7,11 @@ from typing import Any
 
 from pe.engine.execute import Surroundings, object_kind, resume_run, run_recipe
 from pe.errors import RecipeError, nearest_name
+from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.private.sources import PrivateSource
-from pe.protocols import Embedding, GenerationAPI
+from pe.progress import Progress
 from pe.recipe.schema import ApiSpec, Evolution, LimitSection, PluginSpec, Privacy, Recipe, Section
-from pe.run.directory import Run
-from pe.run.progress import Progress
+from pe.store.run import Run
 
 _SECTIONS: dict[str, type[Section]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
 

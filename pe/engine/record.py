@@ -8,13 +8,13 @@ import os
 import socket
 from typing import Any
 
+from pe.engine.software import software_versions
+from pe.fit.trainer import Trainer
+from pe.plugins.protocols import Embedding, GenerationAPI, hosts_of
 from pe.privacy.ledger import Ledger
-from pe.protocols import Embedding, GenerationAPI, hosts_of
 from pe.recipe.schema import Recipe
-from pe.run.directory import CONFIDENTIAL
-from pe.run.writer import RunWriter
-from pe.system.software import software_versions
-from pe.trainer import Trainer
+from pe.store.places import CONFIDENTIAL
+from pe.store.writer import RunWriter
 
 RECORD = f"{CONFIDENTIAL}/record.json"
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from pe.report.internal import INTERNAL_REPORT, internal_report
 from pe.report.shareable import REPORT, shareable_report
-from pe.run.directory import CERTIFICATE, Run
-from pe.run.durable import write_durably
-from pe.run.export import reissue
-from pe.run.publish import level_confidential
+from pe.store.certified import reissue
+from pe.store.durable import write_durably
+from pe.store.places import CERTIFICATE
+from pe.store.publish import level_confidential
+from pe.store.run import Run
 
 
 def write_report(folder: Path, *, confidential: bool = False) -> Path:
@@ -28,5 +29,5 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
         return folder / INTERNAL_REPORT
     write_durably(folder / REPORT, shareable_report(run).encode())
     if (folder / CERTIFICATE).is_file():
-        reissue(run, [REPORT])
+        reissue(run.folder, [REPORT])
     return folder / REPORT

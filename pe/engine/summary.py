@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pe.run.directory import Run
-from pe.run.writer import read_journal
+from pe.store.run import Run
+from pe.store.writer import read_journal
 
 
 def summary(run: Run) -> dict[str, Any]:

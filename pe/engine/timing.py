@@ -23,11 +23,11 @@ import numpy.typing as npt
 from pe.data.samples import Images
 from pe.engine.execute import Surroundings, object_kind, run_recipe
 from pe.evaluation.memorisation import Membership, membership
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.privacy.register import STATE_HOME
-from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+from pe.progress import Progress
 from pe.recipe.schema import Recipe
-from pe.run.directory import CONFIDENTIAL
-from pe.run.progress import Progress
+from pe.store.places import CONFIDENTIAL
 
 Pixels = npt.NDArray[np.uint8]
 Seen = tuple[float, float]

@@ -32,7 +32,7 @@ from pe.privacy.closed_form import gaussian_epsilon
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.noise import Noise, SystemNoise
 from pe.privacy.store import MemoryStore
-from pe.run.progress import Progress
+from pe.progress import Progress
 
 Reals = npt.NDArray[np.float64]
 

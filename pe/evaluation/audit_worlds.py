@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from pe.errors import PrivacyError
 from pe.histogram import count_votes, histogram_release
+from pe.plugins.protocols import Vectors
 from pe.privacy.accounting import epsilon, gdp_mu
 from pe.privacy.calibration import calibrate
 from pe.privacy.closed_form import check_delta
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 from pe.private.embeddings import PrivateEmbeddings
-from pe.protocols import Vectors
 
 Mask = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]

@@ -17,19 +17,20 @@ from pe.data.conditions import Conditions
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Images
 from pe.data.seeds import generator
+from pe.dispatch.answers import Items, Standing
+from pe.dispatch.dispatcher import Dispatcher
+from pe.dispatch.limits import Limits, Meter, Price
+from pe.dispatch.work import Work
 from pe.errors import ContractError, Interrupted, LimitReached, RunError
 from pe.evaluation.labelled import Labelled, labelled
-from pe.protocols import GenerationAPI, hosts_of
-from pe.recipe.calls import Span, variation_calls
-from pe.recipe.layout import plan_of
+from pe.planning.calls import Span, variation_calls
+from pe.planning.layout import plan_of
+from pe.plugins.protocols import GenerationAPI, hosts_of
+from pe.progress import Part, Progress
 from pe.recipe.schema import Recipe
-from pe.run.answers import Items, Standing
-from pe.run.directory import RECIPE, Run
-from pe.run.dispatch import Dispatcher
-from pe.run.limits import Limits, Meter, Price
-from pe.run.progress import Part, Progress
-from pe.run.work import Work
-from pe.run.writer import RunWriter, read_journal
+from pe.store.places import RECIPE
+from pe.store.run import Run
+from pe.store.writer import RunWriter, read_journal
 
 PLACE = "random-selection"
 QUICK = 300.0

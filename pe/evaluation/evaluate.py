@@ -21,13 +21,14 @@ from pe.evaluation.request import METRICS, Request
 from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
 from pe.evaluation.utility import chosen, utility
-from pe.protocols import Embedding, hosts_of
+from pe.plugins.protocols import Embedding, hosts_of
+from pe.plugins.registry import construct
+from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
-from pe.registry import construct
-from pe.run.directory import CONFIDENTIAL, FULL_RECIPE, RECIPE, Run
-from pe.run.durable import write_durably
-from pe.run.progress import Progress, Task
-from pe.run.publish import level_confidential
+from pe.store.durable import write_durably
+from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE
+from pe.store.publish import level_confidential
+from pe.store.run import Run
 
 METRICS_FILE = f"{CONFIDENTIAL}/metrics.json"
 PAIRS_FILE = f"{CONFIDENTIAL}/nearest_pairs.png"

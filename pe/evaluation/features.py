@@ -14,8 +14,8 @@ from pe.data.seeds import generator
 from pe.errors import ContractError, RecipeError
 from pe.evaluation.frechet import Moments, StreamedMoments
 from pe.lookahead import embed_batches
-from pe.protocols import Embedding, Vectors
-from pe.run.progress import Task
+from pe.plugins.protocols import Embedding, Vectors
+from pe.progress import Task
 
 KEPT = 10_000
 """Vectors kept of a set, at the most, for what looks at pairs."""

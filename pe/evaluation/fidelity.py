@@ -13,8 +13,8 @@ from pe.evaluation.frechet import frechet_distance
 from pe.evaluation.inception_score import inception_score
 from pe.evaluation.kernel import LARGEST, kernel_distance
 from pe.evaluation.manifold import NEIGHBORS, manifold
-from pe.protocols import Embedding
-from pe.run.progress import Progress
+from pe.plugins.protocols import Embedding
+from pe.progress import Progress
 
 REPORTED = 50_000
 """Images of each set in published FIDs."""

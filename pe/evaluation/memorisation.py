@@ -19,7 +19,7 @@ from pe.evaluation.copies import NEIGHBOURS, Copies, count_copies
 from pe.evaluation.frechet import Reals
 from pe.lookahead import embed
 from pe.nearest import nearest
-from pe.protocols import Embedding, Vectors
+from pe.plugins.protocols import Embedding, Vectors
 
 LEVELS = np.linspace(0, 1, 101)
 PAIRS = 24

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pe.errors import RecipeError, nearest_name
 from pe.evaluation.classifiers import Classifier, NetworkSettings
-from pe.protocols import Embedding, GenerationAPI
+from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.recipe.schema import PluginSpec
 
 METRICS = ("fidelity", "utility", "semantics", "memorisation")

@@ -15,11 +15,12 @@ from pe.evaluation.controls import ControlRun, unevolved
 from pe.evaluation.labelled import Labelled, labelled
 from pe.evaluation.real import RealSet, read_real, shared_images, source_at
 from pe.evaluation.request import Request
-from pe.recipe.calls import generator_of
+from pe.fit.trainer import load_model
+from pe.planning.calls import generator_of
+from pe.progress import Progress
 from pe.recipe.schema import Recipe
-from pe.run.directory import FULL_RECIPE, RECIPE, SYNTHETIC, Run
-from pe.run.progress import Progress
-from pe.trainer import load_model
+from pe.store.places import FULL_RECIPE, RECIPE, SYNTHETIC
+from pe.store.run import Run
 
 SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
 

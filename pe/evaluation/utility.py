@@ -15,7 +15,7 @@ from pe.errors import MissingDependency
 from pe.evaluation.classifiers import Classifier
 from pe.evaluation.labelled import Labelled, Labels, hold_out
 from pe.evaluation.shallow import pixels_in_unit_interval
-from pe.run.progress import Progress
+from pe.progress import Progress
 
 HELD_OUT = 0.1
 """Share of a training set on which the classifier and its stopping point are chosen."""

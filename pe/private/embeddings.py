@@ -17,10 +17,10 @@ import numpy.typing as npt
 from pe.data.columns import open_table
 from pe.data.quiet import quiet
 from pe.data.samples import Images
-from pe.embed import embed_block
 from pe.errors import ContractError
+from pe.plugins.embed import embed_block
+from pe.plugins.protocols import Embedding, Vectors
 from pe.private.dataset import Labels, PrivateDataset, Units
-from pe.protocols import Embedding, Vectors
 
 FILE = "private_embeddings.npy"
 

@@ -14,9 +14,9 @@ from pydantic.dataclasses import dataclass
 
 from pe.data.images import Channels, Resize
 from pe.errors import RecipeError
+from pe.plugins.validation import sentence
 from pe.private.dataset import OnBadImage
 from pe.private.naming import ONE_LABEL
-from pe.validation import sentence
 
 Class = TypeVar("Class", bound=type[Any])
 RECORD, SUBFOLDER = "record", "subfolder"

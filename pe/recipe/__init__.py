@@ -1,1 +1,1 @@
-"""Recipes: what a run is, validated, resolved to plug-ins and laid out as a plan."""
+"""Recipes: what a run is, read, validated, and every key explained."""

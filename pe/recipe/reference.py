@@ -17,10 +17,10 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 
 from pe.errors import PluginError
+from pe.plugins.registry import Group, load, plugins, settings_of
 from pe.private.fields import SourceFields
 from pe.private.sources import PrivateSource
 from pe.recipe.schema import Recipe
-from pe.registry import Group, load, plugins, settings_of
 
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 _WORDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "object": "mapping"}

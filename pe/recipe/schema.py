@@ -9,10 +9,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pe.errors import RecipeError
+from pe.plugins.validation import sentence
 from pe.privacy.release import Relation
 from pe.private.sources import PrivateSource
 from pe.recipe.reading import changed, read_yaml
-from pe.validation import sentence
 
 WITHHELD = "withheld"
 

@@ -14,7 +14,7 @@ from pe.report.internal import read_metrics
 from pe.report.page import page, paragraph, section, table
 from pe.report.pictures import image_tag, png
 from pe.report.quality import headline_numbers
-from pe.run.directory import Run
+from pe.store.run import Run
 
 Rows = tuple[tuple[str, tuple[str, ...]], ...]
 """What, and one value per run."""

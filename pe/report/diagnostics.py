@@ -13,11 +13,12 @@ import numpy.typing as npt
 from pe.data.population import Population
 from pe.data.samples import Images
 from pe.errors import RunError
-from pe.evolution import Plan, Step
-from pe.recipe.layout import plan_of
+from pe.plan import Plan, Step
+from pe.planning.layout import plan_of
+from pe.planning.signal import signal_of
 from pe.recipe.schema import Recipe
-from pe.recipe.signal import signal_of
-from pe.run.directory import RECIPE, Run
+from pe.store.places import RECIPE
+from pe.store.run import Run
 
 Floats = npt.NDArray[np.float64]
 Items = npt.NDArray[np.int64]

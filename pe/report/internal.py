@@ -9,16 +9,17 @@ import json
 from html import escape
 from typing import Any
 
+from pe.dispatch.limits import Price
 from pe.errors import RunError
 from pe.recipe.schema import Recipe
 from pe.report.diagnostics import generations, public_plan
 from pe.report.page import listed, page, paragraph, section, table
 from pe.report.quality import quality_sections
 from pe.report.samples import evolution_section
-from pe.run.directory import CONFIDENTIAL, Run
-from pe.run.journal import Journal
-from pe.run.limits import Price
-from pe.run.writer import read_journal
+from pe.store.journal import Journal
+from pe.store.places import CONFIDENTIAL
+from pe.store.run import Run
+from pe.store.writer import read_journal
 
 INTERNAL_REPORT = f"{CONFIDENTIAL}/report.html"
 METRICS = f"{CONFIDENTIAL}/metrics.json"

@@ -10,7 +10,7 @@ from typing import Any
 from pe.report.charts import Line, line_chart
 from pe.report.page import paragraph, section
 from pe.report.pictures import image_tag
-from pe.run.directory import Run
+from pe.store.run import Run
 
 Metrics = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from html import escape
 
 from pe.report.memorisation import Metrics, memorisation_section
 from pe.report.page import facts, listed, meanings, paragraph, section, table
-from pe.run.directory import Run
+from pe.store.run import Run
 
 _SETS = {
     "synthetic": ("synthetic", "the run's data."),

@@ -14,7 +14,7 @@ import numpy as np
 from pe.data.population import Population
 from pe.data.samples import Images
 from pe.errors import RunError
-from pe.evolution import Plan
+from pe.plan import Plan
 from pe.privacy.words import POOL_OVERLAPS, rounded_up
 from pe.recipe.schema import Recipe
 from pe.report.charts import Line, line_chart
@@ -22,7 +22,7 @@ from pe.report.diagnostics import Generation, generations, public_plan
 from pe.report.guarantee import certificate_section, promise
 from pe.report.page import facts, meanings, page, paragraph, section, table
 from pe.report.samples import evolution_section, extensions_section, extremes_section
-from pe.run.directory import Run
+from pe.store.run import Run
 
 REPORT = "report.html"
 

@@ -12,7 +12,7 @@ from adapters.glyphs import Glyphs
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
-from pe.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 
 pytest.importorskip("matplotlib")
 

@@ -23,9 +23,9 @@ from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import APIError, RecipeError
-from pe.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from pe.recipe.schema import Recipe
-from pe.run.writer import read_journal
+from pe.store.writer import read_journal
 from tests.durability.driver import make_private
 from tests.endpoints.faults import CONTENT, TRANSPORT, Script
 from tests.endpoints.openai_server import SIDE, OpenAIServer

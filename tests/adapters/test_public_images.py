@@ -10,7 +10,7 @@ from adapters.public_images import PublicImages
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, BadImage, RecipeError
-from pe.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 
 POOL = 101
 

@@ -14,7 +14,7 @@ from adapters.sdapi import SDAPI
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
-from pe.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from tests.endpoints.faults import TRANSPORT, Script
 from tests.endpoints.sd_server import SDServer
 from tests.endpoints.serving import serving

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from pe.plugins.registry import plugins
 from pe.recipe.schema import Recipe
-from pe.registry import plugins
 from tests.cli.typed import pe
 
 PE = str(Path(sys.executable).with_name("pe"))

@@ -11,11 +11,11 @@ import pytest
 
 import pe
 from pe.errors import RunError
+from pe.planning.budget import epsilon_for, noise_multiplier_for
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation
 from pe.privacy.words import rounded_up
-from pe.recipe.budget import epsilon_for, noise_multiplier_for
-from pe.run.export import examine
+from pe.store.export import examine
 from tests.cli.test_commands import assert_one_sentence
 from tests.cli.typed import pe as command
 from tests.generators import Mean, Shades

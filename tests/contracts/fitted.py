@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from adapters.glyphs import Glyphs
+from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
+from pe.plugins.protocols import GenerationAPI, RandomRequest
+from pe.plugins.registry import construct
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation
 from pe.privacy.store import MemoryStore
-from pe.protocols import GenerationAPI, RandomRequest
-from pe.registry import construct
-from pe.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 
 _CLASSES, _COUNT, _SIDE = tuple("01234"), 40, 8
 _TRAINING = {"steps": 2, "expected_batch": _COUNT, "draws": 1, "micro_batch": _COUNT}

@@ -7,7 +7,7 @@ import pytest
 
 from embeddings.pixels import Pixels
 from pe.data.samples import Images
-from pe.protocols import Embedding, check_vectors
+from pe.plugins.protocols import Embedding, check_vectors
 from tests.embeddings.networks import networks
 from tests.generators import Mean
 

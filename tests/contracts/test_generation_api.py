@@ -18,7 +18,7 @@ from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from pe.data.samples import Images
-from pe.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
 from tests.contracts.fitted import KINDS, fitted

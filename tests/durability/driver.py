@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from pe.engine.execute import Surroundings, object_kind, resume_run, run_recipe
-from pe.protocols import Answer, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
 
 WARM = (
     *("faiss", "PIL.PngImagePlugin", "scipy.special", "httpx2", "openai"),
-    *("pe.cli.main", "pe.engine.execute", "pe.evaluation.evaluate", "pe.run.status"),
+    *("pe.cli.main", "pe.engine.execute", "pe.evaluation.evaluate", "pe.engine.status"),
     *("adapters.openai_images", "adapters.server_client"),
     *("tests.durability.driver", "tests.endpoints.openai_server"),
 )

@@ -10,8 +10,8 @@ import pytest
 
 from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.recipe.schema import Recipe
-from pe.run.directory import Run
-from pe.run.writer import read_journal
+from pe.store.run import Run
+from pe.store.writer import read_journal
 from tests.durability.driver import SameNoise, forked, make_private
 from tests.endpoints.faults import Script
 from tests.endpoints.openai_server import SIDE, OpenAIServer

@@ -16,10 +16,10 @@ from pe.data.samples import Images
 from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.engine.private_side import IDENTITY
 from pe.errors import DamagedFile, LimitReached, PEError, RunError
+from pe.plugins.protocols import Answer, RandomRequest
 from pe.privacy.data_set import DataSetBudget
-from pe.protocols import Answer, RandomRequest
-from pe.run.lock import RunLock, check_local
-from pe.run.progress import Progress
+from pe.progress import Progress
+from pe.store.lock import RunLock, check_local
 from tests.durability import driver
 from tests.durability.test_kill import shareable
 from tests.generators import Mean

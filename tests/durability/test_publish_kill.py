@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pe.run.publish import put_back
+from pe.store.publish import put_back
 from tests.durability import driver
 from tests.durability.test_kill import shareable
 

@@ -15,13 +15,13 @@ import pytest
 from adapters.http import policy as policy_module
 from embeddings.http import HTTPEmbedding
 from pe.data.samples import Images
-from pe.embed import embed_block
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import APIError, ContractError, RecipeError
+from pe.plugins.embed import embed_block
 from pe.privacy.verify import verify
 from pe.recipe.schema import Recipe
-from pe.run.directory import Run
-from pe.run.writer import read_journal
+from pe.store.run import Run
+from pe.store.writer import read_journal
 from tests.durability.driver import make_private
 from tests.endpoints.faults import Script
 from tests.endpoints.sd_server import EmbeddingServer

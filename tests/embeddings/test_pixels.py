@@ -8,7 +8,7 @@ import pytest
 from embeddings.pixels import Pixels
 from pe.data.samples import Images
 from pe.errors import ContractError, RecipeError
-from pe.protocols import Embedding
+from pe.plugins.protocols import Embedding
 
 ALL = ["pixels", "pyramid", "gradients"]
 

@@ -117,7 +117,7 @@ def test_lower_precision_is_near_and_comes_out_as_float32(tmp_path, three, preci
 def test_constructing_loads_neither_torch_nor_weights():
     code = (
         "import sys\n"
-        "from pe.registry import construct\n"
+        "from pe.plugins.registry import construct\n"
         "for kind in ('open_clip', 'inception', 'dinov2'):\n"
         "    assert construct('pe.embeddings', kind, {}).batch_size == 64\n"
         "heavy = {'torch', 'transformers', 'open_clip', 'torchvision', 'timm'} & set(sys.modules)\n"

@@ -19,8 +19,8 @@ from embeddings.dinov2 import DINOv2
 from embeddings.inception import WEIGHTS, Inception
 from embeddings.open_clip import OpenCLIP
 from pe.errors import RecipeError
-from pe.registry import load, plugins
-from pe.weights import Published, fill, find_published, given_file, read_weights
+from pe.plugins.registry import load, plugins
+from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 from tests.embeddings.networks import dinov2_folder, images
 
 

@@ -18,7 +18,7 @@ from pe.data.samples import Images
 from pe.evaluation.copies import Copies
 from pe.evaluation.memorisation import memorisation
 from pe.report.internal import internal_report
-from pe.run.directory import Run
+from pe.store.run import Run
 from tests.cli.typed import pe as command
 
 DIGITS = np.random.default_rng(0).permutation((load_digits().images * 15).astype(np.uint8))[..., None]

@@ -18,8 +18,8 @@ from pe.evaluation.controls import ControlRun
 from pe.evaluation.evaluate import METRICS_FILE, PAIRS_FILE, evaluate_run
 from pe.evaluation.request import Request
 from pe.recipe.schema import Recipe
-from pe.run.directory import Run
-from pe.run.purge import purge
+from pe.store.purge import purge
+from pe.store.run import Run
 from tests.generators import Mean, Moody, Shades, images_of
 
 SETTINGS = {"epsilon": 50.0, "delta": 1e-3, "population": [60, 60, 40], "iterations": 2, "lookahead": 1}
@@ -51,7 +51,7 @@ def test(tmp_path: Path) -> str:
 
 
 def evaluate(run: pe.Run, test: str, **changes: object) -> dict[str, object]:
-    return evaluate_run(run, Request(test, **{**QUICK, "api": Shades()} | changes), pe.run.progress.Progress(), Event())
+    return evaluate_run(run, Request(test, **{**QUICK, "api": Shades()} | changes), pe.progress.Progress(), Event())
 
 
 def shareable(folder: Path) -> dict[str, bytes]:
@@ -279,7 +279,7 @@ def test_it_stops_where_it_is_when_told_and_writes_nothing(run: pe.Run, test: st
     stop = Event()
     request = Request(test, **QUICK | {"api": Shades(), "embedding": Stopping(stop, after)})
     with pytest.raises(Interrupted, match="no metrics are written"):
-        evaluate_run(run, request, pe.run.progress.Progress(), stop)
+        evaluate_run(run, request, pe.progress.Progress(), stop)
     assert not (run.folder / METRICS_FILE).exists()
 
 
@@ -348,7 +348,7 @@ class TestRandomSelection:
         stop.set()
         request = Request(test, api=Shades(), random_selection=True, **QUICK)
         with pytest.raises(Interrupted, match="`pe evaluate` again goes on"):
-            evaluate_run(run, request, pe.run.progress.Progress(), stop)
+            evaluate_run(run, request, pe.progress.Progress(), stop)
 
     def test_it_is_left_out_where_it_is_not_wanted_or_not_repeatable(self, run: pe.Run, test: str) -> None:
         values = evaluate(run, test, metrics=("fidelity",), random_selection=False)

@@ -20,12 +20,12 @@ from pe.cli.progress import Bars
 from pe.engine.report import write_report
 from pe.evaluation.surfaces import compare_surfaces
 from pe.histogram import count_votes
+from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise
 from pe.privacy.register import register_path
 from pe.privacy.release import Release
-from pe.protocols import RandomRequest, VariationRequest
-from pe.run.progress import Progress, Task
+from pe.progress import Progress, Task
 from tests.generators import Mean, Shades
 
 SETTINGS = {"epsilon": 2.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 2}

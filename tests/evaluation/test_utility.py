@@ -16,7 +16,7 @@ from pe.evaluation.labelled import Labelled, hold_out, labelled
 from pe.evaluation.networks import MovingAverage, network
 from pe.evaluation.training import Training, _Batches, _loss
 from pe.evaluation.utility import chosen, utility
-from pe.run.progress import Progress
+from pe.progress import Progress
 
 EASY = ("logistic_regression", "mlp", "resnet9", "wrn-10-1", "wrn-10-1-x2")
 

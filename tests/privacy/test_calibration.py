@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from pe.errors import PrivacyError
 from pe.histogram import histogram_releases
+from pe.planning.budget import PlanSettings, noise_multiplier_for, plan, plan_with
 from pe.privacy.accounting import epsilon, quick_epsilon
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Poisson, Relation, Release
-from pe.recipe.budget import PlanSettings, noise_multiplier_for, plan, plan_with
 
 
 @given(

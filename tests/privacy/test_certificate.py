@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from pe.planning.budget import PlanSettings, plan
 from pe.privacy.certificate import build_certificate
 from pe.privacy.covered import hash_files
 from pe.privacy.ledger import Budget, Ledger
@@ -16,7 +17,6 @@ from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.store import MemoryStore
 from pe.privacy.verify import verify
 from pe.privacy.words import power, rounded_up, statement
-from pe.recipe.budget import PlanSettings, plan
 
 BUDGET = Budget(4, 1e-6)
 SETTINGS = PlanSettings(3, Relation.ADD_REMOVE, "patient", class_counts=0.05)

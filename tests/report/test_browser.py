@@ -16,7 +16,7 @@ from selenium.webdriver.common.keys import Keys
 
 from pe.engine.report import write_report
 from pe.report.compare import compare, comparison_page
-from pe.run.directory import Run
+from pe.store.run import Run
 from tests.report.conftest import make_run
 
 CONTRAST = """

@@ -15,11 +15,11 @@ import pytest
 from pe.engine.report import write_report
 from pe.evaluation.evaluate import evaluate_run
 from pe.evaluation.request import Request
+from pe.progress import Progress
 from pe.report.compare import compare
 from pe.report.memorisation import memorisation_section
 from pe.report.quality import headline_numbers, quality_sections
-from pe.run.directory import Run
-from pe.run.progress import Progress
+from pe.store.run import Run
 from tests.generators import Mean, Shades
 
 NOWHERE = SimpleNamespace(folder=Path("nowhere"), confidential=Path("nowhere/confidential"))

@@ -31,7 +31,7 @@ from pe.report.contact_sheet import contact_sheet, mosaic
 from pe.report.diagnostics import generations, public_plan
 from pe.report.guarantee import promise
 from pe.report.page import paragraph
-from pe.run.directory import Run
+from pe.store.run import Run
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
 from tests.report.conftest import make_run

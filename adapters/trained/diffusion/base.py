@@ -16,9 +16,9 @@ from adapters.trained.diffusion.settings import Network, Sampling
 from adapters.trained.labels import check_labels
 from adapters.trained.public import ReadsPublic
 from adapters.trained.settings import FineTuning
-from pe.devices import require_torch
 from pe.errors import APIError, RecipeError
-from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+from pe.plugins.devices import require_torch
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from adapters.diffusion.pixel_space import PixelSpace
     from adapters.trained.dp_sgd.settings import DPSGD
+    from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
     from pe.privacy.release import Release
-    from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 
 class FittedDiffusion(ReadsPublic):

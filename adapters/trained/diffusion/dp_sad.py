@@ -16,10 +16,10 @@ from adapters.trained.diffusion.files import write_model
 from adapters.trained.diffusion.settings import Discrimination, Learning, Network, Sampling, Teaching
 from adapters.trained.public import Public, PublicSet, check, label_names, read
 from adapters.trained.settings import PlainTraining
-from pe.devices import require_torch
 from pe.errors import RecipeError
+from pe.fit.trainer import FIT
+from pe.plugins.devices import require_torch
 from pe.privacy.ledger import Budget
-from pe.trainer import FIT
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from adapters.trained.diffusion.loss import Velocity
     from adapters.trained.dp_sgd.settings import DPSGD
     from adapters.trained.dp_sgd.state import FloatArray
+    from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
     from pe.privacy.release import Release
-    from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 Begin = Literal["teacher", "new"]
 

@@ -13,7 +13,7 @@ from adapters.trained.settings import FineTuning, PlainTraining
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
-    from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
+    from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 
 class PDPDiffusion(FittedDiffusion):

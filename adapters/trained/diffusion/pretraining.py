@@ -16,12 +16,12 @@ from adapters.trained.dp_sgd.memory import peak_memory
 from adapters.trained.plain import LossOf, train
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
-from pe.trainer import DryRun
+from pe.fit.trainer import DryRun
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
-    from pe.trainer import FitTerms, Fitting
+    from pe.fit.trainer import FitTerms, Fitting
 
 
 _KEPT = "pretrained.safetensors"

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
     from adapters.trained.diffusion.query import Query
+    from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
     from pe.privacy.noise import Noise
     from pe.privacy.release import Release
-    from pe.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 _QUERY = PlainTraining(steps=1000, batch=128, learning_rate=2e-3)
 

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.trained.releases import sum_release
+from pe.fit.trainer import FIT, PrivateRecords
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import Noise
 from pe.privacy.release import Relation, Release
-from pe.trainer import FIT, PrivateRecords
 
 NAME = f"{FIT}semantics"
 

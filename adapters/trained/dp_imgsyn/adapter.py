@@ -21,18 +21,18 @@ from adapters.trained.dp_imgsyn.settings import TEACHERS, Alignment, TeacherTrai
 from adapters.trained.public import Public, ReadsPublic, check, number, read
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
-from pe.devices import require_torch
 from pe.errors import APIError, PrivacyError, RecipeError
+from pe.plugins.devices import require_torch
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.privacy.ledger import Budget
-from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 
 if TYPE_CHECKING:
     import torch
 
     from adapters.trained.dp_imgsyn.model import Model
     from adapters.trained.dp_imgsyn.reader import Reader
+    from pe.fit.trainer import DryRun, FitTerms, Fitting
     from pe.privacy.release import Release
-    from pe.trainer import DryRun, FitTerms, Fitting
 
 _PUBLIC = "public"
 _STATE = "settings.json"

@@ -15,11 +15,11 @@ from adapters.trained.labels import check_labels
 from adapters.trained.releases import sum_release
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
-from pe.devices import require_torch
 from pe.errors import APIError, RecipeError
+from pe.fit.trainer import FIT, FitTerms, Fitting
+from pe.plugins.devices import require_torch
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.privacy.release import Relation, Release
-from pe.protocols import Answer, Capabilities, RandomRequest, VariationRequest
-from pe.trainer import FIT, FitTerms, Fitting
 
 if TYPE_CHECKING:
     from adapters.trained.dp_merf.generator import Generator

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from adapters.trained.releases import on_grid
 from pe.data.seeds import generator
+from pe.fit.trainer import PrivateRecords
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
-from pe.trainer import PrivateRecords
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,8 +13,8 @@ from adapters.trained.dp_sgd.gradients import Loss
 from adapters.trained.dp_sgd.memory import peak_memory
 from adapters.trained.dp_sgd.settings import DPSGD
 from adapters.trained.dp_sgd.training import Images, Training
+from pe.fit.trainer import DryRun
 from pe.privacy.noise import SystemNoise
-from pe.trainer import DryRun
 
 
 def dry_run(

@@ -24,7 +24,7 @@ from adapters.diffusion.noise import normals, seeded
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.errors import APIError, ContractError, RecipeError
-from pe.protocols import Answer, Failed, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, Failed, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2

@@ -21,8 +21,8 @@ from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, cosine, re
 from adapters.diffusion.improved_unet import HEADS, ImprovedUNet, Shape, shape_of, waves
 from pe.data.samples import Images
 from pe.errors import RecipeError
-from pe.protocols import Answer, RandomRequest, VariationRequest
-from pe.weights import read_weights
+from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from pe.plugins.weights import read_weights
 from tests.adapters.diffusion import published
 
 PUBLISHED = {

@@ -18,7 +18,7 @@ from adapters.diffusion.pixel_space import PixelSpace
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.errors import RecipeError
-from pe.protocols import Answer, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
 from tests.durability.driver import make_private
 from tests.generators import Mean

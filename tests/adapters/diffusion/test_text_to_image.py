@@ -19,7 +19,7 @@ from adapters.diffusion.text_to_image import TextToImage
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.errors import RecipeError
-from pe.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from tests.adapters.diffusion import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2

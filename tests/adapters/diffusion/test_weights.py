@@ -18,7 +18,7 @@ from adapters.diffusion.improved import ImprovedDiffusion
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.errors import PEError, RecipeError
-from pe.protocols import RandomRequest
+from pe.plugins.protocols import RandomRequest
 from tests.adapters.diffusion import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2

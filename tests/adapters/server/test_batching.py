@@ -11,7 +11,7 @@ import pytest
 
 from adapters.diffusion.items import Item, Job, Outcome
 from adapters.server.batching import Batch, Batcher
-from pe.protocols import Failed
+from pe.plugins.protocols import Failed
 
 A, B = Job(2), Job(3)
 

@@ -14,10 +14,10 @@ from adapters.diffusion.pixel_space import PixelSpace
 from adapters.server_client import ServerClient
 from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.errors import APIError, RecipeError
-from pe.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
-from pe.run.directory import Run
-from pe.run.writer import read_journal
+from pe.store.run import Run
+from pe.store.writer import read_journal
 from tests.adapters.server.asking import apart
 from tests.adapters.server.serving import Server
 from tests.durability.driver import SameNoise, forked, make_private

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adapters.server.formats import FormatError, Made, Wanted, made_of_npz, made_to_npz, wanted_of_npz, wanted_to_npz
-from pe.protocols import Failed, Refused
+from pe.plugins.protocols import Failed, Refused
 
 RNG = np.random.default_rng(0)
 SEEDS = RNG.integers(0, 2**64, 3, dtype=np.uint64)

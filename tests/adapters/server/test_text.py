@@ -18,7 +18,7 @@ from adapters.server.formats import NPZ, Wanted, made_of_npz, wanted_to_npz
 from adapters.server_client import ServerClient
 from pe.cli.doctor import doctor
 from pe.errors import RecipeError
-from pe.protocols import GenerationAPI, RandomRequest, VariationRequest
+from pe.plugins.protocols import GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.server.asking import apart, generate, pixels, png, post
 from tests.adapters.server.conftest import KEYS
 from tests.adapters.server.serving import PATIENCE, Server

@@ -14,8 +14,8 @@ from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.public import Public, PublicSet, read
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.run.directory import Run
-from pe.run.writer import read_journal
+from pe.store.run import Run
+from pe.store.writer import read_journal
 from tests.adapters.trained.diffusion.small import NETWORK, PLAIN, PUBLIC, TRAINING, private_file, recipe, records
 
 API: dict[str, Any] = {

@@ -18,13 +18,13 @@ from adapters.trained.dp_merf.features import frequencies, noisy_sum
 from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import APIError, RecipeError
+from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.plugins.protocols import RandomRequest
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
-from pe.protocols import RandomRequest
 from pe.recipe.schema import Recipe
-from pe.run.purge import purge
-from pe.trainer import FitTerms, PrivateRecords
+from pe.store.purge import purge
 from tests.adapters.trained.clean import NoNoise
 
 SHAPE = (4, 4, 1)

@@ -160,7 +160,7 @@ def test_sets_are_declared_disjoint_from_those_of_the_run_that_fitted_and_of_no_
     with pytest.raises(RecipeError, match="took its model over from the run 'a', whose records count"):
         run_recipe(handed_on, tmp_path / "c", Surroundings())
     assert not (tmp_path / "c").exists()
-    monkeypatch.setattr("pe.fitted.Fitted.handed_on_by", lambda *_: False)  # without this, the fit is left out
+    monkeypatch.setattr("pe.fit.fitted.Fitted.handed_on_by", lambda *_: False)  # without this, the fit is left out
     third = run_recipe(handed_on, tmp_path / "c", Surroundings())
     assert [release.name for release in certified_releases(third.guarantee)] == ["histogram/1", "histogram/2"]
 

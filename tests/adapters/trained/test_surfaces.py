@@ -14,12 +14,12 @@ import pe
 from adapters.trained.dp_merf.adapter import DPMERF
 from pe.engine.execute import Surroundings, run_recipe
 from pe.evaluation.surfaces import compare_surfaces
+from pe.fit.trainer import Fitting
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise
 from pe.privacy.register import register_path
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
-from pe.trainer import Fitting
 from tests.contracts.fitted import KINDS
 from tests.evaluation.test_surfaces import Listener
 

@@ -17,12 +17,12 @@ from adapters.trained.diffusion.settings import Network, Sampling
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.public import Public
 from adapters.trained.settings import FineTuning, PlainTraining
+from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
+from pe.plugins.protocols import RandomRequest
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation
 from pe.privacy.store import MemoryStore
-from pe.protocols import RandomRequest
 from pe.recipe.schema import Recipe
-from pe.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 
 SIDE, CLASSES, COUNT = 8, ("ell", "oh"), 24
 SHAPE = (SIDE, SIDE, 1)

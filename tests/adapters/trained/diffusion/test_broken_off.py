@@ -16,9 +16,9 @@ from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.errors import BudgetExceeded, Interrupted
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.store import MemoryStore
-from pe.run.journal import Journal
-from pe.run.progress import Progress, Task
-from pe.run.writer import read_journal
+from pe.progress import Progress, Task
+from pe.store.journal import Journal
+from pe.store.writer import read_journal
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
     Broken,

@@ -29,10 +29,10 @@ from adapters.trained.settings import PlainTraining
 from pe.engine.execute import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import PrivacyError, RecipeError
+from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Poisson, Relation
 from pe.privacy.store import MemoryStore
-from pe.protocols import RandomRequest
 from tests.adapters.trained.diffusion.small import (
     CLASSES,
     NETWORK,

@@ -9,7 +9,7 @@ import pytest
 
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.run.progress import Progress
+from pe.progress import Progress
 from tests.adapters.trained.diffusion.small import CLASSES, api, private_file, recipe, records
 
 

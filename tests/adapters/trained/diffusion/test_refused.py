@@ -18,9 +18,9 @@ from adapters.trained.public import Public
 from adapters.trained.settings import FineTuning, PlainTraining
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import APIError, PrivacyError, RecipeError
+from pe.planning.meaning import differences
+from pe.plugins.protocols import RandomRequest
 from pe.privacy.store import MemoryStore
-from pe.protocols import RandomRequest
-from pe.recipe.meaning import differences
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
     COUNT,

@@ -19,12 +19,12 @@ from adapters.trained.public import Public
 from adapters.trained.settings import FineTuning, PlainTraining
 from pe.engine.execute import Surroundings, run_recipe
 from pe.engine.extend import extend_run
+from pe.fit.trainer import Fitting
+from pe.plugins.protocols import RandomRequest
+from pe.plugins.registry import construct
 from pe.privacy.release import Poisson, Relation
 from pe.privacy.store import MemoryStore
-from pe.protocols import RandomRequest
-from pe.registry import construct
-from pe.run.purge import purge
-from pe.trainer import Fitting
+from pe.store.purge import purge
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
     CLASSES,

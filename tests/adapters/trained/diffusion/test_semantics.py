@@ -15,11 +15,11 @@ from adapters.trained.diffusion.semantics import Tops, chosen_semantics, noisy_s
 from adapters.trained.public import Public, read
 from adapters.trained.settings import PlainTraining
 from pe.errors import PrivacyError
+from pe.fit.trainer import PrivateRecords
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Relation, Release
-from pe.trainer import PrivateRecords
 from tests.adapters.trained.clean import NoNoise
 from tests.adapters.trained.diffusion.small import PUBLIC, SHAPE, records
 

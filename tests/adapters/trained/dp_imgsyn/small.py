@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from adapters.glyphs import Glyphs
-from pe.protocols import RandomRequest
+from pe.plugins.protocols import RandomRequest
 from pe.recipe.schema import Recipe
 
 SIDE, CLASSES, COUNT = 8, ("ell", "oh"), 24

@@ -18,11 +18,11 @@ from pe.data.conditions import SOFT_LABEL
 from pe.engine.execute import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run
 from pe.errors import APIError, PEError, RecipeError
+from pe.fit.trainer import FitTerms
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 from pe.recipe.schema import Recipe
-from pe.trainer import FitTerms
 from tests.adapters.trained.dp_imgsyn.small import (
     COUNT,
     PUBLIC,

@@ -17,7 +17,7 @@ from adapters.trained.plain import tensors
 from adapters.trained.public import Public
 from pe.engine.execute import Surroundings, run_recipe
 from pe.errors import PEError
-from pe.protocols import RandomRequest, VariationRequest
+from pe.plugins.protocols import RandomRequest, VariationRequest
 from tests.adapters.trained.dp_imgsyn.small import (
     ALIGNMENT,
     CPU,

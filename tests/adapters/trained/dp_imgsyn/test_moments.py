@@ -15,9 +15,9 @@ from adapters.trained.dp_imgsyn import moments
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, clipped, moments_release, noisy_sum
 from adapters.trained.dp_imgsyn.reader import Reader
 from adapters.trained.releases import on_grid
+from pe.fit.trainer import PrivateRecords
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
-from pe.trainer import PrivateRecords
 from tests.adapters.trained.clean import NoNoise
 
 SHAPE = (8, 8, 1)

@@ -1,0 +1,147 @@
+"""What the generator answered, chunk by chunk: files and journal rows until their population is durable."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.population import Population
+from pe.data.samples import Array
+from pe.dispatch.packing import decode, encode
+from pe.plugins.protocols import Answer, Refused
+from pe.progress import Progress
+from pe.store.durable import sha256, write_durably
+from pe.store.journal import ChunkRow, Miss
+from pe.store.writer import RunWriter
+
+Items = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Where the n items of a phase stand.
+
+    Attributes:
+        answered: bool (n,), there is a sample.
+        refused: int64 (n,), how often the item was refused.
+        failed: int64 (n,), how often it failed.
+    """
+
+    answered: npt.NDArray[np.bool_]
+    refused: Items
+    failed: Items
+
+    @classmethod
+    def untouched(cls, count: int) -> Standing:
+        """Of `count` items that nobody has asked for."""
+        return cls(np.zeros(count, dtype=bool), np.zeros(count, np.int64), np.zeros(count, np.int64))
+
+    def tries(self, items: Items) -> Items:
+        """How often each of `items` was asked for in vain."""
+        return self.refused[items] + self.failed[items]
+
+    def note(self, items: Items, misses: list[Miss]) -> None:
+        """Enter the outcome of one request for `items`."""
+        self.answered[items] = True
+        for miss in misses:
+            self.answered[miss.item] = False
+            self.count(miss)
+
+    def count(self, miss: Miss) -> None:
+        """Enter an item that was left without a sample."""
+        (self.refused if miss.outcome == "refused" else self.failed)[miss.item] += 1
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """An answer whose file is durable, and which the journal does not know yet.
+
+    Attributes:
+        items: int64 (n,), what was asked for.
+        row: what the journal will say of it.
+        misses: the items that it left without a sample.
+    """
+
+    items: Items
+    row: ChunkRow
+    misses: list[Miss]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of a run that are not yet part of a population.
+
+    Attributes:
+        run: where they are.
+        progress: warned of answers that were lost.
+    """
+
+    run: RunWriter
+    progress: Progress
+
+    def store(self, phase: str, items: Items, answer: Answer, seconds: float) -> Stored:
+        """Put the samples of an answer to `items`, which took `seconds`, in a durable file; any thread may."""
+        misses = [
+            Miss(int(items[i]), "refused", True, miss.reason)
+            if isinstance(miss, Refused)
+            else Miss(int(items[i]), "failed", miss.retryable, miss.reason)
+            for i, miss in sorted(answer.missing.items())
+        ]
+        good = np.delete(items, sorted(answer.missing))
+        name, digest = None, None
+        if good.size:
+            name = f"{phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
+            columns = Population.columns(answer.samples, answer.conditions, items=good)
+            digest = write_durably(self.run.chunks / name, encode(columns))
+        usage = answer.usage
+        calls, images, tokens = (1, len(good), 0) if usage is None else (usage.calls, usage.images, usage.tokens)
+        row = ChunkRow(0, phase, name, digest, len(good), calls, images, tokens, seconds)
+        return Stored(items, row, misses)
+
+    def commit(self, stored: list[Stored]) -> None:
+        """Enter answers whose files are durable in the journal, all or none."""
+        self.run.journal.add_chunks([(one.row, one.misses) for one in stored])
+
+    def standing(self, phase: str, count: int) -> Standing:
+        """Where the `count` items of a phase stand; answers that were lost or changed are taken back."""
+        standing = Standing.untouched(count)
+        self._take_back_damaged(phase)
+        for items, _ in self.committed(phase):
+            standing.answered[items] = True
+        for miss in self.run.journal.misses(phase):
+            standing.count(miss)
+        return standing
+
+    def committed(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:
+        """The answers of a phase in the order of their commits: (items, columns)."""
+        for row in self.run.journal.chunks(phase):
+            if row.file is not None:
+                columns = decode((self.run.chunks / row.file).read_bytes())
+                yield columns.pop("items"), columns
+
+    def last_reasons(self, phase: str) -> dict[int, str]:
+        """Item → why it was last refused, or failed."""
+        return {miss.item: miss.reason for miss in self.run.journal.misses(phase)}
+
+    def forget(self, phase: str) -> None:
+        """Delete the files of a phase."""
+        for row in self.run.journal.chunks(phase):
+            if row.file is not None:
+                (self.run.chunks / row.file).unlink(missing_ok=True)
+
+    def _take_back_damaged(self, phase: str) -> None:
+        rows = [row for row in self.run.journal.chunks(phase) if row.file is not None]
+        damaged = [row.id for row in rows if not self._intact(row)]
+        if damaged:
+            self.progress.warn(
+                f"{len(damaged)} stored answers of {phase} are missing or were changed: they are asked for again."
+            )
+            self.run.journal.forget_chunks(phase, damaged)
+
+    def _intact(self, row: ChunkRow) -> bool:
+        path = self.run.chunks / str(row.file)
+        return path.is_file() and sha256(path) == row.sha256

@@ -1,0 +1,285 @@
+"""The dispatcher: API work cut into chunks, asked in parallel, and committed chunk by chunk."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.population import NO_PARENT, Population, parse_columns
+from pe.data.samples import Array, Samples
+from pe.dispatch.answers import Answers, Items, Standing, Stored
+from pe.dispatch.limits import LimitToRaise, Meter
+from pe.dispatch.reuse import NOBODY, lend
+from pe.dispatch.work import Work
+from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError, PluginError
+from pe.plugins.protocols import GenerationAPI
+from pe.progress import Progress, Task
+from pe.store.places import population_place
+from pe.store.writer import RunWriter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Dispatcher:
+    """RANDOM_API and VARIATION_API over a whole population.
+
+    What an answer brought is committed before it counts as done, so a population that is finished,
+    and every chunk of one that is not, is never asked for again.
+
+    Attributes:
+        api: the generator.
+        run: where everything is committed.
+        classes: the public label names.
+        seed: the recipe's seed.
+        attempts: how often an item may fail before the run stops.
+        retries: how often a refused item is asked for again before a variation keeps its parent, and a random
+            sample is drawn anew.
+        progress: told of every finished chunk.
+        meter: says before each request whether it may be made.
+        command: goes on when a limit or the user stops it; empty: `pe resume`.
+    """
+
+    api: GenerationAPI
+    run: RunWriter
+    classes: tuple[str, ...]
+    seed: int
+    attempts: int = 5
+    retries: int = 2
+    progress: Progress = field(default_factory=Progress)
+    meter: Meter = field(default_factory=Meter)
+    command: str = ""
+
+    def random(self, labels: npt.NDArray[np.int32]) -> Population:
+        """S_0: a new sample for each of `labels`, int32 (n,).
+
+        Raises:
+            APIError: an item failed in every attempt, or was refused however often it was drawn anew.
+        """
+        done = self._finished(population_place(0))
+        if done is not None:
+            return done
+        founders = np.full(len(labels), NO_PARENT, np.int64)
+        return self._make(population_place(0), self._work("population/0", labels, founders), "RANDOM_API")
+
+    def variations(self, t: int, population: Population, parents: Items, degree: float, reuse: int = 0) -> Population:
+        """S_t: one variation of each of `parents`, int64 (n,) indices into `population`.
+
+        A variation that is refused in every attempt keeps its parent.
+
+        Args:
+            t: the iteration.
+            population: S_{t-1}.
+            parents: whose offspring S_t is.
+            degree: variation in [0, 1].
+            reuse: k, when the lookahead's k variations of each candidate become its first k offspring; 0: all
+                offspring are asked for.
+
+        Raises:
+            APIError: an item failed in every attempt.
+        """
+        done = self._finished(population_place(t))
+        if done is not None:
+            return done
+        work = self._variation_work(f"population/{t}", population, parents, degree)
+        if reuse:
+            ahead = self._lookahead_work(t, population, reuse, degree)
+            made = self._fulfil(ahead, f"lookahead {t}").answered
+            work = replace(work, loan=lend(ahead.phase, made, reuse, parents))
+        return self._make(population_place(t), work, f"VARIATION_API {t}")
+
+    def vary(
+        self, phase: str, place: str, population: Population, parents: Items, degree: float, description: str
+    ) -> Population:
+        """Variations of `parents` as a durable population in the run's folder `place`; see `variations`."""
+        done = self._finished(place)
+        if done is not None:
+            return done
+        return self._make(place, self._variation_work(phase, population, parents, degree), description)
+
+    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterator[tuple[Items, Samples]]:
+        """Variations of every member, k each, by chunk: (the members they are of, samples), without refused ones."""
+        work = self._lookahead_work(t, population, k, degree)
+        self._fulfil(work, f"lookahead {t}")
+        for items, columns in self._answers.committed(work.phase):
+            yield work.parents[items], parse_columns(columns)[0]
+
+    def forget_lookahead(self, t: int) -> None:
+        """Delete the lookahead's samples, once the population after them is durable."""
+        self._answers.forget(f"lookahead/{t}")
+
+    @property
+    def _answers(self) -> Answers:
+        return Answers(self.run, self.progress)
+
+    def _finished(self, place: str) -> Population | None:
+        """The population in the run's folder `place`; None when it is still to be made.
+
+        One whose files were damaged is made anew where that costs nothing and brings the same.
+
+        Raises:
+            RunError: files are missing or were changed, and cannot be made again.
+        """
+        try:
+            return self.run.population(place)
+        except DamagedFile as damaged:
+            if not (self.meter.price.free and self.api.capabilities.deterministic):
+                raise
+            self.progress.warn(f"{damaged} It is made anew, from the same seeds.")
+            return None
+
+    def _variation_work(self, phase: str, population: Population, parents: Items, degree: float) -> Work:
+        return self._work(phase, population.labels[parents], parents, population, degree)
+
+    def _work(
+        self,
+        phase: str,
+        labels: npt.NDArray[np.int32],
+        parents: Items,
+        source: Population | None = None,
+        degree: float = 1.0,
+    ) -> Work:
+        rules = self.attempts, self.retries
+        return Work(phase, labels, self.classes, self.seed, parents, source, degree, *rules)
+
+    def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
+        """Variation j of member i is item i·k + j."""
+        return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree)
+
+    def _make(self, place: str, work: Work, description: str) -> Population:
+        """The answers of a phase as a durable population; its chunks are deleted then."""
+        self._fulfil(work, description)
+        population = self.run.add_population(place, work.labels, work.parents, self._parts(work))
+        self._answers.forget(work.phase)
+        return population
+
+    def _fulfil(self, work: Work, description: str) -> Standing:
+        """Ask until every item of `work` has been answered or given up, committing each chunk."""
+        standing = self._answers.standing(work.phase, len(work))
+        if work.loan is not None:
+            standing.answered[work.loan.children] = True
+        with self.progress.task(description, len(work)) as task:
+            task.advance(int(standing.answered.sum()))
+            while (wanted := work.open_items(standing)).size:
+                try:
+                    with self.meter.asking():
+                        self._ask_all(work, wanted, standing, task)
+                except (LimitReached, Interrupted) as stopped:
+                    left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
+                    option = stopped.option if isinstance(stopped, LimitToRaise) else ""
+                    command = self.command or f"pe resume {self.run.folder}"
+                    raise type(stopped)(f"{stopped} {left}; `{command}{option}` goes on.") from stopped
+        self._check_given_up(work, standing)
+        return standing
+
+    def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task) -> None:
+        """Ask for `wanted` in chunks and keep each answer; after an error those in flight are kept first.
+
+        Each worker makes its answer's file durable; those that are there by then share one row-writing transaction.
+        """
+        concurrency = self.api.capabilities.concurrency
+        workers = min(concurrency, self.meter.limits.max_concurrency or concurrency)
+        waiting: dict[Future[Stored], Items] = {}
+        chunks = work.chunks(wanted, standing, self.api)
+        error: Exception | None = None
+        with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pe-api") as pool:
+            while True:
+                while error is None and len(waiting) < 2 * workers:
+                    items = next(chunks, None)
+                    if items is None:
+                        break
+                    under_way = sum(map(len, waiting.values())) + len(items)
+                    error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
+                    if error is None:
+                        waiting[pool.submit(self._ask, work, items, standing)] = items
+                if not waiting:
+                    break
+                done = wait(waiting, return_when=FIRST_COMPLETED).done
+                finished = [future for future in waiting if future in done]  # in the order of asking
+                for future in finished:
+                    del waiting[future]
+                stored, failure = _gathered(finished)
+                error = error or failure
+                try:
+                    self._keep(stored, standing, task)
+                except Exception as caught:
+                    error = error or caught
+        if error is not None:
+            raise self._translated(error) from error
+
+    def _ask(self, work: Work, items: Items, standing: Standing) -> Stored:
+        """Ask for `items`, and make the answer's file durable."""
+        started = time.monotonic()
+        answer = work.ask(self.api, items, standing)
+        return self._answers.store(work.phase, items, answer, time.monotonic() - started)
+
+    def _keep(self, stored: list[Stored], standing: Standing, task: Task) -> None:
+        """Commit answers and enter them."""
+        self._answers.commit(stored)
+        for one in stored:
+            standing.note(one.items, one.misses)
+            task.advance(len(one.items) - len(one.misses), self.meter.spending(self.run.journal.totals()))
+        for miss in chain.from_iterable(one.misses for one in stored):
+            if miss.outcome == "failed" and not miss.retryable:
+                raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
+
+    def _translated(self, error: Exception) -> PEError:
+        if isinstance(error, PEError):
+            return error
+        log.error("The adapter failed.", exc_info=error)
+        return PluginError(
+            f"The adapter {type(self.api).__name__} failed with {type(error).__name__}: {error} "
+            "(the traceback is in confidential/log.txt)"
+        )
+
+    def _check_given_up(self, work: Work, standing: Standing) -> None:
+        """Refused variations keep their parent; anything else that is missing ends the run."""
+        missing = np.flatnonzero(~standing.answered)
+        fatal = missing if work.source is None else missing[standing.failed[missing] >= self.attempts]
+        if fatal.size:
+            item = int(fatal[0])
+            raise APIError(
+                f"{type(self.api).__name__} gave no sample for item {item} of {work.phase} (label "
+                f"'{self.classes[work.labels[item]]}') in {standing.tries(fatal[:1])[0]} attempts: "
+                f"{self._answers.last_reasons(work.phase)[item]}"
+            )
+
+    def _parts(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+        """The columns of a finished phase: answered, lent by the lookahead, and kept from parents."""
+        missing = np.ones(len(work), dtype=bool)
+        for items, columns in self._given(work):
+            missing[items] = False
+            yield items, columns
+        rows = np.flatnonzero(missing)
+        if rows.size and work.source is not None:
+            kept = work.source.take(work.parents[rows])
+            yield rows, Population.columns(kept.samples, kept.conditions)
+
+    def _given(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+        yield from self._answers.committed(work.phase)
+        if work.loan is None:
+            return
+        for items, columns in self._answers.committed(work.loan.phase):
+            children = work.loan.child[items]
+            lent = np.flatnonzero(children != NOBODY)
+            if lent.size:
+                yield children[lent], {name: column[lent] for name, column in columns.items()}
+
+
+def _gathered(finished: list[Future[Stored]]) -> tuple[list[Stored], Exception | None]:
+    """What workers stored, and the first error of one."""
+    stored: list[Stored] = []
+    error: Exception | None = None
+    for future in finished:
+        try:
+            stored.append(future.result())
+        except Exception as caught:
+            error = error or caught
+    return stored, error

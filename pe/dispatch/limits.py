@@ -1,0 +1,137 @@
+"""What a run may spend, and what it has spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+
+from pe.errors import Interrupted, LimitReached, PEError
+from pe.store.journal import Totals
+
+MEANINGFUL = 20
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a generator's provider charges, in `currency`. All ≥ 0."""
+
+    call: float = 0.0
+    image: float = 0.0
+    million_tokens: float = 0.0
+    currency: str = "USD"
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing costs anything."""
+        return not (self.call or self.image or self.million_tokens)
+
+    def of(self, calls: int, images: int, tokens: int = 0) -> float:
+        """The cost of so many calls, images and tokens."""
+        return self.call * calls + self.image * images + self.million_tokens * tokens / 1e6
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a run stops, resumable. None: no limit.
+
+    Attributes:
+        max_images: images that the generator makes over the whole run.
+        max_cost: cost over the whole run, in the price's currency.
+        max_seconds: wall-clock time during which one process asks the generator, however many requests are under way.
+            Private work does not count: where a run stops does not depend on it. A resumed run starts anew.
+        max_concurrency: requests under way at once.
+        max_refused: share of the items asked for that may be refused; tells from MEANINGFUL items on.
+    """
+
+    max_images: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+    max_concurrency: int | None = None
+    max_refused: float | None = None
+
+
+class LimitToRaise(LimitReached):
+    """A limit at which a run stops again, however often it is gone on with, until the limit is raised.
+
+    Attributes:
+        option: what the command that goes on must be given.
+    """
+
+    def __init__(self, message: str, option: str = "") -> None:
+        super().__init__(message)
+        self.option = option
+
+
+@dataclass
+class Meter:
+    """Says, before each request, whether it may be made.
+
+    Attributes:
+        limits: where to stop.
+        price: what things cost.
+        stop: set from outside (a signal) to stop at the next chunk's boundary.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    price: Price = field(default_factory=Price)
+    stop: Event = field(default_factory=Event)
+    _asked: float = 0.0
+    _since: float | None = None
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Count the time that the block takes as the generator's."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._asked = self._seconds()
+            self._since = None
+
+    def _seconds(self) -> float:
+        """How long the generator was asked so far."""
+        return self._asked + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    def refusal(self, spent: Totals, calls: int, images: int) -> PEError | None:
+        """Why `calls` more requests for `images` more images may not be made; None when they may.
+
+        Args:
+            spent: what is committed.
+            calls: requests under way, and the one in question.
+            images: images under way, and those in question.
+        """
+        limits, asked = self.limits, spent.answered + spent.refused
+        if self.stop.is_set():
+            return Interrupted("Stopped as asked, with everything that was answered committed.")
+        if limits.max_images is not None and spent.images + images > limits.max_images:
+            return LimitToRaise(
+                f"limits.max_images = {limits.max_images} is reached: {spent.images} images are made, and the next "
+                f"request, with those under way, would make them {spent.images + images}.",
+                " --set limits.max_images=…",
+            )
+        if limits.max_seconds is not None and self._seconds() > limits.max_seconds:
+            return LimitReached(f"limits.max_seconds = {limits.max_seconds:g} is reached.")
+        if limits.max_refused is not None and spent.refused > limits.max_refused * max(asked, MEANINGFUL):
+            return LimitToRaise(
+                f"refusals.max_share = {limits.max_refused:g} is reached ({spent.refused} of {asked} samples asked for "
+                "were refused): change the prompts in a new run, or raise the share.",
+                " --set refusals.max_share=…",
+            )
+        cost = self.price.of(spent.calls + calls, spent.images + images, spent.tokens)
+        if limits.max_cost is not None and cost > limits.max_cost:
+            limit = f"{limits.max_cost:g} {self.price.currency}"
+            return LimitToRaise(
+                f"limits.max_cost = {limit} is reached: {self.spending(spent)} are spent, and the next request, with "
+                f"those under way, would make them {cost:.2f}.",
+                " --set limits.max_cost=…",
+            )
+        return None
+
+    def spending(self, spent: Totals) -> str:
+        """What `spent` cost, as text; empty when everything is free."""
+        if self.price.free:
+            return ""
+        return f"{self.price.of(spent.calls, spent.images, spent.tokens):.2f} {self.price.currency}"

@@ -1,0 +1,166 @@
+"""A phase of API work: the items it asks for, the requests that ask for them, and what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.conditions import Conditions
+from pe.data.population import Population
+from pe.data.seeds import item_seeds
+from pe.dispatch.answers import Items, Standing
+from pe.dispatch.reuse import Loan
+from pe.errors import ContractError
+from pe.plugins.protocols import Answer, Capabilities, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """n items wanted from a generator.
+
+    Attributes:
+        phase: a name unique in the run, `population/3` or `lookahead/3`; it seeds the items.
+        labels: int32 (n,), index into `classes`.
+        classes: the public label names.
+        seed: the recipe's seed.
+        source: the population whose members are varied; None for RANDOM_API.
+        parents: int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API.
+        degree: variation in [0, 1].
+        attempts: how often an item may fail.
+        retries: how often an item that is refused is asked for again with another seed; then a variation is
+            given up, and a random sample is drawn anew, with a new condition.
+        loan: the lookahead's variations that some of the items are.
+    """
+
+    phase: str
+    labels: npt.NDArray[np.int32]
+    classes: tuple[str, ...]
+    seed: int
+    parents: Items
+    source: Population | None = None
+    degree: float = 1.0
+    attempts: int = 5
+    retries: int = 2
+    loan: Loan | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def open_items(self, standing: Standing) -> Items:
+        """The items still to be asked for."""
+        asks = self.retries + 1 if self.source is not None else (self.retries + 1) * self.attempts
+        return np.flatnonzero(~standing.answered & (standing.failed < self.attempts) & (standing.refused < asks))
+
+    def chunks(self, wanted: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
+        """Cut `wanted` into requests that the generator can take.
+
+        An item that was never asked for always comes in the same request, wherever the run was broken off;
+        those asked for in vain are packed together.
+        """
+        again = standing.tries(wanted) > 0
+        for group in self._groups(wanted[again], standing, api):
+            yield from _cut(group, api.capabilities)
+        first = np.zeros(len(self), dtype=bool)
+        first[wanted[~again]] = True
+        if first.any():
+            for group in self._groups(self._not_lent(), standing, api):
+                for chunk in _cut(group, api.capabilities):
+                    if first[chunk].any():
+                        yield chunk[first[chunk]]
+
+    def _not_lent(self) -> Items:
+        items = np.arange(len(self))
+        return items if self.loan is None else np.delete(items, self.loan.children)
+
+    def _groups(self, items: Items, standing: Standing, api: GenerationAPI) -> list[Items]:
+        """`items`, parted by what the generator wants the items of a request to share."""
+        shares = api.capabilities.shares
+        if shares == "nothing" or not items.size:
+            return [items]
+        labels = self.labels[items]
+        if self.source is None:
+            keys = _row_keys(self._drawn(api, items, standing.refused[items]), labels)
+        elif shares == "parent":
+            keys = self.parents[items]
+        else:
+            keys = _row_keys(self.source.conditions.take(self.parents[items]), labels)
+        order = np.argsort(keys, kind="stable")
+        boundaries = np.flatnonzero(np.diff(keys[order])) + 1
+        return np.split(items[order], boundaries)
+
+    def _drawn(self, api: GenerationAPI, items: Items, refused: Items) -> Conditions:
+        """The conditions of new samples, where the generator draws them."""
+        if not isinstance(api, DrawsConditions):
+            return Conditions()
+        seeds = item_seeds(self.seed, f"{self.phase}/condition", items, refused // (self.retries + 1))
+        conditions = api.draw_conditions(self._names(items), seeds)
+        if not isinstance(conditions, Conditions) or conditions.rows != len(items):
+            where = f"{type(api).__name__}.draw_conditions"
+            raise ContractError(f"{where} was asked for {len(items)} rows: return pe.Conditions with one row per seed.")
+        return conditions
+
+    def _names(self, items: Items) -> tuple[str, ...]:
+        return tuple(self.classes[label] for label in self.labels[items])
+
+    def ask(self, api: GenerationAPI, items: Items, standing: Standing) -> Answer:
+        """Ask the generator for `items`, each with the seed of its next try.
+
+        Raises:
+            ContractError: the answer is not what the protocol says.
+        """
+        seeds = item_seeds(self.seed, self.phase, items, standing.tries(items))
+        labels, name = self._names(items), type(api).__name__
+        if self.source is None:
+            conditions = self._drawn(api, items, standing.refused[items])
+            answer = api.random_api(RandomRequest(labels, seeds, conditions))
+            return _with_conditions(check_answer(f"{name}.random_api", answer, len(items)), conditions)
+        parents = self.source.take(self.parents[items])
+        request = VariationRequest(parents.samples, labels, parents.conditions, seeds, self.degree)
+        answer = check_answer(f"{name}.variation_api", api.variation_api(request), len(items))
+        return _with_conditions(answer, parents.conditions)
+
+
+def check_answer(where: str, answer: object, count: int) -> Answer:
+    """`answer` if it is a whole answer to `count` items; `where` is what messages call the method.
+
+    Raises:
+        ContractError: another type, or another number of samples, conditions or missing items.
+    """
+    if not isinstance(answer, Answer):
+        raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(pe.Images(array)).")
+    got = len(answer.samples)
+    if got + len(answer.missing) != count or not all(0 <= i < count for i in answer.missing):
+        raise ContractError(
+            f"{where} was asked for {count} samples and returned {got} with {len(answer.missing)} missing: "
+            "return one per item and name the others in Answer.missing."
+        )
+    if answer.conditions.rows not in (None, got):
+        raise ContractError(f"{where} returned {got} samples with {answer.conditions.rows} rows of conditions.")
+    return answer
+
+
+def _with_conditions(answer: Answer, asked: Conditions) -> Answer:
+    """`answer`, whose samples keep the conditions they were asked with where it brings none."""
+    if answer.conditions or not asked:
+        return answer
+    rows = asked.rows or 0
+    kept = [i for i in range(rows) if i not in answer.missing]
+    return Answer(answer.samples, asked.take(kept), answer.missing, answer.usage)
+
+
+def _cut(group: Items, capabilities: Capabilities) -> Iterator[Items]:
+    for start in range(0, len(group), capabilities.max_chunk):
+        yield group[start : start + capabilities.max_chunk]
+
+
+def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
+    """The same number for items of the same label and condition."""
+    keys = labels.astype(np.int64)
+    for column in conditions.values():
+        _, inverse = np.unique(column, axis=0, return_inverse=True)
+        _, keys = np.unique(np.stack([keys, inverse.reshape(-1)]), axis=1, return_inverse=True)
+        keys = keys.reshape(-1)
+    return keys

@@ -1,0 +1,87 @@
+"""Private Evolution on MNIST digits with a generator that ships with us, and classifiers trained on the result."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.samples import Images
+from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.health import DISTRIBUTION
+from pe.engine.summary import summary
+from pe.evaluation.controls import unevolved
+from pe.evaluation.utility import CLASSIFIERS, accuracies
+from pe.fit.trainer import load_model
+from pe.plugins.registry import construct, require_extras
+from pe.private.mnist import DIGITS, MnistSample
+from pe.progress import Progress
+from pe.recipe.schema import Recipe
+from pe.store.run import Run
+
+RECIPES = {name: Path(__file__).with_name(f"{name}.yaml") for name in ("glyphs", "diffusion")}
+"""By the generator: drawn text, or a small diffusion model."""
+
+
+def run_demo(
+    api: str = "glyphs",
+    *,
+    epsilon: float | None = None,
+    seed: int | None = None,
+    out: Path | None = None,
+    surroundings: Surroundings,
+) -> dict[str, Any]:
+    """Run the demo's recipe and measure what its data is good for.
+
+    Args:
+        api: one of RECIPES.
+        epsilon: target ε; None: the recipe's.
+        seed: of everything but the noise; None: the recipe's.
+        out: the run's directory; must not exist. Default: a new one below `runs/`.
+        surroundings: progress, and the signal to stop.
+
+    Returns:
+        epsilon, delta, accuracy (by classifier, then by training set), api_calls, seconds, run, images.
+
+    Raises:
+        MissingDependency: a library is not installed that it needs, be it at its end; nothing is written.
+    """
+    require_extras(DISTRIBUTION, ["demo"], "The demo")
+    started = time.monotonic()
+    changes = {"privacy.epsilon": epsilon, "seed": seed}
+    recipe = Recipe.load(RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None))
+    run = run_recipe(recipe, out, surroundings)
+    progress = surroundings.progress
+    accuracy = _accuracy(run, recipe, progress)
+    return summary(run) | {"accuracy": accuracy, "seconds": round(time.monotonic() - started, 1)}
+
+
+def _accuracy(run: Run, recipe: Recipe, progress: Progress) -> dict[str, dict[str, float]]:
+    """Accuracy on held-out real digits, by classifier and training set."""
+    synthetic = run.synthetic
+    assert isinstance(synthetic.samples, Images)
+    test, test_labels = _digits("test")
+    api = construct("pe.adapters", recipe.api.kind, recipe.api.settings)
+    load_model(api, run.folder)
+    training_sets = {
+        "synthetic": (synthetic.samples, synthetic.labels),
+        "unevolved": (unevolved(api, synthetic.labels, DIGITS, recipe.seed).images, synthetic.labels),
+        "real": _digits("private"),
+    }
+    scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}
+    with progress.task("training classifiers", len(training_sets)) as task:
+        for name, (images, labels) in training_sets.items():
+            for classifier, score in accuracies(images, labels, test, test_labels, recipe.seed).items():
+                scores[classifier][name] = round(score, 4)
+            task.advance(1)
+    return scores
+
+
+def _digits(split: Literal["private", "test"]) -> tuple[Images, npt.NDArray[np.int32]]:
+    """All images of a split, in one block, and their labels. Public."""
+    dataset = MnistSample(split=split).open()
+    images, _ = next(dataset.blocks(len(dataset)))
+    return images, dataset.labels

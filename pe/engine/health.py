@@ -1,0 +1,132 @@
+"""What is installed, what works, what is missing and the command that installs it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from typing import Literal
+
+import numpy as np
+
+from pe.engine.software import installed_version
+from pe.errors import PEError
+from pe.nearest import nearest
+from pe.plugins.registry import Group, libraries, missing_libraries, plugins
+from pe.version import __version__
+
+DISTRIBUTION = "private-evolution"
+PACKAGES = ("pe", "adapters", "embeddings")
+
+_EXTRAS = {
+    "demo": "pe demo; fonts for drawn text",
+    "diffusion": "local diffusion models",
+    "embeddings": "OpenCLIP, DINOv2, Inception",
+    "evaluation": "pe evaluate",
+    "http": "endpoints",
+    "medical": "private records in DICOM and scientific TIFF",
+    "parquet": "private records in Parquet",
+    "server": "pe serve",
+    "trained": "generators that are fitted on the private records",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of `pe doctor`."""
+
+    state: Literal["ok", "missing", "problem"]
+    what: str
+    remedy: str = ""
+
+
+def findings() -> Iterator[Finding]:
+    """All findings, in the order in which a person wants them."""
+    yield Finding("ok", f"private-evolution {__version__} on Python {platform.python_version()}, {platform.system()}")
+    yield from _import_names()
+    yield from _accelerators()
+    yield from _neighbors()
+    for extra, purpose in _EXTRAS.items():
+        yield _extra(extra, purpose)
+    groups: tuple[Group, ...] = ("pe.adapters", "pe.embeddings", "pe.commands")
+    for group in groups:
+        yield from _plugins(group)
+
+
+def _import_names() -> Iterator[Finding]:
+    """Whether another distribution has taken one of our import names."""
+    owners = packages_distributions()
+    for name in PACKAGES:
+        others = sorted(set(owners.get(name, ())) - {DISTRIBUTION})
+        if others:
+            yield Finding(
+                "problem",
+                f"import name '{name}' is also installed by {', '.join(others)}",
+                f"pip uninstall {' '.join(others)} && pip install --force-reinstall --no-deps {DISTRIBUTION}",
+            )
+        elif find_spec(name) is None:
+            yield Finding("problem", f"package '{name}' cannot be imported", f"pip install {DISTRIBUTION}")
+
+
+def _accelerators() -> Iterator[Finding]:
+    """Every NVIDIA card by name, Apple's GPU, or the processor alone."""
+    cards = _nvidia_cards()
+    for card in cards:
+        yield Finding("ok", f"accelerator: {card}")
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        yield Finding("ok", "accelerator: Apple GPU (mps)")
+    elif not cards:
+        yield Finding("ok", "accelerator: none; everything runs on the processor")
+
+
+def _nvidia_cards() -> list[str]:
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    query = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
+    return [f"cuda:{line.strip()}" for line in answer.stdout.splitlines() if line.strip()]
+
+
+def _neighbors() -> Iterator[Finding]:
+    """Whether a neighbour backend finds the right neighbour."""
+    vectors = np.eye(8, dtype=np.float32)
+    try:
+        right = bool((nearest(vectors, vectors, 1)[:, 0] == np.arange(8)).all())
+    except PEError as error:
+        remedy = f"pip install '{DISTRIBUTION}[cpu]' (or [gpu], for CUDA; never both)"
+        yield Finding("missing", f"neighbour search: {error}", remedy)
+        return
+    name = next((each for each in ("faiss-cpu", "faiss-gpu") if installed_version(each)), "faiss")
+    if right:
+        yield Finding("ok", f"neighbour search: faiss ({name} {installed_version(name)})")
+    else:
+        yield Finding(
+            "problem", f"neighbour search: {name} gives wrong answers", f"pip install --force-reinstall {name}"
+        )
+
+
+def _extra(extra: str, purpose: str) -> Finding:
+    """Whether everything is installed that an extra of ours brings."""
+    found = libraries(DISTRIBUTION, extra)
+    missing = [name for name, version in found.items() if not version]
+    if missing:
+        what = f"extra {extra} ({purpose}): {', '.join(missing)} not installed"
+        return Finding("missing", what, f"pip install '{DISTRIBUTION}[{extra}]'")
+    return Finding("ok", f"extra {extra} ({purpose}): {', '.join(f'{name} {found[name]}' for name in found)}")
+
+
+def _plugins(group: Group) -> Iterator[Finding]:
+    """Each plug-in of a group that lacks a library, and all the others together."""
+    ready = []
+    for name, point in plugins(group).items():
+        if point.dist and (missing := missing_libraries(point.dist.name, point.extras)):
+            remedy = f"pip install '{point.dist.name}[{','.join(point.extras)}]'"
+            yield Finding("missing", f"{group}: {name} lacks {', '.join(missing)}", remedy)
+        else:
+            ready.append(name)
+    yield Finding("ok", f"{group}: {', '.join(ready) or 'none'}")

@@ -1,0 +1,262 @@
+"""Where a run stands, read from outside while another process may be writing it. For its owner: it tells times."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from pe.dispatch.limits import Price
+from pe.errors import RunError
+from pe.fit.trainer import FIT, MODEL
+from pe.plan import Plan
+from pe.privacy.accounting import epsilon
+from pe.privacy.release import Release
+from pe.store.journal import Journal, Totals
+from pe.store.places import CERTIFICATE, population_place
+from pe.store.purge import PURGED
+from pe.store.run import Run
+from pe.store.writer import read_journal
+
+State = Literal["running", "stopped", "finished", "purged"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of work.
+
+    Attributes:
+        name: as in the journal: population/2, lookahead/2, histogram/2, class_counts, extension/1; of a generator
+            that is fitted the next of its releases, fit/…, and then fit.
+        iteration: t.
+        done: samples answered; None for a release, which has none.
+        total: samples wanted; None for a release, and for offspring of which the lookahead has made some.
+    """
+
+    name: str
+    iteration: int
+    done: int | None = None
+    total: int | None = None
+
+    @property
+    def extends(self) -> bool:
+        """Whether it is more samples of a finished run."""
+        return self.name.startswith("extension/")
+
+    @property
+    def fits(self) -> bool:
+        """Whether the generator is being fitted on the private records."""
+        return f"{self.name}/".startswith(FIT)
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """What the journal tells of a run.
+
+    Attributes:
+        phase: the work under way, or next; None: none is left.
+        totals: calls, images, tokens and refusals; of the journal that is there.
+        since_purge: whether it was begun after the run's first one was purged, or not copied.
+        epsilon_charged: ε of everything charged, at the recipe's δ.
+        events: (time in UTC, event), in order.
+    """
+
+    phase: Phase | None
+    totals: Totals
+    epsilon_charged: float
+    events: list[tuple[str, str]]
+    since_purge: bool = False
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run stands.
+
+    Attributes:
+        state: running, stopped (it can be gone on with), finished, or purged: there is no journal, because the
+            confidential side was deleted or this is a copy; what stands there now an evaluation has written since.
+        pid: of the process that writes it; None: there is none, or it has not said yet.
+        iterations: T.
+        epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too.
+        delta: δ.
+        price: the recipe's.
+        journal: what the journal tells; None: it was purged.
+    """
+
+    state: State
+    pid: int | None
+    iterations: int
+    epsilon_planned: float
+    delta: float
+    price: Price
+    journal: Progressed | None
+
+    @property
+    def iteration(self) -> int:
+        """Iteration t of the phase under way; T when none is left."""
+        phase = self.journal.phase if self.journal else None
+        return phase.iteration if phase else self.iterations
+
+    @property
+    def cost(self) -> float | None:
+        """Of everything answered, in the price's currency; None: purged."""
+        spent = self.journal.totals if self.journal else None
+        return self.price.of(spent.calls, spent.images, spent.tokens) if spent else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; what a purge has deleted is null."""
+        found = self.journal
+        totals = asdict(found.totals) if found else dict.fromkeys(field.name for field in fields(Totals))
+        at, event = found.events[-1] if found and found.events else (None, None)
+        return {
+            "state": self.state,
+            "pid": self.pid,
+            "iteration": self.iteration,
+            "iterations": self.iterations,
+            "phase": asdict(found.phase) if found and found.phase else None,
+            **totals,
+            "cost": self.cost,
+            "currency": self.price.currency,
+            "epsilon_charged": found.epsilon_charged if found else None,
+            "epsilon_planned": self.epsilon_planned,
+            "delta": self.delta,
+            "started": found.events[0][0] if found and found.events else None,
+            "last_event": event,
+            "last_event_at": at,
+        }
+
+
+def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
+    """Where `run` stands. Changes nothing, and holds no lock for longer than an instant.
+
+    Args:
+        run: the run.
+        plan: that of its recipe.
+        price: that of its recipe.
+        delta: that of its recipe.
+
+    Raises:
+        RunError: the journal is damaged, or of another version of this software.
+    """
+    running, pid = _writer_of(run)
+    try:
+        found = _progressed(run, plan, delta)
+    except sqlite3.Error as error:
+        raise RunError(f"The journal of {run.folder} cannot be read: {error}.") from error
+    planned = epsilon(plan.releases, delta)
+    return Status(_state(running, found), pid, len(plan.steps), planned, delta, price, found)
+
+
+def _state(running: bool, found: Progressed | None) -> State:
+    if running:
+        return "running"
+    if found is None:
+        return "purged"
+    return "stopped" if found.phase else "finished"
+
+
+def _progressed(run: Run, plan: Plan, delta: float) -> Progressed | None:
+    if not _begun(run.confidential / "journal.sqlite"):
+        if not run.confidential.is_dir() or (run.folder / CERTIFICATE).is_file():
+            return None
+        return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
+    with read_journal(run) as journal:
+        charges = [Release.from_dict(json.loads(declared)) for _, declared, _ in journal.charges()]
+        purged = _lost(run, journal)
+        charged = run.guarantee["epsilon"] if purged else epsilon(charges, delta)
+        phases = _phases(run, plan, journal, purged)
+        phase = next((phase for phase, over in phases if not over), None)
+        return Progressed(phase, journal.totals(), charged, journal.events(), purged)
+
+
+def _lost(run: Run, journal: Journal) -> bool:
+    """Whether the journal that the run was made with is gone: purged, or not copied; this one was begun after it."""
+    if (run.folder / PURGED).is_file():
+        return True
+    return (run.folder / CERTIFICATE).is_file() and not journal.happened("started")
+
+
+def _phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:
+    """The phases of a run in order, and whether each is over; after a purge only those since."""
+    if not purged:
+        yield from _phases_of(plan, journal)
+        yield Phase("results", len(plan.steps)), journal.happened("finished")
+    extension = _extension(run)
+    if extension:
+        name = f"extension/{extension['index']}"
+        yield Phase(name, len(plan.steps), _answered(journal, name), extension["count"]), False
+
+
+def _phases_of(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
+    """The phases up to S_T, and whether each is over."""
+    if plan.class_counts is not None:
+        yield Phase(plan.class_counts.name, 0), journal.release(plan.class_counts.name) is not None
+    if plan.fit:
+        fitted = bool(journal.files(f"{MODEL}/"))
+        yield from ((Phase(one.name, 0), fitted or journal.release(one.name) is not None) for one in plan.fit)
+        yield Phase(FIT.rstrip("/"), 0), fitted
+    size = sum(plan.sizes)
+    yield Phase("population/0", 0, _answered(journal, "population/0"), size), _made(journal, 0)
+    for step in plan.steps:
+        drawn = journal.release(step.release.name) is not None
+        if step.lookahead:
+            name = f"lookahead/{step.t}"
+            answered = _answered(journal, name)
+            yield Phase(name, step.t, answered, step.lookahead * size), drawn or answered == step.lookahead * size
+        yield Phase(step.release.name, step.t), drawn
+        size, name = sum(step.sizes), f"population/{step.t}"
+        wanted = None if step.reuse else size
+        yield Phase(name, step.t, _answered(journal, name), wanted), _made(journal, step.t)
+
+
+def _answered(journal: Journal, phase: str) -> int:
+    return sum(row.answered for row in journal.chunks(phase))
+
+
+def _made(journal: Journal, t: int) -> bool:
+    return bool(journal.files(f"{population_place(t)}/"))
+
+
+def _extension(run: Run) -> dict[str, int] | None:
+    """The extension under way: its index and count."""
+    try:
+        pending: dict[str, int] = json.loads((run.confidential / "extension.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return pending
+
+
+def _begun(journal: Path) -> bool:
+    """Whether the journal has its tables; whoever opens one without them makes them, under its writer's feet."""
+    if not journal.is_file() or not journal.stat().st_size:
+        return False
+    with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(version)
+
+
+def _writer_of(run: Run) -> tuple[bool, int | None]:
+    """Whether a process writes the run, and its id.
+
+    The probe is a shared lock, so that two readers do not take each other for a writer; it is let go of at
+    once, and not tried at all while nobody has ever written.
+    """
+    try:
+        descriptor = os.open(run.confidential / "lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False, None
+    try:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+        if holder:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False, None
+    except BlockingIOError:
+        return True, int(holder) if holder.isdecimal() else None
+    finally:
+        os.close(descriptor)

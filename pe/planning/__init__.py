@@ -1,0 +1,1 @@
+"""From a recipe to a plan: calibration, calls, time, signal to noise, and what this machine lacks."""

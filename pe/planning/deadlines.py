@@ -1,0 +1,181 @@
+"""Until when private work is held back, so that its end tells nothing: by the declared size and a try on this machine.
+
+Nothing here reads a private record: random vectors and black images stand in for them.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from pe.data.images import decode_image
+from pe.data.samples import Images
+from pe.fit.trainer import FIT, DryRun
+from pe.nearest import nearest
+from pe.plan import Plan
+from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, hosts_of
+from pe.private.embeddings import SPARE, blocks_for
+from pe.recipe.schema import Recipe
+
+EMBEDDING = "embedding"
+"""The name of the embedding of all private records among the deadlines; releases have their own."""
+
+_AT_LEAST = 0.1  # what a release takes to become durable, and then some
+_TRIED = 2048, 2**14
+"""Most queries and candidates of the search that is tried."""
+_DRAWS = 2e6
+"""Draws of noise a second, a low estimate."""
+
+
+@dataclass(frozen=True)
+class ClockTerms:
+    """Whether a run has a public clock, and why.
+
+    Attributes:
+        on: whether private work is held back.
+        why: in words, for `pe plan`.
+        warning: one sentence where whoever answers requests may learn the time of private work; else empty.
+    """
+
+    on: bool
+    why: str
+    warning: str = ""
+
+
+def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockTerms:
+    """Whether the recipe's run, with this generator (None: it could not be set up), has a public clock.
+
+    By default it has one where the generator asks other machines, or does not say whether it does.
+    """
+    wanted, hosts = recipe.privacy.public_clock, hosts_of(api) if api is not None else None
+    if wanted == "never":
+        return ClockTerms(False, "off: privacy.public_clock is 'never'", _seen(hosts))
+    if hosts == () and wanted == "auto":
+        return ClockTerms(False, "off: the generator is this very process")
+    who = "privacy.public_clock is 'always'" if hosts == () else f"requests go to {_told(hosts)}"
+    if recipe.private.declared_size is None:
+        return ClockTerms(False, "off: private.declared_size is missing", _seen(hosts))
+    return ClockTerms(True, f"on: {who}")
+
+
+def _told(hosts: Sequence[str] | None) -> str:
+    return "an object that declares no hosts" if hosts is None else ", ".join(hosts)
+
+
+def _seen(hosts: Sequence[str] | None) -> str:
+    if hosts == ():
+        return ""
+    return (
+        f"Requests go to {_told(hosts)}: whoever times them learns how long private work takes, which depends on the "
+        "number of private records and on the records; state private.declared_size, and leave privacy.public_clock."
+    )
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """What the public clock adds to a run.
+
+    Attributes:
+        terms: whether there is one, and why.
+        seconds: deadlines by name; empty where there is none, or where they cannot be tried here.
+        unheld: releases that have no deadline.
+    """
+
+    terms: ClockTerms
+    seconds: dict[str, float]
+    unheld: tuple[str, ...] = ()
+
+
+def held_back(
+    recipe: Recipe, plan: Plan, api: GenerationAPI | None, embedding: Embedding | None, dry_runs: Sequence[DryRun] = ()
+) -> HeldBack:
+    """What the public clock will add to a run here; an embedding that asks other machines is not tried."""
+    terms = clock_terms(recipe, api)
+    if not terms.on or embedding is None or hosts_of(embedding):
+        return HeldBack(terms, {})
+    seconds, unheld = deadlines(recipe, plan, embedding, dry_runs)
+    return HeldBack(terms, seconds, tuple(unheld))
+
+
+def deadlines(
+    recipe: Recipe, plan: Plan, embedding: Embedding, dry_runs: Sequence[DryRun] = ()
+) -> tuple[dict[str, float], list[str]]:
+    """Seconds until which each piece of private work is held back, by name; and the releases that have none.
+
+    Each is `privacy.clock_slack` times what the work takes here for a tenth more records than are declared, rounded up
+    to 1, 2 or 5 times a power of ten.
+
+    Args:
+        recipe: with a declared size.
+        plan: of the recipe.
+        embedding: tried on black images, once or twice.
+        dry_runs: of the fit, where there is one.
+    """
+    private, slack = recipe.private, recipe.privacy.clock_slack
+    assert private.declared_size is not None
+    records = math.ceil(private.declared_size * SPARE)
+    embed, dimension = _embedding_seconds(embedding, (*private.height_width, private.channels))
+    blocks = blocks_for(private.declared_size, embedding.batch_size)
+    found = {EMBEDDING: blocks * embed + records * _decoding_seconds((*private.height_width, private.channels))}
+    if plan.class_counts is not None:
+        found[plan.class_counts.name] = records / _DRAWS
+    for release in plan.fit:
+        of_part = [one.seconds_per_step for one in dry_runs if release.name.startswith(f"{FIT}{one.part}/")]
+        if of_part:
+            found[release.name] = release.count * of_part[0]
+    populations = [plan.sizes, *(step.sizes for step in plan.steps)]
+    search: dict[int, float] = {}
+    for step, sizes in zip(plan.steps, populations, strict=False):
+        most = max(sizes) if plan.class_counts is None else sum(sizes)
+        if most not in search:
+            search[most] = _search_seconds(records, most, dimension, plan)
+        found[step.release.name] = search[most] + sum(sizes) / _DRAWS
+    unheld = [release.name for release in plan.releases if release.name not in found]
+    return {name: rounded_up(_AT_LEAST + slack * seconds) for name, seconds in found.items()}, unheld
+
+
+def rounded_up(seconds: float) -> float:
+    """1, 2 or 5 times a power of ten, at least `seconds` > 0: so that a try's own chance seldom shows."""
+    power = 10.0 ** math.floor(math.log10(seconds))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9)))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _embedding_seconds(embedding: Embedding, shape: tuple[int, int, int]) -> tuple[float, int]:
+    """What a block of black images takes, at the second try, and the length of its vectors."""
+    black = Images(np.zeros((embedding.batch_size, *shape), np.uint8))
+    dimension = embedding.embed(black).shape[1]
+    return _seconds(lambda: embedding.embed(black)), dimension
+
+
+def _decoding_seconds(shape: tuple[int, int, int]) -> float:
+    """What it takes to decode an image of this size, of noise."""
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels.squeeze(2) if shape[2] == 1 else pixels).save(file, "PNG")
+    return _seconds(lambda: decode_image(file.getvalue(), size=None, resize=None, channels=3 if shape[2] == 3 else 1))
+
+
+def _search_seconds(records: int, candidates: int, dimension: int, plan: Plan) -> float:
+    """What it takes to find the nearest candidates of so many records."""
+    rng = np.random.default_rng(0)
+    rows, columns = min(records, _TRIED[0]), max(plan.neighbors, min(candidates, _TRIED[1]))
+    queries, found = (rng.standard_normal((n, dimension), np.float32) for n in (rows, columns))
+
+    def search(some: Vectors) -> None:
+        nearest(some, found, plan.neighbors, metric=plan.metric, backend=plan.neighbor_search)
+
+    search(queries[:1])  # loads the library
+    one, many = _seconds(lambda: search(queries[:1])), _seconds(lambda: search(queries))
+    return (one + max(0.0, many - one) * records / rows) * max(1.0, candidates / columns)

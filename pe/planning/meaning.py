@@ -1,0 +1,51 @@
+"""Whether two recipes mean the same run, so that one may go on where the other stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pe.planning.fitting import is_fitted
+from pe.plugins.registry import Group, load, plugins
+from pe.recipe.schema import PluginSpec, Recipe
+
+_MACHINE_ONLY = (
+    "name", "limits", "private.path", "private.budget_file", "api.price", "refusals.max_share",
+    "evolution.neighbor_search", "privacy.public_clock", "privacy.clock_slack",
+)  # fmt: skip
+
+
+def differences(before: Recipe, after: Recipe) -> list[str]:
+    """The keys whose change gives the run another meaning: `key: old → new`, sorted.
+
+    What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
+    whether they are the same), where their budget file does (the register tells whether it holds their runs), and the
+    settings that a plug-in's class names in `machine_settings` (device, concurrency, batch size, the key's environment
+    variable). So may the declared size, unless a fit is planned by it.
+    """
+    old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
+    free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
+    free += _machine_settings("pe.embeddings", "embedding", after.embedding)
+    if not is_fitted(after.api.kind):
+        free.append("private.declared_size")
+    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return [
+        f"{key}: {old.get(key)!r} → {new.get(key)!r}"
+        for key in changed
+        if not any(key == name or key.startswith(f"{name}.") for name in free)
+    ]
+
+
+def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]:
+    if spec.kind not in plugins(group):
+        return []
+    return [f"{section}.{name}" for name in getattr(load(group, spec.kind), "machine_settings", ())]
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no mapping, by its dotted key."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value

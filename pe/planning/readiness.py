@@ -1,0 +1,114 @@
+"""Whether this machine has what a recipe names: plug-ins that can be set up, their libraries, the private data's place.
+
+Looked up, without asking a plug-in for anything, and without reading a private record.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pe.errors import MissingDependency, PEError, RecipeError
+from pe.fit.trainer import ChecksMachine
+from pe.planning.apart import check_apart
+from pe.plugins.protocols import ReadsPublicImages
+from pe.plugins.registry import Group, construct, plugins, require
+from pe.privacy.words import POOL_OVERLAPS
+from pe.recipe.schema import OBJECT, WITHHELD, PluginSpec, Recipe
+
+
+def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
+    """The plug-in that a recipe names; or None, and why there is none here.
+
+    Raises:
+        PluginError: there is no plug-in of this name.
+        RecipeError: a setting is unknown, missing or of the wrong type.
+    """
+    if spec.kind.startswith(OBJECT):
+        return None, f"{spec.kind.removeprefix(OBJECT)} is an object of your own."
+    try:
+        plugin = construct(group, spec.kind, spec.settings)
+        _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
+    except Exception as error:  # whatever a library raises that lacks its weights, its device or its key
+        mistaken = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
+        if mistaken or spec.kind not in plugins(group):
+            raise
+        return None, str(error)
+    return plugin, ""
+
+
+def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
+    """What would refuse a start of the recipe here and now, one sentence each; the generator's settings aside.
+
+    Args:
+        recipe: the recipe.
+        api: its generator, where it could be set up.
+
+    Raises:
+        PluginError: the embedding is unknown.
+        RecipeError: a setting of the embedding is unknown, missing or of the wrong type.
+    """
+    found = [*_missing("pe.adapters", recipe.api), *_missing("pe.embeddings", recipe.embedding)]
+    embedding, why = set_up("pe.embeddings", recipe.embedding)
+    if embedding is None and not recipe.embedding.kind.startswith(OBJECT):
+        found.append(f"the embedding cannot be set up here: {why}")
+    if isinstance(api, ChecksMachine):
+        try:
+            api.check_machine()
+        except PEError as error:
+            found.append(str(error))
+    try:
+        check_place(recipe)
+        check_public_place(recipe, api)
+    except PEError as error:
+        found.append(str(error))
+    return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in dict.fromkeys(found)]
+
+
+def check_place(recipe: Recipe) -> None:
+    """Nothing, where there is something at the private data's path; it is not read.
+
+    Raises:
+        RecipeError: there is not.
+    """
+    path: Path | None = getattr(recipe.private, "path", None)
+    if path is not None and str(path) != WITHHELD and not path.exists():
+        raise RecipeError(f"private.path: there is nothing at {path}: say where the private records are.")
+
+
+def check_public_place(recipe: Recipe, api: object | None) -> None:
+    """Refuse a generator whose public images lie where the private records do; no image is read.
+
+    Raises:
+        RecipeError: they do, and `privacy.pool_overlaps` is not `declared`.
+    """
+    path: Path | None = getattr(recipe.private, "path", None)
+    reader = reader_to_compare(recipe, api)
+    if path is not None and str(path) != WITHHELD and reader is not None:
+        check_apart(path, reader.public_paths())
+
+
+def reader_to_compare(recipe: Recipe, api: object | None) -> ReadsPublicImages | None:
+    """The generator, if it reads public images and none of them may be a private record; else None."""
+    return _public_reader(api) if recipe.privacy.pool_overlaps == "refused" else None
+
+
+def overlap_warnings(recipe: Recipe, api: object | None) -> list[str]:
+    """What `privacy.pool_overlaps: declared` means, where the generator reads public images; else nothing."""
+    declared = recipe.privacy.pool_overlaps == "declared"
+    return [POOL_OVERLAPS] if declared and _public_reader(api) is not None else []
+
+
+def _public_reader(api: object | None) -> ReadsPublicImages | None:
+    return api if isinstance(api, ReadsPublicImages) and api.public_paths() else None
+
+
+def _missing(group: Group, spec: PluginSpec) -> list[str]:
+    try:
+        if not spec.kind.startswith(OBJECT):
+            require(group, spec.kind)
+    except MissingDependency as error:
+        return [str(error)]
+    return []

@@ -1,0 +1,148 @@
+"""Whether the votes will stand out of the noise: signal to noise of the histograms, by the declared size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import erfc, exp, floor, pi, sqrt
+
+from pe.plan import Plan, Step
+from pe.recipe.schema import Recipe
+
+MOST_NOISE = 0.5
+"""The largest share of the parents' weight that may be noise without a warning."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What an iteration's histogram can tell from its noise, if the declared records spread evenly.
+
+    Attributes:
+        candidates: members of S_{t-1}.
+        noise_multiplier: σ over the sensitivity.
+        sigma: standard deviation of the noise on a candidate, in votes.
+        threshold: H, in votes.
+        votes: votes per candidate, over all labels; None: no declared size.
+        by_label: votes per candidate of each label; empty: not known label by label.
+    """
+
+    candidates: int
+    noise_multiplier: float
+    sigma: float
+    threshold: float
+    votes: float | None
+    by_label: tuple[float, ...]
+
+    @property
+    def fewest(self) -> float | None:
+        """Votes per candidate of the label that has the fewest."""
+        return min(self.by_label, default=self.votes)
+
+    def noise_share(self, votes: float) -> float:
+        """How much of the weight by which parents are chosen is noise, in [0, 1].
+
+        The expected weight E[max(noise − H, 0)] of a candidate without votes, over that of one with `votes`.
+        """
+        empty = _excess(self.threshold / self.sigma)
+        return empty / _excess((self.threshold - votes) / self.sigma) if empty else 0.0
+
+    def votes_needed(self) -> float:
+        """The least votes per candidate with a noise share of MOST_NOISE."""
+        low, high = 0.0, abs(self.threshold) + 2 * self.sigma
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.noise_share(middle) > MOST_NOISE else (low, middle)
+        return high
+
+    def passing(self, votes: float) -> float:
+        """How many candidates are expected over the threshold if each has `votes`."""
+        return self.candidates * _tail((self.threshold - votes) / self.sigma)
+
+
+def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
+    """The signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
+
+    A record casts q votes of 1/√q each. Labels have records in the recipe's public proportions; where
+    those are estimated, only the whole is known.
+    """
+    release, evolution, declared = step.release, recipe.evolution, recipe.private.declared_size
+    sigma = release.sensitivity * release.noise_multiplier
+    if declared is None:
+        return Signal(sum(candidates), release.noise_multiplier, sigma, step.threshold, None, ())
+    cast = declared * sqrt(evolution.neighbors)
+    by_label: tuple[float, ...] = ()
+    if evolution.estimate_label_sizes is None:
+        sizes = evolution.label_sizes
+        shares = [1.0 if sizes == "equal" else sizes[name] for name in plan.classes]
+        by_label = tuple(cast * share / sum(shares) / m for share, m in zip(shares, candidates, strict=True))
+    votes = cast / sum(candidates)
+    return Signal(sum(candidates), release.noise_multiplier, sigma, step.threshold, votes, by_label)
+
+
+def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
+    """What is wrong with votes, noise and threshold, one sentence each; the worst iteration speaks for all."""
+    known = [(signal, signal.votes) for signal in signals if signal.votes is not None]
+    if not known:
+        return []
+    worst, votes = max(known, key=lambda pair: pair[0].noise_share(pair[1]))
+    labels = len(plan.classes)
+    if worst.noise_share(votes) > MOST_NOISE:
+        limit = min(signal.candidates * each / signal.votes_needed() for signal, each in known)
+        return [_too_large(worst, votes, _divisible(limit, labels), labels * recipe.evolution.neighbors)]
+    lowest, votes = min(known, key=lambda pair: pair[0].passing(pair[1]))
+    if lowest.threshold > 0 and lowest.passing(votes) < labels:
+        limit = _divisible(lowest.candidates * votes / lowest.threshold, labels)
+        return [_too_high(lowest, votes, limit, labels * recipe.evolution.neighbors)]
+    return _label_warnings(plan, signals)
+
+
+def _divisible(population: float, labels: int) -> int:
+    """The largest population up to `population` that the labels divide."""
+    return floor(population) // labels * labels
+
+
+def _too_large(signal: Signal, votes: float, limit: int, least: int) -> str:
+    remedy = (
+        f"take a population of at most {limit}, or a larger epsilon."
+        if limit >= least
+        else "no population is small enough, so take a larger epsilon, or fewer iterations or labels."
+    )
+    return (
+        f"The population is too large for the private set: {votes:.2g} votes per candidate against noise of "
+        f"σ = {signal.sigma:.3g} votes, so about {signal.noise_share(votes):.0%} of the weight by which parents are "
+        f"chosen is noise; {remedy}"
+    )
+
+
+def _too_high(signal: Signal, votes: float, limit: int, least: int) -> str:
+    remedy = f", or take a population of at most {limit}" if limit >= least else ""
+    return (
+        f"Hardly any candidate will be over the threshold of {signal.threshold:.3g} votes, with {votes:.2g} votes per "
+        f"candidate and noise of σ = {signal.sigma:.3g}: lower the threshold{remedy}."
+    )
+
+
+def _label_warnings(plan: Plan, signals: Sequence[Signal]) -> list[str]:
+    """Labels with so few records that their smallest population is too large already."""
+    weak = {
+        plan.classes[label]
+        for signal in signals
+        for label, votes in enumerate(signal.by_label)
+        if signal.noise_share(votes) > MOST_NOISE
+    }
+    return [
+        f"Label '{name}' has too few private records for the noise, by evolution.label_sizes and declared_size: "
+        "its parents will be chosen by noise, mostly."
+        for name in plan.classes
+        if name in weak
+    ]
+
+
+def _tail(x: float) -> float:
+    """P(Z > x) of a standard normal Z."""
+    return erfc(x / sqrt(2)) / 2
+
+
+def _excess(x: float) -> float:
+    """E[max(Z − x, 0)] of a standard normal Z; 0 from x = 8 on, where it is below 1e-16."""
+    return max(exp(-x * x / 2) / sqrt(2 * pi) - x * _tail(x), 0.0) if x < 8 else 0.0

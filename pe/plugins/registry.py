@@ -1,0 +1,149 @@
+"""Plug-ins by name: entry points, and a check of the settings before the constructor sees them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
+from typing import Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from pe.errors import MissingDependency, PEError, PluginError, RecipeError
+from pe.plugins.validation import sentence
+
+Group = Literal["pe.adapters", "pe.embeddings", "pe.commands"]
+
+_NOUN = {"pe.adapters": "adapter", "pe.embeddings": "embedding", "pe.commands": "command"}
+_SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}
+_REQUIREMENT = re.compile(r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*["']([\w.-]+)["']\s*""")
+
+
+def plugins(group: Group) -> dict[str, EntryPoint]:
+    """All installed plug-ins of a group, by name."""
+    return {point.name: point for point in sorted(entry_points(group=group), key=lambda point: point.name)}
+
+
+def load(group: Group, kind: str) -> Any:
+    """The object that the entry point `kind` names.
+
+    Raises:
+        PluginError: there is none of this name (the message lists those there are), or it cannot be imported.
+    """
+    known = plugins(group)
+    if kind not in known:
+        installed = ", ".join(f"'{name}'" for name in known) or "none"
+        raise PluginError(f"Unknown {_NOUN[group]} '{kind}'; installed are {installed}.")
+    try:
+        return known[kind].load()
+    except (ImportError, AttributeError) as error:
+        raise PluginError(f"The {_NOUN[group]} '{kind}' ({known[kind].value}) cannot be loaded: {error}.") from error
+
+
+def require(group: Group, kind: str) -> None:
+    """Nothing, where all is installed that the plug-in's entry point says it needs.
+
+    An entry point names extras of its own distribution behind the object, `"my_package.discs:Discs [gpu]"`, so that
+    a missing library is found out before anything is read, asked or written; nothing is imported.
+
+    Raises:
+        PluginError: there is no plug-in of this name.
+        MissingDependency: a library is not installed.
+    """
+    point = plugins(group).get(kind)
+    if point is None:
+        load(group, kind)
+    elif point.dist is not None:
+        require_extras(point.dist.name, point.extras, f"The {_NOUN[group]} '{kind}'")
+
+
+def require_extras(distribution: str, extras: Sequence[str], subject: str) -> None:
+    """Nothing, where all is installed that these extras of an installed distribution bring; else `subject` needs it.
+
+    Raises:
+        MissingDependency: a library is not installed.
+    """
+    if missing := missing_libraries(distribution, extras):
+        raise MissingDependency(
+            f"{subject} needs {', '.join(missing)}: not installed, so pip install '{distribution}[{','.join(extras)}]'."
+        )
+
+
+def missing_libraries(distribution: str, extras: Sequence[str]) -> list[str]:
+    """The libraries that these extras bring, and that are not installed."""
+    return [name for extra in extras for name, installed in libraries(distribution, extra).items() if not installed]
+
+
+def libraries(distribution: str, extra: str) -> dict[str, str]:
+    """What an extra of an installed distribution brings: library → its version; empty: it is not installed.
+
+    A requirement with a further marker (a platform, say) is left out.
+    """
+    found: dict[str, str] = {}
+    for requirement in requires(distribution) or ():
+        parts = _REQUIREMENT.fullmatch(requirement)
+        if parts is None or _normal(parts[3]) != _normal(extra):
+            continue
+        if _normal(parts[1]) == _normal(distribution):
+            for inner in (parts[2] or "").split(","):
+                found |= libraries(distribution, inner.strip())
+        else:
+            found[parts[1]] = _version(parts[1])
+    return found
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
+    """The plug-in `kind`, constructed with `settings`.
+
+    Raises:
+        PluginError: the plug-in is unknown or its constructor fails.
+        RecipeError: a setting is unknown, missing or of the wrong type.
+    """
+    factory = load(group, kind)
+    checked = _checked(factory, settings, f"{_SECTION[group]} '{kind}'")
+    try:
+        return factory(**checked)
+    except PEError:
+        raise
+    except (TypeError, ValueError, OSError) as error:
+        raise PluginError(f"The {_NOUN[group]} '{kind}' cannot be set up: {error}.") from error
+
+
+def settings_of(factory: Any) -> type[BaseModel]:
+    """The settings that a plug-in's constructor takes, as a model: names, types and defaults of its parameters."""
+    parameters = [
+        parameter
+        for parameter in inspect.signature(factory).parameters.values()
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    fields: dict[str, Any] = {
+        parameter.name: (
+            hints.get(parameter.name, Any),
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in parameters
+    }
+    return create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
+
+
+def _checked(factory: Any, settings: dict[str, Any], where: str) -> dict[str, Any]:
+    """`settings` as the factory's annotations want them."""
+    model = settings_of(factory)
+    try:
+        values = model(**settings)
+    except ValidationError as error:
+        raise RecipeError(sentence(error, model, where)) from error
+    return {name: getattr(values, name) for name in settings}

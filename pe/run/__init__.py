@@ -1,1 +1,0 @@
-"""A run: its journal, its directory, and the dispatch of API work."""

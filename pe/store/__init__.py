@@ -1,0 +1,1 @@
+"""A run on disk: its directory, journal, lock, stored releases, export and purge."""

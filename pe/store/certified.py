@@ -1,0 +1,128 @@
+"""What a run's certificate covers: read, written, and issued anew for what was added."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Any
+
+from pe.data.population import Population
+from pe.errors import RunError
+from pe.privacy.covered import hash_files, sha256
+from pe.privacy.markdown import certificate_files
+from pe.store.durable import write_durably
+from pe.store.lock import folder_lock
+from pe.store.places import CERTIFICATE, RECIPE, extension_place
+from pe.store.publish import level_times
+
+PAGE = CERTIFICATE.with_suffix(".md").name
+_DIGITS = 20
+"""Of the longest whole number that a run's files hold."""
+
+
+def check_run(folder: Path) -> None:
+    """Refuse a folder that holds no run.
+
+    Raises:
+        RunError: it holds none.
+    """
+    if not (folder / RECIPE).is_file():
+        lacks = f"it has no {RECIPE}" if folder.exists() else "there is nothing of that name"
+        raise RunError(f"{folder} is not a run: {lacks}.")
+
+
+def read_certificate(folder: Path) -> dict[str, Any]:
+    """The certificate in a run's folder, of which it is only known that it lists files.
+
+    Raises:
+        RunError: the run is not finished, or its certificate is damaged.
+    """
+    certificate = read_json(read_finished(folder, CERTIFICATE.name), folder / CERTIFICATE)
+    try:
+        digests(certificate)
+    except (TypeError, KeyError) as error:
+        raise RunError(f"{folder / CERTIFICATE} is damaged: restore it from a copy.") from error
+    return certificate
+
+
+def read_finished(folder: Path, name: str) -> str:
+    """The text of a file that a run has once it is finished.
+
+    Raises:
+        RunError: it has none.
+    """
+    if not (folder / name).is_file():
+        raise RunError(f"{folder} is not finished: it has no {name}.")
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def write_certificate(folder: Path, certificate: Mapping[str, Any], covered: Mapping[str, str]) -> None:
+    """Put a certificate into `folder`, as JSON and as Markdown; it covers the files `covered`, name → SHA-256."""
+    files = [{"file": name, "sha256": digest} for name, digest in sorted(covered.items())]
+    for name, content in certificate_files({**certificate, "covered": files}).items():
+        write_durably(folder / name, content)
+
+
+def reissue(folder: Path, added: Collection[str] | None = None) -> None:
+    """Issue a run's certificate anew for files that were added to it; one process at a time, so that none is lost.
+
+    A file that is covered already keeps its hash, so that one which was changed is still found out; unless it is
+    named in `added`, because it was written anew.
+
+    Args:
+        folder: a finished run's.
+        added: names of files that are post-processing of its releases; None: every file that is not covered yet.
+    """
+    with folder_lock(folder):
+        certificate = read_certificate(folder)
+        covered = digests(certificate)
+        if added is None:
+            covered = hash_files(folder) | covered
+        else:
+            covered |= {name: sha256(folder / name) for name in added}
+        write_certificate(folder, certificate, covered)
+        level_times(folder)
+
+
+def digests(certificate: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 of each file that a certificate covers, by its name."""
+    return {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
+
+
+def extensions(folder: Path) -> list[Population]:
+    """What `pe extend` added to a run, in order, memory-mapped; as far as the certificate covers it."""
+    if not (folder / CERTIFICATE).is_file():
+        return []
+    covered = digests(read_certificate(folder))
+    places = takewhile(lambda place: f"{place}/labels.npy" in covered, map(extension_place, count(1)))
+    return [Population.load(folder / place) for place in places]
+
+
+def read_json(text: str, path: Path) -> dict[str, Any]:
+    """The JSON object that the file `path` holds, all of whose numbers are finite.
+
+    Raises:
+        RunError: it holds none: whoever wrote it, its reader neither crashes nor computes with infinity.
+    """
+
+    def number(digits: str) -> float:
+        value = float(digits)
+        if not math.isfinite(value):
+            raise ValueError(digits)
+        return value
+
+    def whole(digits: str) -> int:
+        if len(digits) > _DIGITS:
+            raise ValueError(digits)
+        return int(digits)
+
+    try:
+        values = json.loads(text, parse_float=number, parse_int=whole, parse_constant=number)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: restore it from a copy.") from error
+    if not isinstance(values, dict):
+        raise RunError(f"{path} is damaged: restore it from a copy.")
+    return values

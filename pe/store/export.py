@@ -1,0 +1,106 @@
+"""Handing a run over: what its certificate covers, in a folder of its own; and checking such a folder."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, get_args
+
+from pe.errors import RecipeError, RunError
+from pe.privacy.covered import hash_files
+from pe.privacy.markdown import certificate_files
+from pe.privacy.verify import verify
+from pe.store.certified import PAGE, check_run, digests, read_certificate, write_certificate
+from pe.store.durable import TEMPORARY, publish_folder
+from pe.store.formats import Format, convert
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, check_absent
+
+
+def export(folder: Path, to: Path, form: Format = "npz") -> Path:
+    """Copy the shareable side of a finished run to the new folder `to`; it appears whole or not at all.
+
+    What the run's certificate covers is copied and verified, and nothing else: no stray file, no link and no
+    time stamp. The certificate is issued anew where the form changes: that is post-processing of the same releases.
+
+    Args:
+        folder: a finished run's; its confidential side may have been purged.
+        to: must not exist, nor lie inside the run.
+        form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
+            `extension-<k>.npz`; `folder` writes all of them, in this order, as `synthetic/<label>/<index>.png` and
+            `synthetic/labels.csv` instead; `parquet` as `synthetic.parquet`, with the columns image (bytes, path)
+            and label, instead. Soft labels, where there are some, are further columns: `p(<label>)`, or `soft_label`.
+
+    Raises:
+        RunError: `to` exists or cannot be written, the run is not finished, or a file of it is not as certified.
+        RecipeError: an unknown format.
+        MissingDependency: Parquet without pyarrow.
+    """
+    if form not in get_args(Format):
+        raise RecipeError(f"format: '{form}' is unknown; known are {', '.join(get_args(Format))}.")
+    certificate, target = read_certificate(folder), to.absolute()
+    check_absent(to)
+    if target.resolve().is_relative_to(folder.resolve()):
+        raise RunError(f"{to} lies inside {folder}: export to another place.")
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{TEMPORARY}")
+    try:
+        _copy(folder, temporary, certificate)
+        if form != "npz":
+            convert(temporary, form)
+            write_certificate(temporary, certificate, hash_files(temporary))
+        publish_folder(temporary, target)
+    except OSError as error:
+        raise RunError(f"{to} cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return to
+
+
+def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The certificate in a run's or an exported folder, and what is wrong with it and its files.
+
+    Returns:
+        The certificate ({} if it cannot be read), and one sentence for each problem.
+
+    Raises:
+        RunError: the folder is no run, or not finished.
+    """
+    if not (folder / CERTIFICATE).is_file():
+        check_run(folder)
+        read_certificate(folder)  # raises: it is not finished
+    try:
+        certificate = read_certificate(folder)
+    except RunError as error:
+        return {}, [str(error)]
+    problems = verify(certificate, folder)
+    if not _page_agrees(folder, certificate):
+        problems.append(f"'{PAGE}' is missing, or does not say what {CERTIFICATE} says.")
+    return certificate, problems
+
+
+def _page_agrees(folder: Path, certificate: Mapping[str, Any]) -> bool:
+    """Whether the page for people is the one that the certificate makes."""
+    try:
+        return (folder / PAGE).read_bytes() == certificate_files(certificate)[PAGE]
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return False
+
+
+def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
+    """Copy all covered files, without their time stamps, and check the copies.
+
+    Raises:
+        RunError: a copy is not what was certified, or the certificate itself is not valid.
+    """
+    target.mkdir(parents=True)
+    for name in digests(certificate):
+        path, parts = folder / name, PurePosixPath(name).parts
+        inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())
+        if inside and ".." not in parts and parts[:1] != (CONFIDENTIAL,) and path.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / name)
+    problems = verify(certificate, target)
+    if problems:
+        raise RunError(f"{folder} is not as it was certified and cannot be exported: {problems[0]}")
+    write_certificate(target, certificate, digests(certificate))

@@ -1,0 +1,42 @@
+"""Where everything lies in a run's directory: what is shareable, and `confidential/` for all else."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pe.errors import RunError
+
+RECIPE = "recipe.yaml"
+SYNTHETIC = "synthetic.npz"
+EVOLUTION = "evolution.png"
+CERTIFICATE = Path("certificate.json")
+CONFIDENTIAL = "confidential"
+FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
+"""The recipe with the place of the private records, which the shareable one withholds."""
+
+
+def population_place(t: int) -> str:
+    """Where S_t lies in the run's directory."""
+    return f"populations/{t:03d}"
+
+
+def extension_place(index: int) -> str:
+    """Where the extension lies, 1 being the first, in the run's directory; its .npz file is `extension-<index>.npz`."""
+    return f"extensions/{index:03d}"
+
+
+def check_absent(folder: Path) -> None:
+    """Refuse a folder that exists.
+
+    Raises:
+        RunError: it exists.
+    """
+    if folder.exists():
+        raise RunError(f"{folder} exists already: name another directory, or remove it.")
+
+
+def new_name(recipe_name: str) -> str:
+    """`<recipe>-<UTC time>-<4 hex>`: a name for a run's directory."""
+    return f"{recipe_name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"

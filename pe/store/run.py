@@ -1,0 +1,91 @@
+"""A run on disk, to be read and handed over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Any
+
+from pe.data.population import Population
+from pe.errors import RunError
+from pe.store.certified import PAGE, check_run, extensions, read_certificate, read_finished
+from pe.store.export import export
+from pe.store.formats import Format
+from pe.store.places import CONFIDENTIAL, SYNTHETIC, population_place
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk, to be read; `pe.store.writer` writes it.
+
+    Attributes:
+        folder: the run's directory. All of it but `confidential/` is shareable.
+    """
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """The run in `folder`.
+
+        Raises:
+            RunError: there is none.
+        """
+        check_run(Path(folder))
+        return cls(Path(folder))
+
+    @property
+    def confidential(self) -> Path:
+        """The folder of all that touched private data un-noised, and of the run's timings; `pe purge` removes it."""
+        return self.folder / CONFIDENTIAL
+
+    def population(self, t: int) -> Population | None:
+        """S_t, memory-mapped; None while it is not finished."""
+        folder = self.folder / population_place(t)
+        return Population.load(folder) if folder.is_dir() else None
+
+    def populations(self) -> list[Population]:
+        """S_0, S_1, …, as far as they are finished, memory-mapped."""
+        finished = (self.population(t) for t in count())
+        return [population for population in takewhile(lambda each: each is not None, finished) if population]
+
+    @property
+    def synthetic(self) -> Population:
+        """The finished population, memory-mapped.
+
+        Raises:
+            RunError: the run is not finished.
+        """
+        if not (self.folder / SYNTHETIC).is_file():
+            raise RunError(f"{self.folder} is not finished: it has no {SYNTHETIC}.")
+        populations = self.populations()
+        if not populations:  # as for an instant while they are published
+            raise RunError(f"{self.folder} has no populations: `pe resume` finishes it, or restore them from a copy.")
+        return populations[-1]
+
+    def extensions(self) -> list[Population]:
+        """What `pe extend` added, in order, memory-mapped; as far as the certificate covers it."""
+        return extensions(self.folder)
+
+    @property
+    def certificate(self) -> str:
+        """The certificate as a page of Markdown.
+
+        Raises:
+            RunError: the run is not finished.
+        """
+        return read_finished(self.folder, PAGE)
+
+    @property
+    def guarantee(self) -> dict[str, Any]:
+        """The certificate as JSON values: epsilon, delta, releases, covered files and so on.
+
+        Raises:
+            RunError: the run is not finished, or its certificate is damaged.
+        """
+        return read_certificate(self.folder)
+
+    def export(self, to: str | Path, form: Format = "npz") -> Path:
+        """Copy what may be shared of the run to the new folder `to`; see `pe.store.export.export`."""
+        return export(self.folder, Path(to), form)

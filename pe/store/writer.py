@@ -1,0 +1,239 @@
+"""The one process that writes a run: its lock, its journal, and files that are whole or absent."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from pe.data.columns import ColumnWriter
+from pe.data.conditions import SOFT_LABEL
+from pe.data.population import Population
+from pe.data.samples import Array, Indices
+from pe.errors import DamagedFile, RunError
+from pe.store.durable import (
+    TEMPORARY,
+    durable_file,
+    publish_folder,
+    remove_unfinished,
+    sha256,
+    sync,
+    write_durably,
+    writing,
+)
+from pe.store.journal import Journal
+from pe.store.lock import RunLock, check_local
+from pe.store.places import CONFIDENTIAL, EVOLUTION, RECIPE, SYNTHETIC, check_absent
+from pe.store.publish import level_confidential, put_back
+from pe.store.run import Run
+
+_JOURNAL = "journal.sqlite"
+
+
+@dataclass(frozen=True)
+class RunWriter:
+    """A run that this process may write; a context manager that lets go of it at the end.
+
+    Attributes:
+        run: the run.
+        journal: every chunk, charge, release and change of state.
+        lock: held until `close`.
+    """
+
+    run: Run
+    journal: Journal
+    lock: RunLock
+
+    @classmethod
+    def create(cls, folder: Path, files: Mapping[str, bytes]) -> RunWriter:
+        """A new run in `folder` that holds `files` (name → content); it appears whole or not at all.
+
+        Raises:
+            RunError: the folder exists, or lies on a network file system.
+        """
+        check_absent(folder)
+        check_local(folder)
+        temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{TEMPORARY}")
+        try:
+            with writing(folder):
+                for part in ("populations", "releases"):
+                    (temporary / part).mkdir(parents=True)
+                (temporary / CONFIDENTIAL).mkdir(mode=0o700)
+                for name, content in files.items():
+                    write_durably(temporary / name, content)
+                temporary.rename(folder)
+                sync(folder.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # nothing is left there, unless the above failed
+        return cls._begin(folder)
+
+    @classmethod
+    def reopen(cls, folder: Path) -> RunWriter:
+        """The run in `folder`, to be gone on with. After `pe purge` it begins a new confidential side.
+
+        Raises:
+            RunError: there is none, it lies on a network file system, or another process writes it.
+        """
+        Run.open(folder)
+        check_local(folder)
+        writer = cls._begin(folder)
+        try:
+            with writing(folder):
+                put_back(folder)
+                remove_unfinished(folder)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @classmethod
+    def _begin(cls, folder: Path) -> RunWriter:
+        confidential = folder / CONFIDENTIAL
+        with writing(folder):
+            confidential.mkdir(mode=0o700, exist_ok=True)
+            for part in ("chunks", "embeddings"):
+                (confidential / part).mkdir(exist_ok=True)
+            sync(folder)
+        lock = RunLock(confidential / "lock")
+        try:
+            journal = Journal(confidential / _JOURNAL)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(Run(folder), journal, lock)
+
+    def close(self) -> None:
+        """Close the journal, level the times of the confidential side, and let go of the lock."""
+        try:
+            self.journal.close()
+            level_confidential(self.folder)
+        finally:
+            self.lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> Path:
+        """The run's directory."""
+        return self.run.folder
+
+    @property
+    def chunks(self) -> Path:
+        """Where answers lie until their population is whole."""
+        return self.run.confidential / "chunks"
+
+    def write(self, name: str, data: bytes | str) -> None:
+        """Put a file into the run, whole or not at all."""
+        write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
+
+    def population(self, place: str) -> Population | None:
+        """The population in the run's folder `place` as it was finished, memory-mapped; None while it is not.
+
+        Raises:
+            DamagedFile: a file of it is missing or was changed.
+        """
+        if not self.journal.files(f"{place}/"):
+            return None
+        self.check_files(f"{place}/")
+        return Population.load(self.folder / place)
+
+    def check_files(self, prefix: str) -> None:
+        """Refuse to go on with files that are not what was written.
+
+        Raises:
+            DamagedFile: a file whose name starts with `prefix` is missing or was changed; it is named.
+        """
+        for name, digest in self.journal.files(prefix).items():
+            path = self.folder / name
+            if not path.is_file() or sha256(path) != digest:
+                raise DamagedFile(f"{path} is missing or was changed after it was written: restore it from a copy.")
+
+    def add_population(
+        self, place: str, labels: Array, parents: Array, parts: Iterable[tuple[Indices, Mapping[str, Any]]]
+    ) -> Population:
+        """Make a population durable in the run's folder `place` from its parts, each (rows, columns).
+
+        Raises:
+            DamagedFile: it was there before, was damaged, and did not come out the same.
+        """
+        final = self.folder / place
+        temporary = final.with_name(final.name + TEMPORARY)
+        with writing(final):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            writer = ColumnWriter(temporary, len(labels))
+            for rows, columns in parts:
+                writer.put(rows, columns)
+            np.save(temporary / "labels.npy", labels.astype(np.int32), allow_pickle=False)
+            np.save(temporary / "parents.npy", parents.astype(np.int64), allow_pickle=False)
+            writer.close()
+            digests = {f"{place}/{path.name}": sha256(path) for path in temporary.iterdir()}
+            before = self.journal.files(f"{place}/")
+            if before and before != digests:
+                raise DamagedFile(f"{final} was damaged, and made anew it is another: restore it from a copy.")
+            publish_folder(temporary, final)
+        self.journal.add_files(digests)
+        return Population.load(final)
+
+    @contextmanager
+    def new_folder(self, name: str) -> Iterator[Path]:
+        """A folder to be filled, which appears in the run under `name` whole and durable, or not at all.
+
+        Whoever may read the run may read its files, whatever mode a library (safetensors: 0600) gave them.
+        """
+        final = self.folder / name
+        temporary = final.with_name(final.name + TEMPORARY)
+        with writing(final):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            yield temporary
+            files = [path for path in temporary.rglob("*") if path.is_file()]
+            for path in files:
+                path.chmod(temporary.stat().st_mode & 0o666)
+            digests = {f"{name}/{path.relative_to(temporary).as_posix()}": sha256(path) for path in files}
+            publish_folder(temporary, final)
+        self.journal.add_files(digests)
+
+    def written(self) -> dict[str, str]:
+        """Name → SHA-256 of each shareable file that the run wrote, but the certificate: whatever else lies there."""
+        result = [name for name in (RECIPE, SYNTHETIC, EVOLUTION) if (self.folder / name).is_file()]
+        own = {name: sha256(self.folder / name) for name in result}
+        entered = {**own, **self.journal.released(), **self.journal.files("")}
+        return {name: entered[name] for name in sorted(entered) if not name.startswith(f"{CONFIDENTIAL}/")}
+
+    def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
+        """Put a population into the run as the .npz file `name`: images, labels, label_names; soft_labels, if any."""
+        names = np.array(classes)
+        columns = {population.samples.kind: population.samples.array, "labels": population.labels, "label_names": names}
+        if SOFT_LABEL in population.conditions:
+            columns["soft_labels"] = population.conditions[SOFT_LABEL]
+        with durable_file(self.folder / name) as file:
+            np.savez(file, allow_pickle=False, **columns)
+
+
+@contextmanager
+def read_journal(run: Run) -> Iterator[Journal]:
+    """The journal of a run that this process only reads; another may be writing it.
+
+    Raises:
+        RunError: the confidential side was purged.
+    """
+    path = run.confidential / _JOURNAL
+    if not path.is_file():
+        raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
+    journal = Journal(path, reading=True)
+    try:
+        yield journal
+    finally:
+        journal.close()
+        level_confidential(run.folder)

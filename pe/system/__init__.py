@@ -1,1 +1,0 @@
-"""The machine and what is installed on it."""

@@ -1,0 +1,211 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pe.data.conditions import Conditions
+from pe.data.population import NO_PARENT
+from pe.dispatch.dispatcher import Dispatcher
+from pe.dispatch.limits import Limits, Meter
+from pe.errors import APIError, ContractError, LimitReached, PluginError
+from pe.plugins.protocols import Answer, RandomRequest
+from pe.store.writer import RunWriter
+from tests.generators import Moody, Shades, images_of
+
+LABELS = np.repeat(np.arange(2, dtype=np.int32), 25)
+
+
+def dispatcher(folder: Path, api: object, **settings: object) -> Dispatcher:
+    run = RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, {"recipe.yaml": b""})
+    run.lock.release()  # so that a test may open the run again, as after a crash
+    return Dispatcher(api, run, ("cat", "dog"), seed=3, **settings)
+
+
+def test_every_item_of_a_population_is_made_for_its_label(tmp_path: Path) -> None:
+    api = Shades()
+    population = dispatcher(tmp_path / "run", api).random(LABELS)
+    assert population.labels.tolist() == LABELS.tolist()
+    assert (population.parents == NO_PARENT).all()
+    assert [label for request in api.random_requests for label in request.labels] == ["cat"] * 25 + ["dog"] * 25
+    assert max(map(len, api.random_requests)) == 7
+
+
+@pytest.mark.parametrize("settings", [{"max_chunk": 1}, {"max_chunk": 50}, {"concurrency": 4}, {"shares": "condition"}])
+def test_a_population_does_not_depend_on_how_the_work_is_cut(tmp_path: Path, settings: dict[str, int]) -> None:
+    def evolve(folder: str, api: Shades) -> list[np.ndarray]:
+        dispatch = dispatcher(tmp_path / folder, api)
+        first = dispatch.random(LABELS)
+        second = dispatch.variations(1, first, np.arange(50) // 2, 0.5)
+        return [first.samples.array, second.samples.array, second.conditions["tint"], second.conditions["name"]]
+
+    for one, other in zip(evolve("a", Shades()), evolve("b", Shades(**settings)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_condition_is_carried_to_all_descendants(tmp_path: Path) -> None:
+    dispatch = dispatcher(tmp_path / "run", Shades())
+    first = dispatch.random(LABELS)
+    parents = np.array([3, 3, 40, 41])
+    child = dispatch.variations(1, first, parents, 0.5)
+    grandchild = dispatch.variations(2, child, np.array([2]), 0.5)
+    assert child.conditions["tint"].tolist() == first.conditions["tint"][parents].tolist()
+    assert grandchild.conditions["name"].tolist() == [first.conditions["name"][40]]
+    assert child.labels.tolist() == [0, 0, 1, 1]
+    assert child.parents.tolist() == parents.tolist()
+
+
+def test_requests_share_what_the_generator_says_they_must(tmp_path: Path) -> None:
+    api = Shades(shares="parent", max_chunk=3)
+    dispatch = dispatcher(tmp_path / "run", api)
+    dispatch.variations(1, dispatch.random(LABELS), np.repeat([5, 6, 30], 4), 0.5)
+    assert all(len(set(request.labels)) == 1 for request in api.random_requests)
+    assert all(len(np.unique(request.samples.array)) == 1 for request in api.variation_requests)
+    assert [len(request) for request in api.variation_requests] == [3, 1, 3, 1, 3, 1]
+
+
+def test_a_finished_population_is_never_asked_for_again(tmp_path: Path) -> None:
+    first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
+    api = Shades()
+    again = dispatcher(tmp_path / "run", api).random(LABELS)
+    assert api.asked == 0
+    np.testing.assert_array_equal(first.samples.array, again.samples.array)
+
+
+def test_refused_items_are_asked_again_with_another_seed(tmp_path: Path) -> None:
+    api = Moody(refuse=3)
+    run = dispatcher(tmp_path / "run", api, retries=5)
+    population = run.random(LABELS)
+    assert len(population) == 50
+    seeds = np.concatenate([request.seeds for request in api.random_requests])
+    assert len(np.unique(seeds)) == len(seeds) > 50
+    assert run.run.journal.totals().refused == len(seeds) - 50
+    assert run.run.journal.totals().images == 50
+
+
+def test_a_variation_that_is_always_refused_keeps_its_parent(tmp_path: Path) -> None:
+    first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
+    api = Moody(refuse=1)
+    parents = np.array([7, 7, 30])
+    child = dispatcher(tmp_path / "run", api, retries=3).variations(1, first, parents, 1.0)
+    assert api.asked == 4 * 3
+    np.testing.assert_array_equal(child.samples.array, first.samples.array[parents])
+    assert child.conditions["tint"].tolist() == first.conditions["tint"][parents].tolist()
+
+
+def test_a_random_sample_that_is_always_refused_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(APIError, match=r"item 0 of population/0 \(label 'cat'\) in 4 attempts: not this one"):
+        dispatcher(tmp_path / "run", Moody(refuse=1), attempts=2, retries=1).random(LABELS)
+
+
+def test_a_run_in_which_too_much_is_refused_stops_and_can_go_on(tmp_path: Path) -> None:
+    api = Moody(refuse=2)
+    meter = Meter(Limits(max_refused=0.2))
+    with pytest.raises(LimitReached, match=r"refusals.max_share = 0.2 is reached \(\d+ of \d+ samples asked for were"):
+        dispatcher(tmp_path / "run", api, meter=meter).random(LABELS)
+    assert api.asked < 50
+    more = Moody(refuse=2)
+    dispatcher(tmp_path / "run", more, meter=Meter(Limits(max_refused=0.9))).random(LABELS)
+    seeds = [int(seed) for one in (api, more) for request in one.random_requests for seed in request.seeds]
+    assert len(set(seeds)) == len(seeds)
+
+
+class Prompted(Moody):
+    """Draws its condition before it is asked; one request holds one prompt."""
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: np.ndarray) -> Conditions:
+        names = [f"a {label}, {seed % np.uint64(3)}" for label, seed in zip(labels, seeds, strict=True)]
+        return Conditions({"prompt": np.array(names)})
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        answer = super().random_api(request)
+        return Answer(answer.samples, missing=answer.missing)
+
+
+def test_conditions_that_the_generator_draws_part_the_requests_and_stay_with_the_samples(tmp_path: Path) -> None:
+    api = Prompted(shares="condition")
+    population = dispatcher(tmp_path / "run", api).random(LABELS)
+    assert all(len(set(request.conditions["prompt"])) == 1 for request in api.random_requests)
+    assert len({request.conditions["prompt"][0] for request in api.random_requests}) == 6
+    for label, prompt in zip(population.labels, population.conditions["prompt"], strict=True):
+        assert prompt.startswith(f"a {('cat', 'dog')[label]},")
+
+
+def test_a_refused_sample_keeps_its_prompt_until_it_is_drawn_anew(tmp_path: Path) -> None:
+    api = Prompted(refuse=2, max_chunk=1)
+    dispatcher(tmp_path / "run", api, retries=2, attempts=9).random(LABELS[:1])
+    prompts = [request.conditions["prompt"][0] for request in api.random_requests]
+    api = Prompted(refuse=1, max_chunk=1)
+    with pytest.raises(APIError):
+        dispatcher(tmp_path / "other", api, retries=2, attempts=9).random(LABELS[:1])
+    every = [request.conditions["prompt"][0] for request in api.random_requests]
+    assert prompts == every[: len(prompts)]
+    assert all(len(set(every[i : i + 3])) == 1 for i in range(0, 27, 3))
+    assert len(set(every)) == 3
+
+
+def test_chunks_have_the_same_members_wherever_the_run_was_broken_off(tmp_path: Path) -> None:
+    whole = Shades(max_chunk=8)
+    dispatcher(tmp_path / "whole", whole).random(LABELS)
+    broken = Moody(fail=11, retryable=False, max_chunk=8, concurrency=3)
+    with pytest.raises(APIError):
+        dispatcher(tmp_path / "broken", broken).random(LABELS)
+    rest = Shades(max_chunk=8)
+    dispatcher(tmp_path / "broken", rest).random(LABELS)
+    chunks = {tuple(request.seeds) for request in whole.random_requests}
+    first_tries = [tuple(request.seeds) for request in rest.random_requests if tuple(request.seeds) in chunks]
+    assert len(first_tries) >= len(rest.random_requests) - 1  # one packs what had failed
+    assert len(rest.random_requests) < len(whole.random_requests)
+
+
+def test_a_failure_that_cannot_heal_ends_the_run_and_keeps_what_was_answered(tmp_path: Path) -> None:
+    stopped = dispatcher(tmp_path / "run", Moody(fail=11, retryable=False, concurrency=2))
+    with pytest.raises(APIError, match="busy"):
+        stopped.random(LABELS)
+    kept = stopped.run.journal.totals().images
+    assert kept > 0
+    api = Shades()
+    dispatcher(tmp_path / "run", api).random(LABELS)
+    assert api.asked == 50 - kept
+
+
+def test_a_crash_of_the_adapter_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    class Crashing(Shades):
+        def random_api(self, request: RandomRequest) -> Answer:
+            if request.labels[-1] == "dog":
+                raise ZeroDivisionError("oops")
+            return super().random_api(request)
+
+    crashing = Crashing()
+    with pytest.raises(PluginError, match="The adapter Crashing failed with ZeroDivisionError: oops"):
+        dispatcher(tmp_path / "run", crashing).random(LABELS)
+    api = Shades()
+    dispatcher(tmp_path / "run", api).random(LABELS)
+    assert api.asked == 50 - crashing.asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (np.zeros((7, 4, 4, 1), np.uint8), "returned ndarray"),
+        (Answer(images_of(np.zeros(5))), "asked for 7 samples and returned 5"),
+        (Answer(images_of(np.zeros(8))), "asked for 7 samples and returned 8"),
+    ],
+)
+def test_an_adapter_that_breaks_the_protocol_is_told_how(tmp_path: Path, answer: Answer, sentence: str) -> None:
+    class Wrong(Shades):
+        def random_api(self, request: RandomRequest) -> Answer:
+            return answer
+
+    with pytest.raises(ContractError, match=sentence):
+        dispatcher(tmp_path / "run", Wrong()).random(LABELS)
+
+
+def test_answers_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    class Growing(Shades):
+        def random_api(self, request: RandomRequest) -> Answer:
+            answer = super().random_api(request)
+            side = 4 + len(self.random_requests) // 5
+            return Answer(type(answer.samples)(np.zeros((len(request), side, side, 1), np.uint8)))
+
+    with pytest.raises(ContractError, match="one shape"):
+        dispatcher(tmp_path / "run", Growing()).random(LABELS)

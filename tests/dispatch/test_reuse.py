@@ -1,0 +1,120 @@
+"""Lookahead variations that become offspring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pe.data.population import Population
+from pe.dispatch.dispatcher import Dispatcher
+from pe.dispatch.reuse import NOBODY, lend
+from tests.dispatch.test_dispatcher import LABELS, dispatcher
+from tests.generators import Moody, Shades
+
+K = 3
+PARENTS = np.array([4, 4, 4, 4, 4, 9, 30, 30, 49, 9])
+
+
+@given(
+    made=st.lists(st.booleans(), min_size=4 * K, max_size=4 * K),
+    parents=st.lists(st.integers(0, 3), min_size=1, max_size=20),
+)
+def test_variations_are_lent_without_replacement_and_as_far_as_they_go(made: list[bool], parents: list[int]) -> None:
+    loan = lend("lookahead/1", np.array(made), K, np.array(parents))
+    lent = np.flatnonzero(loan.child != NOBODY)
+    assert all(made[item] for item in lent)
+    assert len(np.unique(loan.children)) == len(loan.children)
+    assert [parents[child] for child in loan.child[lent]] == (lent // K).tolist()
+    for parent in range(4):
+        variations = sum(made[parent * K : (parent + 1) * K])
+        assert np.count_nonzero(lent // K == parent) == min(variations, parents.count(parent))
+
+
+def offspring(folder: Path, api: Shades, reuse: int = K) -> tuple[Population, Population, Dispatcher]:
+    dispatch = dispatcher(folder, api)
+    first = dispatch.random(LABELS)
+    for _ in dispatch.lookahead(1, first, K, 0.5):
+        pass
+    return first, dispatch.variations(1, first, PARENTS, 0.5, reuse), dispatch
+
+
+def lookahead_of(folder: Path) -> dict[int, np.ndarray]:
+    """Member → the shades of its K variations."""
+    dispatch = dispatcher(folder, Shades())
+    first = dispatch.random(LABELS)
+    shades: dict[int, list[int]] = {}
+    for members, samples in dispatch.lookahead(1, first, K, 0.5):
+        for member, shade in zip(members, samples.array[:, 0, 0, 0], strict=True):
+            shades.setdefault(int(member), []).append(int(shade))
+    return {member: np.array(values) for member, values in shades.items()}
+
+
+def test_the_first_k_offspring_of_a_parent_are_its_lookahead_and_the_rest_are_asked_for(tmp_path: Path) -> None:
+    api = Shades()
+    _, child, _ = offspring(tmp_path / "run", api)
+    ahead = lookahead_of(tmp_path / "other")
+    shades = child.samples.array[:, 0, 0, 0]
+    assert shades[:3].tolist() == ahead[4].tolist()
+    assert shades[[5, 9]].tolist() == ahead[9][:2].tolist()
+    assert shades[[6, 7]].tolist() == ahead[30][:2].tolist()
+    assert shades[8] == ahead[49][0]
+    assert api.asked == 50 + 50 * K + 2
+    assert child.parents.tolist() == PARENTS.tolist()
+    assert child.labels.tolist() == LABELS[PARENTS].tolist()
+
+
+def test_reused_offspring_carry_their_condition(tmp_path: Path) -> None:
+    first, child, _ = offspring(tmp_path / "run", Shades())
+    assert child.conditions["name"].tolist() == first.conditions["name"][PARENTS].tolist()
+
+
+def test_without_reuse_every_offspring_is_asked_for(tmp_path: Path) -> None:
+    api = Shades()
+    offspring(tmp_path / "run", api, reuse=0)
+    assert api.asked == 50 + 50 * K + len(PARENTS)
+
+
+def test_refused_lookahead_is_not_lent(tmp_path: Path) -> None:
+    first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
+    refusing = dispatcher(tmp_path / "run", Moody(refuse=2), retries=0)
+    made = sum(len(members) for members, _ in refusing.lookahead(1, first, K, 0.5))
+    assert 0 < made < 50 * K
+    api = Shades()
+    child = dispatcher(tmp_path / "run", api, retries=0).variations(1, first, PARENTS, 0.5, K)
+    assert len(child) == len(PARENTS)
+    assert 2 < api.asked <= len(PARENTS)
+
+
+@pytest.mark.parametrize("settings", [{"max_chunk": 1}, {"max_chunk": 50, "concurrency": 4}, {"shares": "parent"}])
+def test_reuse_does_not_depend_on_how_the_work_is_cut(tmp_path: Path, settings: dict[str, int]) -> None:
+    _, one, _ = offspring(tmp_path / "a", Shades())
+    _, other, _ = offspring(tmp_path / "b", Shades(**settings))
+    np.testing.assert_array_equal(one.samples.array, other.samples.array)
+
+
+def test_lookahead_that_was_damaged_before_it_could_be_reused_is_asked_for_again(tmp_path: Path) -> None:
+    dispatch = dispatcher(tmp_path / "run", Shades())
+    first = dispatch.random(LABELS)
+    for _ in dispatch.lookahead(1, first, K, 0.5):
+        pass
+    chunks = (tmp_path / "run" / "confidential" / "chunks").glob("lookahead-1-*")
+    damaged = max(chunks, key=lambda path: path.stat().st_size)  # of 7 items; the last one has fewer
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    api = Shades()
+    child = dispatcher(tmp_path / "run", api).variations(1, first, PARENTS, 0.5, K)
+    assert api.asked == 7 + 2
+    np.testing.assert_array_equal(child.samples.array, offspring(tmp_path / "whole", Shades())[1].samples.array)
+
+
+def test_a_population_that_is_there_asks_for_nothing_and_the_lookahead_can_go(tmp_path: Path) -> None:
+    first, child, dispatch = offspring(tmp_path / "run", Shades())
+    dispatch.forget_lookahead(1)
+    assert not list((tmp_path / "run" / "confidential" / "chunks").iterdir())
+    api = Shades()
+    again = dispatcher(tmp_path / "run", api).variations(1, first, PARENTS, 0.5, K)
+    assert api.asked == 0
+    np.testing.assert_array_equal(child.samples.array, again.samples.array)

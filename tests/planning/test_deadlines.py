@@ -1,0 +1,133 @@
+"""When a run has a public clock, and what its deadlines follow from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adapters.public_images import PublicImages
+from adapters.sdapi import SDAPI
+from embeddings.pixels import Pixels
+from pe.data.samples import Images
+from pe.fit.trainer import DryRun
+from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, rounded_up
+from pe.planning.layout import lay_out
+from pe.plugins.protocols import hosts_of
+from pe.recipe.schema import Recipe
+from tests.generators import Mean, Shades
+
+SIZES = (256, 10_000)
+
+
+class Undeclared(Shades):
+    hosts = None
+
+
+class Remote(Shades):
+    hosts = ("api.example",)
+
+
+def recipe(declared: int | None = 256, iterations: int = 2, **privacy: Any) -> Recipe:
+    private = {"kind": "npz", "path": "p.npz", "size": 8, "channels": 1, "classes": ["a", "b"]}
+    return Recipe.parse(
+        {
+            "private": private | ({} if declared is None else {"declared_size": declared}),
+            "api": {"kind": "object:tests.generators.Shades"},
+            "privacy": {"epsilon": 4, "delta": 1e-5, **privacy},
+            "evolution": {"iterations": iterations, "population": 200, "lookahead": 0},
+        },
+        "the test",
+    )
+
+
+@pytest.mark.parametrize(
+    ("api", "wanted", "declared", "on", "why", "warned"),
+    [
+        (Remote(), "auto", 256, True, "on: requests go to api.example", False),
+        (Undeclared(), "auto", 256, True, "on: requests go to an object that declares no hosts", False),
+        (None, "auto", 256, True, "on: requests go to an object that declares no hosts", False),
+        (Shades(), "auto", 256, False, "off: the generator is this very process", False),
+        (Shades(), "always", 256, True, "on: privacy.public_clock is 'always'", False),
+        (Remote(), "auto", None, False, "off: private.declared_size is missing", True),
+        (Shades(), "auto", None, False, "off: the generator is this very process", False),
+        (Remote(), "never", 256, False, "off: privacy.public_clock is 'never'", True),
+        (Shades(), "never", 256, False, "off: privacy.public_clock is 'never'", False),
+    ],
+)
+def test_a_clock_is_on_where_requests_leave_the_process(
+    api: Shades | None, wanted: str, declared: int | None, on: bool, why: str, warned: bool
+) -> None:
+    terms = clock_terms(recipe(declared, public_clock=wanted), api)
+    assert (terms.on, terms.why) == (on, why)
+    assert bool(terms.warning) == warned
+    assert ("state private.declared_size" in terms.warning) == warned
+
+
+def test_every_shipped_generator_and_embedding_says_whom_it_asks() -> None:
+    assert hosts_of(SDAPI(base_url="http://h.example:7860", prompts=["x"], image_size=8)) == ("h.example:7860",)
+    assert PublicImages.hosts == Pixels.hosts == ()
+
+
+def test_each_piece_of_private_work_has_a_deadline_that_follows_from_public_numbers() -> None:
+    for declared in SIZES:
+        wanted = recipe(declared)
+        plan = lay_out(wanted, wanted.private.labels, "record")
+        seconds, unheld = deadlines(wanted, plan, Mean())
+        assert list(seconds) == [EMBEDDING, "histogram/1", "histogram/2"]
+        assert not unheld
+        assert all(value >= 0.1 and value == rounded_up(value) for value in seconds.values())
+
+
+class Slow(Mean):
+    """Counts the images that it is shown, all black."""
+
+    shown = 0
+
+    def embed(self, samples: Images) -> Any:
+        assert not samples.array.any()
+        self.shown += len(samples)
+        return super().embed(samples)
+
+
+def test_a_try_shows_the_embedding_nothing_but_black_images() -> None:
+    embedding = Slow()
+    wanted = recipe(10_000)
+    deadlines(wanted, lay_out(wanted, wanted.private.labels, "record"), embedding)
+    assert embedding.shown == 2 * embedding.batch_size
+
+
+def test_a_fit_is_held_by_its_dry_run_and_else_told_to_have_no_deadline() -> None:
+    private = {"kind": "npz", "path": "p.npz", "size": 8, "channels": 1, "classes": ["a"], "declared_size": 64}
+    training = {"steps": 4, "expected_batch": 8, "block": 2}
+    content = {
+        "private": private,
+        "api": {"kind": "dpdm", "training": training},
+        "privacy": {"epsilon": 4, "delta": 1e-3, "public_clock": "always"},
+        "evolution": {"iterations": 0, "population": 8},
+    }
+    wanted = Recipe.parse(content, "the test")
+    plan = lay_out(wanted, wanted.private.labels, "record")
+    tried = DryRun("training", 4, 10.0, 100, None)
+    seconds, unheld = deadlines(wanted, plan, Mean(), [tried])
+    assert seconds["fit/training/1"] == seconds["fit/training/2"] == 100  # 2 steps × 10 s × 3, rounded up
+    assert not unheld
+    assert deadlines(wanted, plan, Mean())[1] == ["fit/training/1", "fit/training/2"]
+
+
+def test_an_embedding_on_another_machine_is_not_tried_by_a_plan() -> None:
+    class Elsewhere(Mean):
+        hosts = ("vectors.example",)
+
+        def embed(self, samples: Images) -> Any:
+            raise AssertionError("asked")
+
+    wanted = recipe()
+    plan = lay_out(wanted, wanted.private.labels, "record")
+    assert held_back(wanted, plan, Remote(), Elsewhere()).seconds == {}
+    assert held_back(wanted, plan, Remote(), Mean()).seconds
+
+
+@pytest.mark.parametrize(("seconds", "wanted"), [(0.2, 0.2), (0.21, 0.5), (1.0, 1.0), (51, 100), (0.05, 0.05), (7, 10)])
+def test_deadlines_are_round(seconds: float, wanted: float) -> None:
+    assert rounded_up(seconds) == pytest.approx(wanted)

@@ -1,0 +1,261 @@
+"""What `pe plan` foretells is what a run then does."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pe.data.conditions import Conditions
+from pe.engine.execute import Surroundings, object_kind, run_recipe
+from pe.errors import PluginError, RecipeError
+from pe.histogram import histogram_release
+from pe.plan import Step
+from pe.planning.calls import Span, generator_of, variation_calls
+from pe.planning.forecast import Forecast, forecast
+from pe.planning.signal import MOST_NOISE, Signal
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest
+from pe.privacy.release import Relation
+from pe.recipe.schema import ApiSpec, Recipe
+from pe.store.writer import read_journal
+from tests.durability.driver import make_private
+from tests.generators import Mean, Shades
+from tests.recipe.test_schema import with_
+
+
+class Plain(Shades):
+    """Shades without a condition."""
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        return Answer(super().random_api(request).samples, Conditions())
+
+
+def planned(**changes: object) -> Forecast:
+    recipe = Recipe.parse(with_(**changes), "here")
+    return forecast(recipe, Shades(max_chunk=1024))
+
+
+def recipe_for(api: Shades, folder: Path, **evolution: object) -> Recipe:
+    make_private(folder / "private.npz")
+    private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+    content = {
+        "private": private,
+        "api": {"kind": object_kind(api)},
+        "embedding": {"kind": object_kind(Mean())},
+        "privacy": {"noise_multiplier": 1, "delta": 1e-5},
+        "evolution": {"iterations": 2, "population": [10, 12, 18], "lookahead": [3, 0]} | evolution,
+    }
+    return Recipe.parse(content, "the test")
+
+
+def carry_out(api: Shades, folder: Path, **evolution: object) -> Forecast:
+    """The forecast of a run, once the run is done and its images are found to be those foretold."""
+    recipe = recipe_for(api, folder, **evolution)
+    found = forecast(recipe, api)
+    run = run_recipe(recipe, folder / "run", Surroundings(api=api, embedding=Mean()))
+    with read_journal(run) as journal:
+        totals = journal.totals()
+    assert found.images.least <= totals.images <= found.images.most
+    assert totals.images == api.asked
+    assert found.calls is not None
+    assert found.calls.least <= totals.calls <= found.calls.most
+    assert (found.random.least, found.random.most) == (len(api.random_requests),) * 2
+    assert found.variation.least <= len(api.variation_requests) <= found.variation.most
+    return found
+
+
+@pytest.mark.parametrize("max_chunk", [4, 7, 1000])
+def test_where_items_share_nothing_the_calls_are_exact(tmp_path: Path, max_chunk: int) -> None:
+    api = Shades(max_chunk=max_chunk)
+    found = carry_out(api, tmp_path)
+    assert found.variation.least == found.variation.most == len(api.variation_requests)
+    assert found.to_dict()["api_calls"] == {
+        "random": len(api.random_requests),
+        "variation": len(api.variation_requests),
+        "images": 10 + (30 + 12) + 18,
+    }
+
+
+@pytest.mark.parametrize("max_chunk", [2, 7])
+@pytest.mark.parametrize("kind", [Shades, Plain])
+@pytest.mark.parametrize("shares", ["parent", "condition"])
+def test_where_items_share_something_the_calls_lie_between_the_bounds(
+    tmp_path: Path, kind: type[Shades], shares: str, max_chunk: int
+) -> None:
+    api = kind(max_chunk=max_chunk, shares=shares)
+    found = carry_out(api, tmp_path)
+    if (kind, shares) == (Plain, "condition"):
+        assert found.variation.least == len(api.variation_requests)
+    assert re.search(r"The run makes \d+ to \d+ calls", found.warnings[0])
+
+
+@pytest.mark.parametrize("shares", ["nothing", "parent", "condition"])
+def test_where_lookahead_is_reused_images_and_calls_lie_between_the_bounds(tmp_path: Path, shares: str) -> None:
+    api = Shades(max_chunk=3, shares=shares)
+    found = carry_out(api, tmp_path, lookahead=[2, 3], reuse_lookahead=True)
+    assert found.images == Span(10 + 20 + 36, 10 + 20 + (6 - 2) * 2 + 36 + (9 - 3) * 2)
+    assert api.asked < 10 + 20 + 12 + 36 + 18
+    assert any("66 to 86 images" in warning for warning in found.warnings)
+    assert found.to_dict()["api_calls_at_least"]["images"] == 66
+
+
+@pytest.mark.parametrize("max_chunk", [2, 4, 5])
+def test_with_one_parent_per_label_the_calls_by_parent_are_exact(tmp_path: Path, max_chunk: int) -> None:
+    api = Shades(max_chunk=max_chunk, shares="parent")
+    found = carry_out(api, tmp_path, iterations=1, population=[2, 18], lookahead=5)
+    assert found.variation.least == found.variation.most == len(api.variation_requests)
+
+
+def test_the_bounds_of_calls_by_parent_are_reached() -> None:
+    release = histogram_release(1, 1.0, Relation.ADD_REMOVE)
+    for items, parents, chunk, reuse in product(range(8), range(1, 4), range(1, 4), range(3)):
+        shared = [
+            sum(ceil(max(count - reuse, 0) / chunk) for count in counts)
+            for counts in product(range(items + 1), repeat=parents)
+            if sum(counts) == items
+        ]
+        step = Step(1, (items,), 0.5, reuse, 0.0, release, reuse)
+        span = variation_calls((parents,), step, Capabilities(max_chunk=chunk, shares="parent"))
+        ahead = parents * ceil(reuse / chunk)
+        assert (span.least - ahead, span.most - ahead) == (min(shared), max(shared)), (items, parents, chunk, reuse)
+
+
+def test_cost_and_time_follow_from_prices_and_rate() -> None:
+    changes = {"api__price": {"image": 0.02, "call": 1, "currency": "EUR"}, "limits": {"max_cost": 5}}
+    recipe = Recipe.parse(with_(evolution__lookahead=0, **changes), "here")
+    found = forecast(recipe, Shades(max_chunk=4), images_per_second=2)
+    assert found.cost == pytest.approx(30 * 0.02 + 9 * 1)
+    assert found.currency == "EUR"
+    assert found.seconds == 15
+    assert any("limits.max_cost = 5 stops the run before its end, which needs 9.6" in one for one in found.warnings)
+
+
+def test_what_depends_on_tokens_or_unknown_calls_is_unknown() -> None:
+    tokens = {"api__price": {"million_tokens": 1, "image": 0.1}, "limits": {"max_cost": 50}}
+    found = planned(evolution__lookahead=0, **tokens)
+    assert found.cost is None
+    assert "calls and images alone cost 3.00 USD or more" in found.warnings[0]
+    calls = {"api__price": {"call": 1}, "limits": {"max_cost": 50}}
+    found = forecast(Recipe.parse(with_(evolution__lookahead=0, **calls), "here"), None, ["Unknown."])
+    assert (found.cost, found.calls, found.images) == (None, None, Span(30, 30))
+    assert found.warnings[0] == "Unknown."
+    assert "with one image a call it would be 30.00 USD" in found.warnings[1]
+    assert found.to_dict()["api_calls"] == {"random": None, "variation": None, "images": 30}
+
+
+def test_votes_per_candidate_follow_from_the_declared_size() -> None:
+    found = planned(
+        private__declared_size=800, evolution__population=[20, 40, 90], evolution__neighbors=4,
+        evolution__label_sizes={"a": 3, "b": 1}, evolution__threshold=7, privacy__relation="replace_one",
+        privacy__epsilon=None, privacy__noise_multiplier=5,
+    )  # fmt: skip
+    first, second = found.signals
+    assert first.candidates == 20
+    assert first.by_label == pytest.approx((800 * 0.75 * 2 / 15, 800 * 0.25 * 2 / 5))
+    assert second.by_label == pytest.approx((800 * 0.75 * 2 / 30, 800 * 0.25 * 2 / 10))
+    assert (second.sigma, second.threshold) == (pytest.approx(5 * 2**0.5), 7)
+    assert found.to_dict()["votes_per_candidate"] == second.fewest == pytest.approx(40)
+    assert found.to_dict()["noise_multiplier"] == 5
+    assert found.warnings == ()
+
+
+def test_the_noise_share_is_that_of_sampled_noise() -> None:
+    noise = np.random.default_rng(0).normal(scale=3, size=10**6)
+    for threshold, votes in product([-2, 0, 4], [0, 1, 5]):
+        weights = [np.maximum(noise + mean - threshold, 0).mean() for mean in (0, votes)]
+        share = Signal(1, 1, 3, threshold, None, ()).noise_share(votes)
+        assert share == pytest.approx(weights[0] / weights[1], rel=0.02)
+
+
+@pytest.mark.parametrize("sigmas", [0, 1.5, -3])
+def test_the_suggested_population_is_the_largest_without_a_warning(sigmas: float) -> None:
+    changes = {"private__declared_size": 3000, "evolution__threshold_sigmas": sigmas, "evolution__iterations": 4}
+    (warning,) = planned(evolution__population=5000, **changes).warnings
+    assert warning.startswith("The population is too large for the private set: 0.6 votes per candidate against noise")
+    suggested = int(re.search(r"population of at most (\d+)", warning)[1])
+    within = planned(evolution__population=suggested, **changes)
+    assert within.warnings == ()
+    assert all(signal.noise_share(signal.votes) <= MOST_NOISE for signal in within.signals)
+    assert "too large" in planned(evolution__population=suggested + 2, **changes).warnings[0]
+
+
+def test_a_private_set_too_small_for_any_population_is_told_so() -> None:
+    (warning,) = planned(private__declared_size=3).warnings
+    assert "no population is small enough, so take a larger epsilon" in warning
+
+
+def test_a_threshold_that_hardly_any_candidate_passes_is_told() -> None:
+    changes = {"private__declared_size": 1000, "privacy__epsilon": None, "privacy__noise_multiplier": 1}
+    (warning,) = planned(evolution__population=100, evolution__threshold=40, **changes).warnings
+    assert "Hardly any candidate will be over the threshold of 40 votes" in warning
+    suggested = int(re.search(r"population of at most (\d+)", warning)[1])
+    assert suggested == 24
+    assert planned(evolution__population=suggested, evolution__threshold=40, **changes).warnings == ()
+
+
+def test_a_label_with_hardly_a_record_is_named() -> None:
+    found = planned(
+        private__declared_size=10000, evolution__population=1000, evolution__label_sizes={"a": 99990, "b": 60},
+        privacy__epsilon=None, privacy__noise_multiplier=12,
+    )  # fmt: skip
+    assert [warning[:9] for warning in found.warnings] == ["Label 'b'"]
+
+
+def test_delta_and_the_declared_size_are_checked() -> None:
+    assert any("declared_size is missing" in warning for warning in planned().warnings)
+    found = planned(private__declared_size=1000, privacy__delta=1e-3)
+    assert found.warnings[0].startswith("privacy.delta = 0.001 is not below 1 / declared_size = 0.001")
+    found = planned(private__declared_size=1000, private__privacy_unit="subfolder")
+    assert found.warnings == (
+        "All records of a subfolder together weigh as one, so there are fewer votes per candidate.",
+    )
+
+
+def test_without_iterations_there_is_no_histogram() -> None:
+    found = planned(private__declared_size=1000, evolution__iterations=0, evolution__population=30).to_dict()
+    assert found["epsilon"] == 0
+    assert found["noise_multiplier"] is found["votes_per_candidate"] is None
+    assert found["api_calls"] == {"random": 1, "variation": 0, "images": 30}
+
+
+def test_a_generator_that_cannot_be_set_up_here_leaves_the_calls_unknown() -> None:
+    api, why = generator_of(ApiSpec(kind="public_images", path="nowhere"))
+    assert api is None
+    assert re.search("The number of calls is unknown, because the generator cannot be set up here: .*nowhere", why)
+    assert generator_of(ApiSpec(kind="object:mine.Own"))[1].endswith("mine.Own is an object of your own.")
+
+
+def test_a_mistake_in_the_generator_s_settings_is_an_error() -> None:
+    with pytest.raises(PluginError, match="Unknown adapter 'none'"):
+        generator_of(ApiSpec(kind="none"))
+    with pytest.raises(RecipeError, match="siz"):
+        generator_of(ApiSpec(kind="glyphs", siz=3))
+
+
+def test_the_plan_of_a_fitted_generator_tells_its_releases_and_what_is_left_unused() -> None:
+    fitted = {"api__kind": "dp_merf", "private__declared_size": 1000, "evolution__iterations": 0}
+    found = planned(**fitted)
+    assert [release.name for release in found.fit] == ["fit/mean_features"]
+    assert found.fit_epsilon == found.epsilon == pytest.approx(1, rel=1e-3)
+    assert found.warnings == ()
+    half = planned(**fitted, api__fit={"budget_share": 0.5})
+    assert half.epsilon == pytest.approx(0.5, rel=1e-3)
+    assert half.warnings[0].startswith("Nothing uses 0.5 of privacy.epsilon, because api.fit.budget_share is 0.5")
+    evolved = planned(**fitted | {"evolution__iterations": 2}, api__fit={"budget_share": 0.5})
+    assert evolved.fit_epsilon == pytest.approx(0.5, rel=1e-3)
+    assert evolved.epsilon == pytest.approx(1, rel=1e-3)
+    assert not any("Nothing uses" in warning for warning in evolved.warnings)
+
+
+def test_the_synthetic_images_are_those_of_the_last_population() -> None:
+    assert planned().synthetic == 10
+    assert planned(evolution__population=[4, 6, 40]).to_dict()["synthetic_images"] == 40
+
+
+def test_a_population_of_one_candidate_a_label_can_be_planned() -> None:
+    found = planned(private__declared_size=3000, evolution__population=2)
+    assert not any("over the threshold" in warning for warning in found.warnings)

@@ -1,0 +1,177 @@
+"""No time that the file system keeps of a finished run's shareable side tells how long private work took."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pe
+from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.engine.extend import extend_run
+from pe.engine.report import write_report
+from pe.errors import RunError
+from pe.recipe.schema import Recipe
+from pe.store.publish import publish
+from pe.store.purge import purge
+from tests.cli import typed
+from tests.durability import driver
+from tests.durability.test_kill import shareable
+from tests.generators import Mean
+
+SLOW = 0.7
+
+
+class SlowMean(Mean):
+    """Takes long over private records alone, as if there were many."""
+
+    def embed(self, samples: pe.Images) -> np.ndarray:
+        if np.ptp(samples.pixels, axis=(1, 2)).any():  # what is generated has one shade
+            time.sleep(SLOW)
+        return super().embed(samples)
+
+
+class SlowNoise(driver.SameNoise):
+    """UNSAFE: makes every histogram take long."""
+
+    def discrete_gaussian(self, shape: int, scale: float) -> np.ndarray:
+        time.sleep(SLOW)
+        return super().discrete_gaussian(shape, scale)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> pe.Run:
+    return finish(tmp_path, Surroundings(api=driver.Counted(tmp_path / "asked"), embedding=Mean()))
+
+
+def finish(folder: Path, surroundings: Surroundings) -> pe.Run:
+    driver.make_private(folder / "private.npz")
+    content = driver.recipe(folder / "private.npz").model_dump()
+    content["embedding"] = {"kind": pe.engine.execute.object_kind(surroundings.embedding)}
+    return run_recipe(Recipe.parse(content, "the test"), folder / "run", surroundings)
+
+
+def entries(run: pe.Run) -> Iterator[Path]:
+    """All that may be shared in a run's directory."""
+    return (path for path in run.folder.rglob("*") if "confidential" not in path.parts)
+
+
+def births(run: pe.Run) -> dict[str, float]:
+    """When each shareable file and folder was made, in seconds since 1970."""
+    paths = sorted(map(str, entries(run)))
+    told = subprocess.run(["stat", "--format=%.9W", *paths], check=True, capture_output=True, text=True).stdout
+    found = dict(zip(paths, map(float, told.split()), strict=True))
+    if not all(found.values()):
+        pytest.skip("this file system keeps no birth times")
+    return found
+
+
+def changes(run: pe.Run) -> dict[str, float]:
+    return {str(path): path.stat().st_ctime for path in entries(run)}
+
+
+def began(run: pe.Run) -> int:
+    return int((run.folder / "recipe.yaml").stat().st_mtime)
+
+
+def levelled(run: pe.Run) -> bool:
+    """Whether the run, its confidential folder and all that may be shared bear the time at which it began."""
+    paths = [run.folder, *entries(run), *([run.confidential] if run.confidential.exists() else [])]
+    return {path.stat().st_mtime_ns for path in paths} == {began(run) * 10**9}
+
+
+def test_no_birth_time_tells_how_long_an_embedding_and_a_histogram_took(tmp_path: Path) -> None:
+    surroundings = Surroundings(driver.Counted(tmp_path / "asked"), SlowMean(), noise=SlowNoise())
+    started = time.time()
+    run = finish(tmp_path, surroundings)
+    took = time.time() - started
+    private = (driver.ITERATIONS + 1) * SLOW
+    assert took > private
+    for times in (births(run), changes(run)):
+        assert {Path(name).name for name in times} >= {"populations", "003", "releases", "recipe.yaml", "synthetic.npz"}
+        assert max(times.values()) - min(times.values()) < private / 2
+        assert min(times.values()) > started + private
+    assert levelled(run)
+
+
+def test_a_fitted_model_and_a_stray_file_are_published_too_and_a_link_stays_one(run: pe.Run) -> None:
+    (run.folder / "model" / "unet").mkdir(parents=True)
+    (run.folder / "model" / "unet" / "weights").write_bytes(bytes(1000))
+    (run.folder / "model" / "weights").symlink_to("unet/weights")
+    (run.folder / "notes.txt").write_text("mine")
+    (run.folder / "notes.txt").chmod(0o640)
+    (run.folder / "here").symlink_to("populations")
+    before, inodes = shareable(run.folder), {path: path.lstat().st_ino for path in entries(run)}
+    publish(run.folder)
+    assert shareable(run.folder) == before
+    assert all(path.lstat().st_ino != inodes[path] for path in inodes)
+    assert (run.folder / "here").readlink() == Path("populations")
+    assert (run.folder / "model" / "weights").readlink() == Path("unet/weights")
+    assert (run.folder / "notes.txt").stat().st_mode & 0o777 == 0o640
+
+
+def test_populations_that_are_open_can_still_be_read(run: pe.Run) -> None:
+    population = run.population(1)
+    assert population is not None
+    before = population.samples.array.copy()
+    publish(run.folder)
+    np.testing.assert_array_equal(population.samples.array, before)
+
+
+def test_what_is_done_with_a_finished_run_leaves_its_times_level(run: pe.Run, tmp_path: Path) -> None:
+    assert levelled(run)
+    around = Surroundings(driver.Counted(tmp_path / "asked"), Mean())
+    np.savez(tmp_path / "test.npz", images=np.zeros((8, 4, 4, 1), np.uint8), labels=np.array(["a", "b"] * 4))
+    commands = (
+        ["status", "run"],
+        ["evaluate", "run", "--test", "test.npz", "--metrics", "fidelity"],
+        ["report", "run", "--confidential"],
+    )
+    for arguments in commands:
+        done = typed.pe(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert levelled(run), arguments
+    resume_run(run.folder, around)
+    assert levelled(run)
+    extend_run(run.folder, 4, 0.3, around)
+    assert levelled(run)
+    write_report(run.folder)
+    assert levelled(run)
+    purge(run)
+    assert levelled(run)
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_is_as_it_was(
+    run: pe.Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, copy, left = shareable(run.folder), shutil.copyfile, [3]
+
+    def full(source: Path, target: Path) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(RunError, match=r"cannot be written \(No space left on device\).* then `pe resume` goes on"):
+        publish(run.folder)
+    assert shareable(run.folder) == before
+    assert not [path.name for path in run.confidential.iterdir() if path.name.startswith(("published", "replaced"))]
+
+
+def test_a_run_whose_populations_are_away_for_an_instant_is_not_taken_for_a_whole_one(run: pe.Run) -> None:
+    (run.confidential / "replaced").mkdir()
+    (run.folder / "populations").rename(run.confidential / "replaced" / "populations")
+    with pytest.raises(RunError, match="has no populations: `pe resume` finishes it"):
+        _ = run.synthetic
+    purge(run)
+    assert len(run.synthetic) == driver.POPULATION
+    assert json.loads((run.folder / "certificate.json").read_text())["covered"]

@@ -1,0 +1,96 @@
+"""What a run's writer leaves behind, and what it remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pe.store.writer
+from pe.dispatch.answers import Answers
+from pe.errors import RunError
+from pe.progress import Progress
+from pe.store.durable import write_durably
+from pe.store.journal import ChunkRow
+from pe.store.lock import check_local
+from pe.store.writer import RunWriter
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_run_that_cannot_be_created_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pe.store.writer, "sync", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        RunWriter.create(tmp_path / "run", {"recipe.yaml": b"", "confidential/identity.json": b"{}"})
+    monkeypatch.setattr(pe.store.writer, "write_durably", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        RunWriter.create(tmp_path / "other", {"recipe.yaml": b"", "confidential/identity.json": b"{}"})
+    assert not list(tmp_path.glob("*.part"))
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_that_cannot_be_reopened_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}).close()
+    with monkeypatch.context() as patched:
+        patched.setattr(pe.store.writer, "remove_unfinished", full)
+        with pytest.raises(RunError, match="No space left on device"):
+            RunWriter.reopen(tmp_path / "run")
+    RunWriter.reopen(tmp_path / "run").close()
+
+
+def test_every_file_of_a_new_folder_is_known_and_its_loss_noticed(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        with run.new_folder("model") as folder:
+            (folder / "v1.0").mkdir()
+            (folder / "v1.0" / "weights").write_bytes(b"1")
+            (folder / "README").write_bytes(b"2")
+        assert sorted(run.journal.files("model/")) == ["model/README", "model/v1.0/weights"]
+        (run.folder / "model" / "README").unlink()
+        with pytest.raises(RunError, match="README is missing"):
+            run.check_files("model/")
+
+
+def test_a_new_folder_can_be_read_by_whoever_reads_the_run(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        with run.new_folder("model") as folder:
+            (folder / "weights").touch(mode=0o600)
+        assert (run.folder / "model" / "weights").stat().st_mode == (run.folder / "recipe.yaml").stat().st_mode
+
+
+def test_answers_that_are_lost_are_not_counted(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        answer = ChunkRow(0, "population/0", "a.npz", "00", answered=7, calls=1, images=7, tokens=0, seconds=0.1)
+        run.journal.add_chunks([(answer, [])])
+        assert run.journal.totals().answered == 7
+        run.journal.forget_chunks("population/0", [row.id for row in run.journal.chunks("population/0")])
+        assert run.journal.totals().answered == 0
+
+
+def test_a_link_to_a_network_mount_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far")
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"disk / ext4 rw 0 0\nserver {(tmp_path / 'far').resolve()} nfs4 rw 0 0\n")
+    with pytest.raises(RunError, match="network file system"):
+        check_local(tmp_path / "link" / "run", mounts)
+
+
+def test_a_chunk_that_lies_elsewhere_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "victim.txt").write_text("mine")
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        row = ChunkRow(0, "lookahead/1", "../../../victim.txt", "00", 1, 1, 1, 0, 0.1)
+        run.journal.add_chunks([(row, [])])
+        with pytest.raises(RunError, match=r"names a chunk '../../../victim.txt', which lies elsewhere"):
+            Answers(run, Progress()).forget("lookahead/1")
+    assert (tmp_path / "victim.txt").read_text() == "mine"
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "victim.txt").write_text("mine")
+    (tmp_path / "report.html.part").symlink_to(tmp_path / "victim.txt")
+    write_durably(tmp_path / "report.html", b"ours")
+    assert (tmp_path / "victim.txt").read_text() == "mine"
+    assert (tmp_path / "report.html").read_bytes() == b"ours"
+    assert not (tmp_path / "report.html").is_symlink()
