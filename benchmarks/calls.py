@@ -17,7 +17,8 @@ import numpy as np
 from record import keep, where
 
 from pe.engine.demo.digits import RECIPE
-from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.evaluation.utility import accuracies
 from pe.private.mnist import MnistSample
 from pe.recipe.schema import Recipe

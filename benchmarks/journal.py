@@ -22,7 +22,7 @@ from record import keep, where
 
 from pe.dispatch.answers import Answers
 from pe.engine.demo.digits import run_demo
-from pe.engine.execute import Surroundings
+from pe.engine.execution import Surroundings
 from pe.store.journal import Journal
 
 PE = Path(sys.executable).with_name("pe")

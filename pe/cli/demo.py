@@ -35,7 +35,7 @@ def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as
     A minute or five; no GPU, no download.
     """
     from pe.engine.demo.digits import run_demo
-    from pe.engine.execute import Surroundings
+    from pe.engine.execution import Surroundings
 
     with stop_on_interrupt() as stop:
         surroundings = Surroundings(progress=Bars(quiet), stop=stop)

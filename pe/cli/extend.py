@@ -23,7 +23,7 @@ def extend(run: Path, count: int, degree: float, changes: tuple[str, ...], quiet
 
     They are variations of its last population.
     """
-    from pe.engine.execute import Surroundings
+    from pe.engine.execution import Surroundings
     from pe.engine.extend import extend_run
 
     with stop_on_interrupt() as stop:

@@ -53,13 +53,13 @@ def plan(
 
     Nothing is called, no private record is read.
     """
-    from pe.planning.calls import generator_of
+    from pe.planning.build import set_up_generator
     from pe.planning.forecast import forecast
     from pe.planning.readiness import obstacles, overlap_warnings
     from pe.recipe.schema import Recipe
 
     wanted = Recipe.load(recipe, changes)
-    api, unknown = generator_of(wanted.api)
+    api, unknown = set_up_generator(wanted.api)
     rate = images_per_second if like is None else _measured(like, api, wanted.limits.max_concurrency)
     here = [*obstacles(wanted, api), *overlap_warnings(wanted, api), *([unknown] if unknown else [])]
     found = forecast(wanted, api, here, rate, dry_run)

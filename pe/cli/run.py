@@ -14,7 +14,7 @@ from pe.cli.progress import Bars
 from pe.cli.signals import stop_on_interrupt
 
 if TYPE_CHECKING:
-    from pe.engine.execute import Surroundings
+    from pe.engine.execution import Surroundings
     from pe.store.run import Run
 
 
@@ -62,7 +62,7 @@ def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: boo
 
 def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool) -> None:
     """Carry out and say what came of it."""
-    from pe.engine.execute import Surroundings
+    from pe.engine.execution import Surroundings
     from pe.engine.summary import summary
     from pe.privacy.words import rounded_up
 

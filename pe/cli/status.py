@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @json_option
 def status(run_folder: Path, as_json: bool) -> None:
     """Tell where RUN stands. It may be running: nothing is changed. The answer is confidential: it tells times."""
-    from pe.dispatch.limits import Price
     from pe.engine.status import status_of
+    from pe.planning.build import price_of
     from pe.planning.layout import plan_of
     from pe.recipe.schema import Recipe
     from pe.store.places import CERTIFICATE, RECIPE
@@ -28,7 +28,7 @@ def status(run_folder: Path, as_json: bool) -> None:
 
     run = Run.open(run_folder)
     recipe = Recipe.load(run.folder / RECIPE)
-    found = status_of(run, plan_of(run, recipe), Price(**recipe.api.price.model_dump()), recipe.privacy.delta)
+    found = status_of(run, plan_of(run, recipe), price_of(recipe), recipe.privacy.delta)
     finished = (run.folder / CERTIFICATE).is_file()
     click.echo(
         json.dumps({"run": str(run_folder)} | found.to_dict()) if as_json else _page(run_folder, found, finished)

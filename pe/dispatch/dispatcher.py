@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -44,7 +44,8 @@ class Dispatcher:
             sample is drawn anew.
         progress: told of every finished chunk.
         meter: says before each request whether it may be made.
-        command: goes on when a limit or the user stops it; empty: `pe resume`.
+        command: what goes on when a limit or the user stops it, from the option that raises the limit (or "");
+            None: `pe resume`.
     """
 
     api: GenerationAPI
@@ -55,7 +56,7 @@ class Dispatcher:
     retries: int = 2
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
-    command: str = ""
+    command: Callable[[str], str] | None = None
 
     def random(self, labels: npt.NDArray[np.int32]) -> Population:
         """S_0: a new sample for each of `labels`, int32 (n,).
@@ -174,8 +175,8 @@ class Dispatcher:
                 except (LimitReached, Interrupted) as stopped:
                     left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
                     option = stopped.option if isinstance(stopped, LimitToRaise) else ""
-                    command = self.command or f"pe resume {self.run.folder}"
-                    raise type(stopped)(f"{stopped} {left}; `{command}{option}` goes on.") from stopped
+                    command = self.command(option) if self.command else f"pe resume {self.run.folder}{option}"
+                    raise type(stopped)(f"{stopped} {left}; `{command}` goes on.") from stopped
         self._check_given_up(work, standing)
         return standing
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pe.engine.execute import Surroundings, dispatcher_of, generator_of
+from pe.engine.execution import Surroundings
 from pe.engine.logs import logging_to
 from pe.engine.report import write_report
 from pe.errors import RecipeError, RunError
 from pe.fit.trainer import load_model
+from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.meaning import differences
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
@@ -57,7 +57,7 @@ def extend_run(
     stored, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
     if meant := differences(stored, recipe):
         raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(meant)}.")
-    api = generator_of(recipe, surroundings)
+    api = build_generator(recipe, surroundings.api)
     if not (folder / FULL_RECIPE).is_file():
         _check_named(folder, recipe, api, changes)
     with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
@@ -65,8 +65,10 @@ def extend_run(
         load_model(api, folder)
         parents, place = spread(len(last), count), extension_place(index)
         command = f"pe extend {folder} -n {count} --degree {degree:g}"
-        asked = replace(dispatcher_of(recipe, api, writer, surroundings), command=command)
-        more = asked.vary(f"extension/{index}", place, last, parents, degree, f"extension {index}")
+        dispatcher = build_dispatcher(
+            recipe, api, writer, surroundings.progress, surroundings.stop, lambda option: f"{command}{option}"
+        )
+        more = dispatcher.vary(f"extension/{index}", place, last, parents, degree, f"extension {index}")
         name = f"extension-{index:03d}.npz"
         writer.write_samples(name, more, recipe.private.labels)
         columns = sorted((folder / place).iterdir())

@@ -16,8 +16,8 @@ from pe.data.samples import Images
 from pe.data.seeds import item_seeds
 from pe.dispatch.limits import Price
 from pe.dispatch.work import check_answer
-from pe.engine.execute import Surroundings, generator_of
 from pe.errors import APIError, RecipeError, nearest_name
+from pe.planning.build import build_generator, price_of
 from pe.plugins.protocols import (
     Answer,
     DescribesDegree,
@@ -129,8 +129,8 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
     degree = _degree(recipe) if degree is None else degree
     if not 0 <= degree <= 1:
         raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
-    api = generator_of(recipe, Surroundings())
-    price = Price(**recipe.api.price.model_dump())
+    api = build_generator(recipe)
+    price = price_of(recipe)
     first, founders = _random(api, label, recipe.seed, price)
     second = _variation(api, label, founders, degree, recipe.seed, price)
     conditions = {name: str(column[0]) for name, column in founders.conditions.items() if len(column)}

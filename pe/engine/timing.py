@@ -21,8 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.samples import Images
-from pe.engine.execute import Surroundings, object_kind, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.evaluation.memorisation import Membership, membership
+from pe.planning.build import object_kind
 from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.privacy.register import STATE_HOME
 from pe.progress import Progress

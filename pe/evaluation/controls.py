@@ -19,10 +19,11 @@ from pe.data.samples import Images
 from pe.data.seeds import generator
 from pe.dispatch.answers import Items, Standing
 from pe.dispatch.dispatcher import Dispatcher
-from pe.dispatch.limits import Limits, Meter, Price
+from pe.dispatch.limits import Price
 from pe.dispatch.work import Work
-from pe.errors import ContractError, Interrupted, LimitReached, RunError
+from pe.errors import ContractError, RunError
 from pe.evaluation.labelled import Labelled, labelled
+from pe.planning.build import build_dispatcher, price_of
 from pe.planning.calls import Span, variation_calls
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import GenerationAPI, hosts_of
@@ -152,21 +153,14 @@ class ControlRun:
         recipe = self.recipe
         plan = plan_of(self.run, recipe)
         degrees = [step.degree for step in plan.steps[: len(self.populations) - 1]]
-        limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
-        rules = recipe.evolution.attempts, recipe.refusals.retries
         with RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, files) as writer:
-            meter = Meter(limits, self._price, stop)
             told = Part(progress, "random selection")
-            dispatcher = Dispatcher(self.api, writer, plan.classes, recipe.seed, *rules, told, meter)
-            try:
-                return random_selection(self.populations, degrees, recipe.seed, dispatcher)
-            except (LimitReached, Interrupted) as stopped:
-                reason = str(stopped).partition("; `pe resume")[0]
-                raise type(stopped)(f"{reason}; `pe evaluate` again goes on.") from stopped
+            dispatcher = build_dispatcher(recipe, self.api, writer, told, stop, lambda _: "pe evaluate")
+            return random_selection(self.populations, degrees, recipe.seed, dispatcher)
 
     @property
     def _price(self) -> Price:
-        return Price(**self.recipe.api.price.model_dump())
+        return price_of(self.recipe)
 
 
 def _sizes(population: Population, classes: int) -> tuple[int, ...]:

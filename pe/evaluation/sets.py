@@ -16,7 +16,7 @@ from pe.evaluation.labelled import Labelled, labelled
 from pe.evaluation.real import RealSet, read_real, shared_images, source_at
 from pe.evaluation.request import Request
 from pe.fit.trainer import load_model
-from pe.planning.calls import generator_of
+from pe.planning.build import set_up_generator
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.places import FULL_RECIPE, RECIPE, SYNTHETIC
@@ -122,7 +122,7 @@ def _controls(
     founders_suffice = _as_many(founders, evaluated.labels)
     api, unknown = request.api, ""
     if api is None and (founders_suffice is None or request.random_selection is not False):
-        api, unknown = generator_of(recipe.api)
+        api, unknown = set_up_generator(recipe.api)
         load_model(api, run.folder)
     control = None if api is None else ControlRun(run, recipe, api, populations)
     made = {UNEVOLVED: founders_suffice or _unevolved(founders, evaluated, control, notes)}

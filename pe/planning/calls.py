@@ -12,9 +12,7 @@ from pe.data.population import NO_PARENT
 from pe.dispatch.answers import Standing
 from pe.dispatch.work import Work
 from pe.plan import Plan, Step, by_label
-from pe.planning.readiness import set_up
 from pe.plugins.protocols import Capabilities, GenerationAPI
-from pe.recipe.schema import OBJECT, PluginSpec
 
 
 @dataclass(frozen=True)
@@ -26,21 +24,6 @@ class Span:
 
     def __add__(self, other: Span) -> Span:
         return Span(self.least + other.least, self.most + other.most)
-
-
-def generator_of(spec: PluginSpec) -> tuple[GenerationAPI | None, str]:
-    """A recipe's generator, to ask it what it can do; or None, and in one sentence why there is none here.
-
-    Raises:
-        PluginError: no generator has this name.
-        RecipeError: a setting is unknown, missing or of the wrong type.
-    """
-    api, why = set_up("pe.adapters", spec)
-    if api is not None:
-        return api, ""
-    if spec.kind.startswith(OBJECT):
-        return None, f"The number of calls is unknown: {why}"
-    return None, f"The number of calls is unknown, because the generator cannot be set up here: {why}"
 
 
 def random_calls(plan: Plan, api: GenerationAPI) -> Span:

@@ -10,11 +10,11 @@ from pe.dispatch.limits import Price
 from pe.errors import RecipeError
 from pe.fit.trainer import DryRun
 from pe.plan import Plan
+from pe.planning.build import price_of, set_up
 from pe.planning.calls import Span, random_calls, total, variation_calls, variation_images
 from pe.planning.deadlines import HeldBack, held_back
 from pe.planning.fitting import fit_dry_runs
 from pe.planning.layout import lay_out
-from pe.planning.readiness import set_up
 from pe.planning.signal import Signal, signal_of, signal_warnings
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.privacy.accounting import epsilon
@@ -143,7 +143,7 @@ def forecast(
 
     Args:
         recipe: the recipe.
-        api: the generator (`pe.planning.calls.generator_of`), asked what it can do; None: the calls are unknown.
+        api: the generator (`pe.planning.build.set_up_generator`), asked what it can do; None: the calls are unknown.
         here: warnings about this machine (`pe.planning.readiness.obstacles`), and why the calls are unknown.
         images_per_second: the generator's rate, > 0; None: the time is unknown.
         dry_run: whether a few steps of the fit are tried here, on random images.
@@ -158,7 +158,7 @@ def forecast(
     iterations = tuple(_iteration(t, recipe, plan, api) for t in range(len(plan.steps) + 1))
     images = sum((one.images for one in iterations), Span())
     calls = total(one.calls for one in iterations)
-    price = Price(**recipe.api.price.model_dump())
+    price = price_of(recipe)
     least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
     warnings = (
         *here,

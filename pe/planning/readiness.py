@@ -6,37 +6,15 @@ Looked up, without asking a plug-in for anything, and without reading a private 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from pe.errors import MissingDependency, PEError, RecipeError
 from pe.fit.trainer import ChecksMachine
 from pe.planning.apart import check_apart
+from pe.planning.build import set_up
 from pe.plugins.protocols import ReadsPublicImages
-from pe.plugins.registry import Group, construct, plugins, require
+from pe.plugins.registry import Group, require
 from pe.privacy.words import POOL_OVERLAPS
 from pe.recipe.schema import OBJECT, WITHHELD, PluginSpec, Recipe
-
-
-def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
-    """The plug-in that a recipe names; or None, and why there is none here.
-
-    Raises:
-        PluginError: there is no plug-in of this name.
-        RecipeError: a setting is unknown, missing or of the wrong type.
-    """
-    if spec.kind.startswith(OBJECT):
-        return None, f"{spec.kind.removeprefix(OBJECT)} is an object of your own."
-    try:
-        plugin = construct(group, spec.kind, spec.settings)
-        _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
-    except Exception as error:  # whatever a library raises that lacks its weights, its device or its key
-        mistaken = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
-        if mistaken or spec.kind not in plugins(group):
-            raise
-        return None, str(error)
-    return plugin, ""
 
 
 def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pe.dispatch.limits import Price
 from pe.errors import RunError
+from pe.planning.build import price_of
 from pe.recipe.schema import Recipe
 from pe.report.diagnostics import generations, public_plan
 from pe.report.page import listed, page, paragraph, section, table
@@ -74,7 +75,7 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
 
 def _cost_section(run: Run, recipe: Recipe) -> str:
     """Calls, images, refusals, cost and time, phase by phase."""
-    price = Price(**recipe.api.price.model_dump())
+    price = price_of(recipe)
     with read_journal(run) as journal:
         events, phases = journal.events(), journal.phases()
         rows = [_phase(journal, name, price) for name in phases]

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pe.engine.execute import Surroundings, object_kind, resume_run, run_recipe
+from pe.engine.execute import resume_run, run_recipe
+from pe.engine.execution import Surroundings
+from pe.planning.build import object_kind
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.engine.execute import resume_run, run_recipe
+from pe.engine.execution import Surroundings
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal

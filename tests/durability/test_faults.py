@@ -13,7 +13,8 @@ import pytest
 
 import pe
 from pe.data.samples import Images
-from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.engine.execute import resume_run, run_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.private_side import IDENTITY
 from pe.errors import DamagedFile, LimitReached, PEError, RunError
 from pe.plugins.protocols import Answer, RandomRequest

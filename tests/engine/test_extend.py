@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import pe
-from pe.engine.execute import Surroundings
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run, spread
 from pe.errors import LimitReached, PluginError, RecipeError, RunError
 from pe.plugins.protocols import Answer, VariationRequest

@@ -15,10 +15,12 @@ import pytest
 
 from pe.data.samples import Images
 from pe.dispatch.limits import Price
-from pe.engine.execute import Surroundings, object_kind, resume_run, run_recipe
+from pe.engine.execute import resume_run, run_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.status import Phase, Status, status_of
 from pe.errors import LimitReached, RunError
+from pe.planning.build import object_kind
 from pe.planning.layout import lay_out, plan_of
 from pe.plugins.protocols import Answer, Usage, VariationRequest
 from pe.privacy.accounting import epsilon

@@ -334,7 +334,7 @@ class TestRandomSelection:
         values = evaluate(run, test, api=api, metrics=("fidelity",))
         assert api.asked == 0
         assert "--random-selection runs it" in " ".join(values["notes"])
-        with pytest.raises(LimitReached, match="`pe evaluate` again goes on"):
+        with pytest.raises(LimitReached, match=r"`pe evaluate` goes on"):
             evaluate(run, test, api=api, metrics=("fidelity",), random_selection=True)
         assert 50 < api.asked <= 60
         recipe.write_text(Recipe.load(recipe, ("limits.max_cost=60",)).dump_shareable())
@@ -347,7 +347,7 @@ class TestRandomSelection:
         stop = Event()
         stop.set()
         request = Request(test, api=Shades(), random_selection=True, **QUICK)
-        with pytest.raises(Interrupted, match="`pe evaluate` again goes on"):
+        with pytest.raises(Interrupted, match=r"`pe evaluate` goes on"):
             evaluate_run(run, request, pe.progress.Progress(), stop)
 
     def test_it_is_left_out_where_it_is_not_wanted_or_not_repeatable(self, run: pe.Run, test: str) -> None:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from pe.data.conditions import Conditions
-from pe.engine.execute import Surroundings, object_kind, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.errors import PluginError, RecipeError
 from pe.histogram import histogram_release
 from pe.plan import Step
-from pe.planning.calls import Span, generator_of, variation_calls
+from pe.planning.build import object_kind, set_up_generator
+from pe.planning.calls import Span, variation_calls
 from pe.planning.forecast import Forecast, forecast
 from pe.planning.signal import MOST_NOISE, Signal
 from pe.plugins.protocols import Answer, Capabilities, RandomRequest
@@ -223,17 +225,17 @@ def test_without_iterations_there_is_no_histogram() -> None:
 
 
 def test_a_generator_that_cannot_be_set_up_here_leaves_the_calls_unknown() -> None:
-    api, why = generator_of(ApiSpec(kind="public_images", path="nowhere"))
+    api, why = set_up_generator(ApiSpec(kind="public_images", path="nowhere"))
     assert api is None
     assert re.search("The number of calls is unknown, because the generator cannot be set up here: .*nowhere", why)
-    assert generator_of(ApiSpec(kind="object:mine.Own"))[1].endswith("mine.Own is an object of your own.")
+    assert set_up_generator(ApiSpec(kind="object:mine.Own"))[1].endswith("mine.Own is an object of your own.")
 
 
 def test_a_mistake_in_the_generator_s_settings_is_an_error() -> None:
     with pytest.raises(PluginError, match="Unknown adapter 'none'"):
-        generator_of(ApiSpec(kind="none"))
+        set_up_generator(ApiSpec(kind="none"))
     with pytest.raises(RecipeError, match="siz"):
-        generator_of(ApiSpec(kind="glyphs", siz=3))
+        set_up_generator(ApiSpec(kind="glyphs", siz=3))
 
 
 def test_the_plan_of_a_fitted_generator_tells_its_releases_and_what_is_left_unused() -> None:

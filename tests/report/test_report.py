@@ -20,7 +20,7 @@ from pe.cli.report import report
 from pe.data.conditions import Conditions
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Images
-from pe.engine.execute import Surroundings
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import RunError

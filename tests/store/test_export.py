@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import pe
-from pe.engine.execute import Surroundings
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.errors import RunError
 from pe.store.certified import reissue

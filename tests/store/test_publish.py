@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.engine.execute import resume_run, run_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import RunError

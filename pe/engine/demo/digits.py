@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.samples import Images
-from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.health import DISTRIBUTION
 from pe.engine.summary import summary
 from pe.evaluation.controls import unevolved
 from pe.evaluation.utility import CLASSIFIERS, accuracies
 from pe.fit.trainer import load_model
-from pe.plugins.registry import construct, require_extras
+from pe.planning.build import build_generator
+from pe.plugins.registry import require_extras
 from pe.private.mnist import DIGITS, MnistSample
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
@@ -64,7 +66,7 @@ def _accuracy(run: Run, recipe: Recipe, progress: Progress) -> dict[str, dict[st
     synthetic = run.synthetic
     assert isinstance(synthetic.samples, Images)
     test, test_labels = _digits("test")
-    api = construct("pe.adapters", recipe.api.kind, recipe.api.settings)
+    api = build_generator(recipe)
     load_model(api, run.folder)
     training_sets = {
         "synthetic": (synthetic.samples, synthetic.labels),

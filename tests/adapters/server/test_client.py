@@ -12,7 +12,8 @@ import pytest
 
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.server_client import ServerClient
-from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.engine.execute import resume_run, run_recipe
+from pe.engine.execution import Surroundings
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 import pe
 from adapters.trained.reused import Trained, _merged
 from pe.cli.status import status
-from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import PEError, RecipeError

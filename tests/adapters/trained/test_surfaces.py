@@ -12,7 +12,8 @@ import pytest
 
 import pe
 from adapters.trained.dp_merf.adapter import DPMERF
-from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.evaluation.surfaces import compare_surfaces
 from pe.fit.trainer import Fitting
 from pe.privacy.ledger import Ledger

@@ -26,7 +26,8 @@ from adapters.trained.dp_sgd.training import Training
 from adapters.trained.plain import tensors
 from adapters.trained.public import Public
 from adapters.trained.settings import PlainTraining
-from pe.engine.execute import Surroundings, resume_run, run_recipe
+from pe.engine.execute import resume_run, run_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.errors import PrivacyError, RecipeError
 from pe.plugins.protocols import RandomRequest

@@ -16,7 +16,8 @@ from adapters.trained.diffusion.privimage import PrivImage
 from adapters.trained.diffusion.settings import Network
 from adapters.trained.public import Public
 from adapters.trained.settings import FineTuning, PlainTraining
-from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.planning.meaning import differences
 from pe.plugins.protocols import RandomRequest

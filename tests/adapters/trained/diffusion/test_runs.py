@@ -17,7 +17,8 @@ from adapters.trained.diffusion.pdp_diffusion import DPLDM
 from adapters.trained.diffusion.settings import Network
 from adapters.trained.public import Public
 from adapters.trained.settings import FineTuning, PlainTraining
-from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.fit.trainer import Fitting
 from pe.plugins.protocols import RandomRequest

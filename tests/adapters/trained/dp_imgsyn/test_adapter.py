@@ -15,7 +15,8 @@ from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from adapters.trained.dp_imgsyn.moments import moments_release
 from adapters.trained.public import Public
 from pe.data.conditions import SOFT_LABEL
-from pe.engine.execute import Surroundings, resume_run, run_recipe, stored_recipe
+from pe.engine.execute import resume_run, run_recipe, stored_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.errors import APIError, PEError, RecipeError
 from pe.fit.trainer import FitTerms

@@ -15,7 +15,8 @@ from adapters.trained.dp_imgsyn.alignment import align, align_companions, total_
 from adapters.trained.dp_imgsyn.settings import Alignment
 from adapters.trained.plain import tensors
 from adapters.trained.public import Public
-from pe.engine.execute import Surroundings, run_recipe
+from pe.engine.execute import run_recipe
+from pe.engine.execution import Surroundings
 from pe.errors import PEError
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from tests.adapters.trained.dp_imgsyn.small import (

@@ -1,0 +1,244 @@
+"""A recipe with everything that it names, carried out from where the journal stands."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any
+
+from pe import evolution
+from pe.class_counts import dp_class_counts
+from pe.data.population import Population
+from pe.engine.clock import public_clock
+from pe.engine.logs import logging_to
+from pe.engine.private_side import Identity, PrivateSide
+from pe.engine.record import write_record
+from pe.engine.software import software_versions
+from pe.errors import PluginError
+from pe.fit.fitted import FITTED, Fitted
+from pe.fit.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
+from pe.plan import Plan
+from pe.planning.build import build_dispatcher, build_embedding, build_generator
+from pe.planning.fitting import fit_terms
+from pe.planning.layout import budget_of, lay_out
+from pe.planning.readiness import check_public_place, overlap_warnings, reader_to_compare
+from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, hosts_of
+from pe.privacy.certificate import build_certificate
+from pe.privacy.ledger import Ledger
+from pe.privacy.markdown import certificate_files
+from pe.privacy.noise import Noise
+from pe.privacy.release import Release
+from pe.privacy.words import NOT_DECLARED, warnings
+from pe.progress import Progress
+from pe.recipe.schema import Recipe
+from pe.report.contact_sheet import contact_sheet
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, SYNTHETIC
+from pe.store.publish import publish
+from pe.store.releases import JournalReleases
+from pe.store.run import Run
+from pe.store.writer import RunWriter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run needs besides its recipe.
+
+    Attributes:
+        api: the generator, when it is the user's own object.
+        embedding: the embedding, when it is the user's own object.
+        progress: told what happens.
+        stop: set it to stop at the next chunk's boundary.
+        noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
+    """
+
+    api: GenerationAPI | None = None
+    embedding: Embedding | None = None
+    progress: Progress = field(default_factory=Progress)
+    stop: Event = field(default_factory=Event)
+    noise: Noise | None = None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A recipe with everything that it names."""
+
+    recipe: Recipe
+    plan: Plan
+    api: GenerationAPI
+    embedding: Embedding
+    private: PrivateSide
+    surroundings: Surroundings
+
+    @classmethod
+    def of(cls, recipe: Recipe, surroundings: Surroundings) -> Execution:
+        """Lay out the plan and construct what the recipe names.
+
+        Raises:
+            PluginError: an object was handed over that is to be fitted: only what has a name is planned and charged.
+        """
+        if isinstance(surroundings.api, Trainer):
+            raise PluginError(
+                f"{type(surroundings.api).__name__} is fitted on the private records, and its fit is planned by name: "
+                "register the class as an entry point of pe.adapters, and name it in api.kind."
+            )
+        with surroundings.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
+            plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+        api = build_generator(recipe, surroundings.api)
+        embedding = build_embedding(recipe, surroundings.embedding)
+        private = PrivateSide(recipe.private, embedding, surroundings.progress)
+        return cls(recipe, plan, api, embedding, private, surroundings)
+
+    def check_start(self) -> None:
+        """Refuse what the generator cannot do, or cannot do here, before there is a run.
+
+        Raises:
+            RecipeError: it cannot obey a degree, or a device or file that it needs is not there.
+        """
+        if isinstance(self.api, DescribesDegree):
+            for degree in {step.degree for step in self.plan.steps}:
+                self.api.describe_degree(degree)
+        if isinstance(self.api, ChecksMachine):
+            self.api.check_machine()
+        check_public_place(self.recipe, self.api)
+
+    def check_public_images(self, identity: Identity) -> None:
+        """Refuse public images that are private records, before anything is called.
+
+        Raises:
+            RecipeError: some are, and `privacy.pool_overlaps` is not `declared`.
+        """
+        if (reader := reader_to_compare(self.recipe, self.api)) is not None:
+            self.private.check_public_images(identity.key, reader)
+
+    def carry_out(self, run: RunWriter, event: str) -> Run:
+        """Evolve from where the journal stands to the end, and write the result."""
+        with logging_to(run.folder / CONFIDENTIAL / "log.txt"):
+            run.journal.add_event(event)
+            log.info("%s with %s", event, software_versions())
+            self.private.log_bad_records()
+            ledger = self._ledger(run)
+            if not all(map(ledger.drawn, self.plan.releases)):
+                self._set_clock(run, ledger)
+            data_set = self._enter(run, ledger)
+            write_record(run, self.recipe, self.api, self.embedding, ledger)
+            progress = self.surroundings.progress
+            of_delta = warnings(self.recipe.privacy.delta, self.recipe.private.declared_size)
+            for warning in (*of_delta, *overlap_warnings(self.recipe, self.api)):
+                progress.warn(warning)
+            if not all(ledger.drawn(step.release) for step in self.plan.steps):
+                self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
+            plan = self._sized_plan(ledger)
+            self.fit(run, ledger)
+            population = evolution.evolve(
+                plan,
+                lambda: self.private.embeddings(run),
+                build_dispatcher(self.recipe, self.api, run, progress, self.surroundings.stop),
+                self.embedding,
+                ledger,
+                progress.warn,
+            )
+            _finish(run, plan, population)
+            self._certify(run, ledger, data_set)
+            publish(run.folder)
+            run.journal.add_event("finished")
+            write_record(run, self.recipe, self.api, self.embedding, ledger)
+        return run.run
+
+    def _set_clock(self, run: RunWriter, ledger: Ledger) -> None:
+        """Hold private work back as the recipe says."""
+        progress, stop = self.surroundings.progress, self.surroundings.stop
+        clock = public_clock(self.recipe, self.plan, self.api, self.embedding, run, progress, stop)
+        ledger.clock = self.private.clock = clock
+
+    def fit(self, run: RunWriter, ledger: Ledger) -> None:
+        """Fit the generator on the private records, if it is one that is fitted, and not done already."""
+        if not isinstance(self.api, Trainer):
+            return
+        if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
+            terms = fit_terms(self.recipe, self.plan.classes, self.recipe.private.privacy_unit)
+            with run.new_folder(MODEL) as folder:
+                surroundings = self.surroundings
+                progress, stop, kept = surroundings.progress, surroundings.stop, run.run.confidential / "fit"
+                self.api.fit(Fitting(terms, self.private.records, ledger, folder, progress, stop, Kept(kept)))
+                if not (folder / FITTED).exists():
+                    self._fitted(run, ledger, terms).write(folder)
+            if kept.exists():
+                shutil.rmtree(kept)
+        run.check_files(f"{MODEL}/")
+        load_model(self.api, run.folder)
+
+    def _fitted(self, run: RunWriter, ledger: Ledger, terms: FitTerms) -> Fitted:
+        """What the fit that has just ended was, and cost."""
+        spent = [release for release in ledger.events() if release.name.startswith(FIT)]
+        api = self.recipe.api
+        return Fitted(
+            run.folder.name, api.kind, api.settings, terms.classes, terms.image_shape, tuple(spent), not ledger.unsafe
+        )
+
+    def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
+        """Write the certificate of all shareable files, last of all; runs that were entered meanwhile count."""
+        if data_set is not None:
+            now = self.private.total(self.recipe.privacy.delta)
+            data_set = max(data_set, now or data_set, key=lambda total: float(total["epsilon"]))
+        certificate = build_certificate(
+            ledger,
+            run=run.folder.name,
+            files=run.written(),
+            declared_size=self.recipe.private.declared_size,
+            software=software_versions(),
+            data_set=data_set,
+            private_data_sent_to=_recipients(self.embedding),
+            fitted_on_others=_fitted_on_others(self.api),
+            pool_overlaps="declared" if overlap_warnings(self.recipe, self.api) else None,
+        )
+        for name, content in certificate_files(certificate).items():
+            run.write(name, content)
+
+    def _enter(self, run: RunWriter, ledger: Ledger) -> dict[str, Any] | None:
+        """The data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
+        if all(map(ledger.drawn, self.plan.releases)) and (run.folder / CERTIFICATE).is_file():
+            total: dict[str, Any] | None = run.run.guarantee["data_set"]
+            return total
+        return self.private.enter(run, self.plan.releases, self.recipe.privacy.delta)
+
+    def _sized_plan(self, ledger: Ledger) -> Plan:
+        """The plan, with label sizes from noisy counts where the recipe has them estimated."""
+        release = self.plan.class_counts
+        if release is None:
+            return self.plan
+        counts = dp_class_counts(self.private.dataset, release, ledger)
+        return lay_out(self.recipe, self.plan.classes, release.unit, counts.tolist(), self.plan.releases)
+
+    def _ledger(self, run: RunWriter) -> Ledger:
+        """The run's ledger, with every release of the plan reserved in it."""
+        recipe = self.recipe
+        return Ledger(
+            budget_of(recipe, self.plan),
+            recipe.privacy.relation,
+            recipe.private.privacy_unit,
+            self.plan.releases,
+            JournalReleases(run, lambda: self.private.drew(run)),
+            self.surroundings.noise,
+        )
+
+
+def _recipients(embedding: Embedding) -> str | None:
+    """To whom the certificate says that private images go; see `build_certificate`."""
+    hosts = hosts_of(embedding)
+    return NOT_DECLARED if hosts is None else ", ".join(hosts) or None
+
+
+def _fitted_on_others(api: GenerationAPI) -> tuple[str, tuple[Release, ...]] | None:
+    """By which run, and at what cost, the generator was fitted on records that are declared to be none of ours."""
+    found: Fitted | None = getattr(api, "fitted_on_others", None)
+    return None if found is None else (found.run, found.releases)
+
+
+def _finish(run: RunWriter, plan: Plan, population: Population) -> None:
+    """Write what the run is for: the synthetic data and the picture of its evolution."""
+    run.write_samples(SYNTHETIC, population, plan.classes)
+    run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))

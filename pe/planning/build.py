@@ -1,0 +1,120 @@
+"""What a recipe names, built: its generator, its embedding, and what asks the generator within the recipe's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+from typing import Any
+
+from pydantic import ValidationError
+
+from pe.dispatch.dispatcher import Dispatcher
+from pe.dispatch.limits import Limits, Meter, Price
+from pe.errors import PluginError, RecipeError
+from pe.plugins.protocols import Embedding, GenerationAPI
+from pe.plugins.registry import Group, construct, plugins, require
+from pe.progress import Progress
+from pe.recipe.schema import OBJECT, PluginSpec, Recipe
+from pe.store.writer import RunWriter
+
+
+def build_generator(recipe: Recipe, given: GenerationAPI | None = None) -> GenerationAPI:
+    """The generator that the recipe names.
+
+    Args:
+        recipe: names it.
+        given: it, where it is the user's own object.
+
+    Raises:
+        PluginError: it is unknown, or another object than the run was made with.
+        RecipeError: a wrong setting.
+        MissingDependency: a library that it needs is not installed.
+    """
+    api: GenerationAPI = _build("pe.adapters", recipe.api, given)
+    return api
+
+
+def build_embedding(recipe: Recipe, given: Embedding | None = None) -> Embedding:
+    """The embedding that the recipe names; arguments and errors as of `build_generator`."""
+    embedding: Embedding = _build("pe.embeddings", recipe.embedding, given)
+    return embedding
+
+
+def build_dispatcher(
+    recipe: Recipe,
+    api: GenerationAPI,
+    run: RunWriter,
+    progress: Progress,
+    stop: Event,
+    command: Callable[[str], str] | None = None,
+) -> Dispatcher:
+    """What asks the generator `api` for the run, within the recipe's limits; see `Dispatcher`."""
+    limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
+    return Dispatcher(
+        api=api,
+        run=run,
+        classes=recipe.private.labels,
+        seed=recipe.seed,
+        attempts=recipe.evolution.attempts,
+        retries=recipe.refusals.retries,
+        progress=progress,
+        meter=Meter(limits, price_of(recipe), stop),
+        command=command,
+    )
+
+
+def price_of(recipe: Recipe) -> Price:
+    """What the recipe says that the generator costs."""
+    return Price(**recipe.api.price.model_dump())
+
+
+def _build(group: Group, spec: PluginSpec, given: object | None) -> Any:
+    name = spec.kind.removeprefix(OBJECT)
+    if given is not None:
+        if spec.kind != object_kind(given):
+            raise PluginError(f"The run was made with {name}, not with {object_kind(given).removeprefix(OBJECT)}.")
+        return given
+    if spec.kind.startswith(OBJECT):
+        raise PluginError(f"The run was made with an object of your own, {name}: hand it over again from Python.")
+    require(group, spec.kind)
+    return construct(group, spec.kind, spec.settings)
+
+
+def object_kind(plugin: object) -> str:
+    """How the recipe records an object of the user's own."""
+    return f"{OBJECT}{type(plugin).__module__}.{type(plugin).__qualname__}"
+
+
+def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
+    """The plug-in that a recipe names, for a look at what it can do; or None, and why there is none here.
+
+    Raises:
+        PluginError: there is no plug-in of this name.
+        RecipeError: a setting is unknown, missing or of the wrong type.
+    """
+    if spec.kind.startswith(OBJECT):
+        return None, f"{spec.kind.removeprefix(OBJECT)} is an object of your own."
+    try:
+        plugin = construct(group, spec.kind, spec.settings)
+        _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
+    except Exception as error:  # whatever a library raises that lacks its weights, its device or its key
+        mistaken = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
+        if mistaken or spec.kind not in plugins(group):
+            raise
+        return None, str(error)
+    return plugin, ""
+
+
+def set_up_generator(spec: PluginSpec) -> tuple[GenerationAPI | None, str]:
+    """A recipe's generator, to ask it what it can do; or None, and in one sentence why there is none here.
+
+    Raises:
+        PluginError: no generator has this name.
+        RecipeError: a setting is unknown, missing or of the wrong type.
+    """
+    api, why = set_up("pe.adapters", spec)
+    if api is not None:
+        return api, ""
+    if spec.kind.startswith(OBJECT):
+        return None, f"The number of calls is unknown: {why}"
+    return None, f"The number of calls is unknown, because the generator cannot be set up here: {why}"
