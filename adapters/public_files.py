@@ -33,7 +33,9 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
         RecipeError: it holds no images, or they differ in size and none is stated.
         BadImage: a file cannot be decoded.
     """
-    files = _files_in(folder)
+    files = image_files(folder)
+    if not files:
+        raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
     rule = None if size is None else resize
     images = [decode_image(path, size=size, resize=rule, channels=channels) for path in files]
     for path, image in zip(files, images, strict=True):
@@ -77,7 +79,7 @@ def images_at(path: Path, shape: tuple[int, int, int], resize: Resize) -> Iterat
     """
     size, channels = shape[:2], cast(Channels, shape[2])
     if path.is_dir():
-        for file in _files_in(path):
+        for file in image_files(path):
             yield str(file), decode_image(file, size=size, resize=resize, channels=channels)
         return
     for index, image in enumerate(_arrays_in(path)[0]):
@@ -85,16 +87,13 @@ def images_at(path: Path, shape: tuple[int, int, int], resize: Resize) -> Iterat
         yield name, convert_pixels(image, size=size, resize=resize, channels=channels, name=name)
 
 
-def _files_in(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
     """The image files of a folder, sorted; hidden ones are left out."""
-    files = sorted(
+    return sorted(
         path
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-    if not files:
-        raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
-    return files
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:

@@ -80,7 +80,7 @@ class PublicImages:
         elif source.suffix.lower() == ".npz":
             self._pixels, names = read_arrays(source, square, resize, channels)
         else:
-            raise RecipeError(f"path: '{path}' is neither a folder nor an .npz file of public images.")
+            raise RecipeError(f"api.path: '{path}' is neither a folder nor an .npz file of public images.")
         self._path, self._resize = source, resize
         self._members = _members(names) if by_label else None
         self._everyone = np.arange(len(self._pixels))

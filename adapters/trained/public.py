@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from scipy import ndimage
 
 from adapters.glyphs import Glyphs
-from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
+from adapters.public_files import SUFFIXES, image_files, images_at, read_arrays, read_folder
 from adapters.trained.settings import Count, Settings
 from pe.data.images import Resize
 from pe.data.seeds import generator, item_seeds
@@ -178,7 +178,7 @@ def number(public: Public) -> int:
     _check_there(public)
     assert public.path is not None
     if public.kind == "folder":
-        return sum(file.suffix.lower() in SUFFIXES for file in public.path.rglob("*"))
+        return len(image_files(public.path))
     with _archive(public.path) as archive:
         return len(archive["images"])
 
@@ -255,7 +255,7 @@ def _labelled_subfolders(folder: Path) -> tuple[str, ...]:
 
 
 def _images_below(folder: Path) -> bool:
-    return any(file.suffix.lower() in SUFFIXES for file in folder.rglob("*"))
+    return bool(image_files(folder)) if folder.is_dir() else False
 
 
 def _labelled(images: npt.NDArray[np.uint8], names: Sequence[str]) -> PublicSet:

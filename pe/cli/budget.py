@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 @click.option("--delta", type=float, help="At which the total is stated; default: the cap's, or the runs' smallest.")
 @click.option("--cap-epsilon", type=float, help="Refuse every run that would bring the total above this.")
 @click.option("--cap-delta", type=float, help="δ of the cap.")
+@click.option(
+    "--add", type=click.Path(exists=True, path_type=Path), help="Count the runs of this budget file here, too."
+)
 @click.option("--no-cap", is_flag=True, help="Take the cap away.")
 @json_option
 def budget(
     data: Path | None,
     place: Path | None,
     delta: float | None,
+    add: Path | None,
     cap_epsilon: float | None,
     cap_delta: float | None,
     no_cap: bool,
@@ -37,13 +41,15 @@ def budget(
 
     DATA is the folder or file of private records; the budget lies beside it, or else in --file.
     """
-    from pe.privacy.data_set import MIXED, mixed, total_epsilon
+    from pe.privacy.data_set import MIXED, DataSetBudget, mixed, total_epsilon
     from pe.privacy.ledger import Budget
     from pe.privacy.words import rounded_up
 
     if (cap_epsilon is None) != (cap_delta is None) or (no_cap and cap_epsilon is not None):
         raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
-    file = _file(data, place, may_be_new=cap_epsilon is not None)
+    file = _file(data, place, may_be_new=cap_epsilon is not None or add is not None)
+    if add is not None:
+        file.add(DataSetBudget(add))
     if no_cap:
         file.cap(None)
     elif cap_epsilon is not None and cap_delta is not None:

@@ -12,7 +12,7 @@ from pe.planning.meaning import differences
 from pe.planning.readiness import check_place
 from pe.recipe.schema import Recipe
 from pe.store.export import examine
-from pe.store.places import FULL_RECIPE, RECIPE, check_absent, new_name
+from pe.store.places import FULL_RECIPE, PUBLIC_IMAGES, RECIPE, check_absent, new_name
 from pe.store.releases import JournalReleases
 from pe.store.run import Run
 from pe.store.writer import RunWriter
@@ -39,13 +39,14 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     other: Path | None = getattr(execution.api, "disjoint_from", None)
     if other is not None:
         execution.private.check_not_those_of(other)
-    execution.check_public_images(identity)
+    pool = execution.pool()
+    pinned = {} if pool is None else {PUBLIC_IMAGES: pool.pinned(execution.private, identity.key)}
     if recipe.evolution.iterations:
         execution.private.try_embedding()
     execution.private.check_cap(execution.plan.releases)
     folder = out or Path("runs") / new_name(recipe.name)  # named now: how long reading the records took is not told
     recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
-    with RunWriter.create(folder, {**recipes, IDENTITY: identity.dump()}) as run:
+    with RunWriter.create(folder, {**recipes, **pinned, IDENTITY: identity.dump()}) as run:
         return execution.carry_out(run, "started")
 
 
@@ -73,7 +74,8 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
             return run.run
         execution = Execution.of(recipe or stored, surroundings)
         if not _all_drawn(run, execution.plan):
-            execution.check_public_images(execution.private.recognise(run))
+            execution.private.recognise(run)
+        execution.check_pool(run)
         return execution.carry_out(run, "resumed")
 
 

@@ -13,7 +13,8 @@ from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.clock import public_clock
 from pe.engine.logs import logging_to
-from pe.engine.private_side import Identity, PrivateSide
+from pe.engine.private_side import PrivateSide
+from pe.engine.public_pool import PublicPool
 from pe.engine.record import write_record
 from pe.engine.software import software_versions
 from pe.errors import PluginError
@@ -23,7 +24,7 @@ from pe.plan import Plan
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
 from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
-from pe.planning.readiness import check_public_place, overlap_warnings, reader_to_compare
+from pe.planning.readiness import check_public_place, overlap_warnings
 from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, hosts_of
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger
@@ -35,7 +36,7 @@ from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.report.contact_sheet import contact_sheet
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, SYNTHETIC
-from pe.store.publish import publish
+from pe.store.publish import level_times, publish
 from pe.store.releases import JournalReleases
 from pe.store.run import Run
 from pe.store.writer import RunWriter
@@ -105,14 +106,20 @@ class Execution:
             self.api.check_machine()
         check_public_place(self.recipe, self.api)
 
-    def check_public_images(self, identity: Identity) -> None:
-        """Refuse public images that are private records, before anything is called.
+    def pool(self) -> PublicPool | None:
+        """The public images that the generator reads, if it reads any."""
+        return PublicPool.of(self.recipe, self.api, self.surroundings.progress)
+
+    def check_pool(self, run: RunWriter) -> None:
+        """Refuse to go on if public images have changed that are still to be read.
 
         Raises:
-            RecipeError: some are, and `privacy.pool_overlaps` is not `declared`.
+            RunError: they have.
         """
-        if (reader := reader_to_compare(self.recipe, self.api)) is not None:
-            self.private.check_public_images(identity.key, reader)
+        pool = self.pool()
+        fitted = isinstance(self.api, Trainer) and run.journal.files(f"{MODEL}/")
+        if pool is not None and not fitted:
+            pool.check_same(run.folder)
 
     def carry_out(self, run: RunWriter, event: str) -> Run:
         """Evolve from where the journal stands to the end, and write the result."""
@@ -141,9 +148,11 @@ class Execution:
                 ledger,
                 progress.warn,
             )
+            self.check_pool(run)  # as it was read by the generator
             _finish(run, plan, population)
-            self._certify(run, ledger, data_set)
             publish(run.folder)
+            self._certify(run, ledger, data_set)
+            level_times(run.folder)
             run.journal.add_event("finished")
             write_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run
@@ -164,6 +173,7 @@ class Execution:
                 surroundings = self.surroundings
                 progress, stop, kept = surroundings.progress, surroundings.stop, run.run.confidential / "fit"
                 self.api.fit(Fitting(terms, self.private.records, ledger, folder, progress, stop, Kept(kept)))
+                self.check_pool(run)  # as it was read by the fit
                 if not (folder / FITTED).exists():
                     self._fitted(run, ledger, terms).write(folder)
             if kept.exists():
@@ -180,7 +190,7 @@ class Execution:
         )
 
     def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
-        """Write the certificate of all shareable files, last of all; runs that were entered meanwhile count."""
+        """Write the certificate of all shareable files, last of all: a run that has one is finished."""
         if data_set is not None:
             now = self.private.total(self.recipe.privacy.delta)
             data_set = max(data_set, now or data_set, key=lambda total: float(total["epsilon"]))

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from pe.engine.execution import Surroundings
 from pe.engine.logs import logging_to
+from pe.engine.public_pool import PublicPool
 from pe.engine.report import write_report
 from pe.errors import RecipeError, RunError
-from pe.fit.trainer import load_model
+from pe.fit.trainer import Trainer, load_model
 from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.meaning import differences
 from pe.recipe.schema import Recipe
@@ -46,7 +47,8 @@ def extend_run(
         `extension-<k>.npz` in the run: images, labels, label_names.
 
     Raises:
-        RunError: the run is not finished, or another extension of it is.
+        RunError: the run is not finished, another extension of it is not, or the public images that its generator
+            reads have changed.
         RecipeError: a count or degree out of range, or a change that gives the run another meaning; or the recipe came
             with the run, and says where a key is sent, or what code is run, which is not named in `changes` too.
     """
@@ -60,7 +62,12 @@ def extend_run(
     api = build_generator(recipe, surroundings.api)
     if not (folder / FULL_RECIPE).is_file():
         _check_named(folder, recipe, api, changes)
+    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, api, surroundings.progress)
     with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
+        if writer.journal.happened("started") and not writer.journal.happened("finished"):
+            raise RunError(f"{folder} is not finished: `pe resume {folder}` finishes it.")
+        if pool is not None:
+            pool.check_same(folder)
         index = _index(writer, count, degree)
         load_model(api, folder)
         parents, place = spread(len(last), count), extension_place(index)
@@ -69,6 +76,8 @@ def extend_run(
             recipe, api, writer, surroundings.progress, surroundings.stop, lambda option: f"{command}{option}"
         )
         more = dispatcher.vary(f"extension/{index}", place, last, parents, degree, f"extension {index}")
+        if pool is not None:
+            pool.check_same(folder)  # as the generator read it
         name = f"extension-{index:03d}.npz"
         writer.write_samples(name, more, recipe.private.labels)
         columns = sorted((folder / place).iterdir())

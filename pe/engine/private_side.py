@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pe.data.images import UInt8Array
 from pe.errors import DamagedFile, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
 from pe.planning.deadlines import EMBEDDING
-from pe.plugins.protocols import Embedding, ReadsPublicImages, check_vectors, hosts_of
+from pe.plugins.protocols import Embedding, check_vectors, hosts_of
 from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.register import Register
 from pe.privacy.release import Release
 from pe.private.dataset import Preflight, PrivateDataset
-from pe.private.digests import find_overlap
+from pe.private.digests import Overlap, find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.sources import PrivateSource
 from pe.progress import Progress
@@ -227,32 +228,16 @@ class PrivateSide:
                 f"api.private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
             )
 
-    def check_public_images(self, key: str, api: ReadsPublicImages) -> None:
-        """Refuse public images that are private records, pixel by pixel; the pre-flight comes first.
+    def overlap(self, key: str, public: Iterable[tuple[str, UInt8Array]], shape: tuple[int, int, int]) -> Overlap:
+        """How many public images are private records, pixel by pixel; the pre-flight comes first. CONFIDENTIAL.
 
         Args:
             key: the run's, as its Identity has it.
-            api: what reads them.
-
-        Raises:
-            RecipeError: some are.
-            PEError: one cannot be decoded.
+            public: names and images, decoded as the private records are.
+            shape: (height, width, channels) of the private records.
         """
         assert self._found is not None
-        for path in api.public_paths():
-            if not path.exists():  # of a model that another run fitted, and that no longer reads them
-                self.progress.warn(f"The public images {path} are not there: they are not compared with the records.")
-                return
-        shape = self.source.image_shape
-        with self.progress.task("comparing public images with private records", None):
-            found = find_overlap(
-                bytes.fromhex(key), self._found.digests, api.public_images(shape, self.source.resize), shape
-            )
-        if found.equal:
-            raise RecipeError(
-                f"{found.equal:,} of {found.compared:,} public images are private records, pixel by pixel (the first: "
-                f"{found.first}): take them out, or, if the records are published, set privacy.pool_overlaps: declared."
-            )
+        return find_overlap(bytes.fromhex(key), self._found.digests, public, shape)
 
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
         """The records' embeddings: computed once per run, kept in confidential/."""
@@ -266,7 +251,7 @@ class PrivateSide:
                 held = self.clock.hold(EMBEDDING)
                 with self.progress.task("embedding private records", None), held, writing(path):
                     self._embedded = embed_private(dataset, self.embedding, path.parent)
-                run.journal.add_files({name: sha256(path)})
+                    run.journal.add_files({name: sha256(path)})
         return self._embedded
 
     def records(self) -> PrivateRecords:

@@ -18,6 +18,7 @@ from pe.dispatch.limits import Price
 from pe.dispatch.work import check_answer
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.planning.build import build_generator, price_of
+from pe.planning.readiness import check_public_place
 from pe.plugins.protocols import (
     Answer,
     DescribesDegree,
@@ -119,7 +120,7 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
         degree: of the variation; None: that of the first iteration, or 0.5.
 
     Raises:
-        RecipeError: a label or degree that there is not.
+        RecipeError: a label or degree that there is not, or public images that lie where the private records do.
         APIError: the generator made no sample; why is said.
     """
     labels = recipe.private.labels
@@ -130,6 +131,7 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
     if not 0 <= degree <= 1:
         raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
     api = build_generator(recipe)
+    check_public_place(recipe, api)
     price = price_of(recipe)
     first, founders = _random(api, label, recipe.seed, price)
     second = _variation(api, label, founders, degree, recipe.seed, price)

@@ -29,7 +29,7 @@ def check_apart(private: Path, public: Iterable[Path]) -> None:
         if meeting := _meeting(private, path):
             raise RecipeError(
                 f"The public images {path} {meeting}: name images that hold no private record, or, if these records "
-                "are published, set privacy.pool_overlaps: declared."
+                "are published, set privacy.pool_overlaps: declared in the recipe."
             )
 
 

@@ -10,15 +10,17 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from PIL import Image
 
-from pe.data.images import decode_image
+from pe.data.images import Channels, decode_image
 from pe.data.samples import Images
-from pe.fit.trainer import FIT, DryRun
+from pe.fit.trainer import DryRun
 from pe.nearest import nearest
 from pe.plan import Plan
+from pe.plugins.embed import calls_for_a_failing_sample
 from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, hosts_of
 from pe.private.embeddings import SPARE, blocks_for
 from pe.recipe.schema import Recipe
@@ -26,11 +28,15 @@ from pe.recipe.schema import Recipe
 EMBEDDING = "embedding"
 """The name of the embedding of all private records among the deadlines; releases have their own."""
 
-_AT_LEAST = 0.1  # what a release takes to become durable, and then some
+_AT_LEAST = 0.4  # what a release takes to become durable, and then some
 _TRIED = 2048, 2**14
 """Most queries and candidates of the search that is tried."""
-_DRAWS = 2e6
+_TIED = 64, 1024
+"""The same where all candidates are equally near."""
+_DRAWS = 5e6
 """Draws of noise a second, a low estimate."""
+_SECONDS_PER_NUMBER = 1e-8
+"""To write a vector's number durably and to hash it, a high estimate."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,9 @@ def deadlines(
 ) -> tuple[dict[str, float], list[str]]:
     """Seconds until which each piece of private work is held back, by name; and the releases that have none.
 
-    Each is `privacy.clock_slack` times what the work takes here for a tenth more records than are declared, rounded up
-    to 1, 2 or 5 times a power of ten.
+    Each is `privacy.clock_slack` times what the work takes here for a tenth more records than are declared, one of
+    which the embedding fails on, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time that
+    the most costly candidates take, which whoever makes the candidates may choose: all equally near to each record.
 
     Args:
         recipe: with a declared size.
@@ -121,23 +128,29 @@ def deadlines(
     assert private.declared_size is not None
     records = math.ceil(private.declared_size * SPARE)
     embed, dimension = _embedding_seconds(embedding, (*private.height_width, private.channels))
-    blocks = blocks_for(private.declared_size, embedding.batch_size)
-    found = {EMBEDDING: blocks * embed + records * _decoding_seconds((*private.height_width, private.channels))}
+    calls = blocks_for(private.declared_size, embedding.batch_size)
+    calls += calls_for_a_failing_sample(embedding.batch_size)
+    decoding = records * _decoding_seconds(private.largest_side, (*private.height_width, private.channels))
+    found = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
     if plan.class_counts is not None:
         found[plan.class_counts.name] = records / _DRAWS
     for release in plan.fit:
-        of_part = [one.seconds_per_step for one in dry_runs if release.name.startswith(f"{FIT}{one.part}/")]
-        if of_part:
-            found[release.name] = release.count * of_part[0]
+        tried = next((one for one in dry_runs if release.name.startswith(f"{one.part}/")), None)
+        if tried is not None:  # whichever is drawn first in a process reads the records
+            seconds = tried.seconds_per_step + tried.parameters / _DRAWS
+            found[release.name] = release.count * seconds + decoding
     populations = [plan.sizes, *(step.sizes for step in plan.steps)]
-    search: dict[int, float] = {}
+    search: dict[int, tuple[float, float]] = {}
+    worst = {}
     for step, sizes in zip(plan.steps, populations, strict=False):
         most = max(sizes) if plan.class_counts is None else sum(sizes)
         if most not in search:
             search[most] = _search_seconds(records, most, dimension, plan)
-        found[step.release.name] = search[most] + sum(sizes) / _DRAWS
+        usual, worst[step.release.name] = search[most]
+        found[step.release.name] = usual + sum(sizes) / _DRAWS
     unheld = [release.name for release in plan.releases if release.name not in found]
-    return {name: rounded_up(_AT_LEAST + slack * seconds) for name, seconds in found.items()}, unheld
+    held = {name: max(slack * needed, worst.get(name, 0.0)) for name, needed in found.items()}
+    return {name: rounded_up(_AT_LEAST + needed) for name, needed in held.items()}, unheld
 
 
 def rounded_up(seconds: float) -> float:
@@ -159,23 +172,32 @@ def _embedding_seconds(embedding: Embedding, shape: tuple[int, int, int]) -> tup
     return _seconds(lambda: embedding.embed(black)), dimension
 
 
-def _decoding_seconds(shape: tuple[int, int, int]) -> float:
-    """What it takes to decode an image of this size, of noise."""
-    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+def _decoding_seconds(side: int | None, shape: tuple[int, int, int]) -> float:
+    """What it takes to decode an image of noise, of a larger side than the records have where there is one."""
+    height, width, channels = shape if side is None else (side, side, shape[2])
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, channels), dtype=np.uint8)
     file = io.BytesIO()
-    Image.fromarray(pixels.squeeze(2) if shape[2] == 1 else pixels).save(file, "PNG")
-    return _seconds(lambda: decode_image(file.getvalue(), size=None, resize=None, channels=3 if shape[2] == 3 else 1))
+    Image.fromarray(pixels.squeeze(2) if channels == 1 else pixels).save(file, "PNG", compress_level=1)
+    written, size, mode = file.getvalue(), shape[:2], cast(Channels, channels)
+    return _seconds(lambda: decode_image(written, size=size, resize="crop", channels=mode))
 
 
-def _search_seconds(records: int, candidates: int, dimension: int, plan: Plan) -> float:
-    """What it takes to find the nearest candidates of so many records."""
+def _search_seconds(records: int, candidates: int, dimension: int, plan: Plan) -> tuple[float, float]:
+    """What it takes to find the nearest candidates of so many records: usually, and where all are equally near."""
+
+    def search(queries: Vectors, found: Vectors) -> float:
+        return _seconds(
+            lambda: nearest(queries, found, plan.neighbors, metric=plan.metric, backend=plan.neighbor_search)
+        )
+
     rng = np.random.default_rng(0)
     rows, columns = min(records, _TRIED[0]), max(plan.neighbors, min(candidates, _TRIED[1]))
     queries, found = (rng.standard_normal((n, dimension), np.float32) for n in (rows, columns))
+    search(queries[:1], found)  # loads the library
+    one, many = search(queries[:1], found), search(queries, found)
+    usual = (one + max(0.0, many - one) * records / rows) * max(1.0, candidates / columns)
 
-    def search(some: Vectors) -> None:
-        nearest(some, found, plan.neighbors, metric=plan.metric, backend=plan.neighbor_search)
-
-    search(queries[:1])  # loads the library
-    one, many = _seconds(lambda: search(queries[:1])), _seconds(lambda: search(queries))
-    return (one + max(0.0, many - one) * records / rows) * max(1.0, candidates / columns)
+    rows, columns = min(records, _TIED[0]), max(plan.neighbors, min(candidates, _TIED[1]))
+    queries, found = queries[:rows], np.repeat(found[:1], columns, axis=0)
+    queries[:, 0], found[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)  # less than float64 tells apart
+    return usual, search(queries, found) * (records / rows) * max(1.0, candidates / columns)

@@ -10,7 +10,7 @@ from pe.plugins.registry import Group, load, plugins
 from pe.recipe.schema import PluginSpec, Recipe
 
 _MACHINE_ONLY = (
-    "name", "limits", "private.path", "private.budget_file", "api.price", "refusals.max_share",
+    "name", "limits", "private.path", "private.budget_file", "private.largest_side", "api.price", "refusals.max_share",
     "evolution.neighbor_search", "privacy.public_clock", "privacy.clock_slack",
 )  # fmt: skip
 

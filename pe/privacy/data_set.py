@@ -103,24 +103,42 @@ class DataSetBudget:
         with self._opened() as (content, save):
             save({**content, "cap": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}})
 
+    def add(self, other: DataSetBudget) -> None:
+        """Count all runs of another budget file in this one, too, durably: for records that both stand for.
+
+        A run that stands in both counts once.
+
+        Raises:
+            PrivacyError: as `enter`; or one of them is not a budget file.
+        """
+        theirs = other.read()
+        with self._opened() as (content, save):
+            both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
+            save(content | both)
+
     def read(self) -> dict[str, Any]:
         """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
 
         Also deltas (identity → the run's δ) and drawn (identity → releases kept), which older files lack.
 
         Raises:
-            PrivacyError: it is not a budget file.
+            PrivacyError: it is not a budget file, or cannot be read.
         """
-        text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
-        return self._parse(text) if text else _empty()
+        try:
+            written = self.path.read_bytes() if self.path.exists() else b""
+        except OSError as error:
+            raise PrivacyError(
+                f"The data set's budget file {self.path} cannot be read ({error.strerror}): see to its permissions."
+            ) from error
+        return self._parse(written) if written else _empty()
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
         """The content, and a function that replaces it, whole or not at all; no other process comes between."""
         try:
-            with locked_file(self.path) as (text, write):
+            with locked_file(self.path) as (written, write):
                 yield (
-                    self._parse(text) if text else _empty(),
+                    self._parse(written) if written else _empty(),
                     lambda content: write(json.dumps(content, indent=1) + "\n"),
                 )
         except OSError as error:
@@ -132,9 +150,9 @@ class DataSetBudget:
             "name another with private.budget_file."
         )
 
-    def _parse(self, text: str) -> dict[str, Any]:
+    def _parse(self, written: bytes) -> dict[str, Any]:
         try:
-            content: dict[str, Any] = json.loads(text)
+            content: dict[str, Any] = json.loads(written.decode())
             cap, runs, drawn = content["cap"], content["runs"], content.get("drawn", {})
             if content["format"] != FORMAT or not isinstance(runs, dict) or not isinstance(drawn, dict):
                 raise ValueError("another format")

@@ -154,6 +154,8 @@ def below(bits: int, known: int, factor: Fraction, exponent: Fraction) -> bool:
 
     As many more of its digits are drawn as it takes.
     """
+    if bits >= factor * Fraction(2) ** (known - math.floor(exponent)):
+        return False  # since e^−a ≤ 2^−⌊a⌋; else a small scale would cost numbers of many digits
     digits = 40
     while True:
         context = Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX)

@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 Write = Callable[[str], None]
 
 
 @contextmanager
-def locked_file(path: Path) -> Iterator[tuple[str, Write]]:
-    """The file's text ("" of a new one), and a function that replaces it durably; no other process comes between.
+def locked_file(path: Path) -> Iterator[tuple[bytes, Write]]:
+    """The file's content (b"" of a new one), and a function that replaces it durably; no other process comes between.
 
     A new file has mode 0600; an existing one keeps its mode, and a link to it stays one.
 
@@ -27,18 +27,18 @@ def locked_file(path: Path) -> Iterator[tuple[str, Write]]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[TextIO]:
+def _locked(path: Path) -> Iterator[BinaryIO]:
     """The file, which no other process replaces meanwhile."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "r", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if _is(file, path):
                 yield file
                 return
 
 
-def _is(file: TextIO, path: Path) -> bool:
+def _is(file: BinaryIO, path: Path) -> bool:
     """Whether an open file is still the one of that name: whoever held the lock before may have replaced it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
@@ -55,3 +55,8 @@ def _replace(path: Path, text: str, mode: int) -> None:
         whole.flush()
         os.fsync(whole.fileno())
     new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name, too
+    finally:
+        os.close(folder)

@@ -39,9 +39,18 @@ Sample = Sequence[str]
 
 
 def register_path() -> Path:
-    """`$XDG_STATE_HOME/private-evolution/data-sets.json`; by default below `~/.local/state`."""
+    """`$XDG_STATE_HOME/private-evolution/data-sets.json`; by default below `~/.local/state`.
+
+    Raises:
+        PrivacyError: neither is known.
+    """
     state = os.environ.get(STATE_HOME, "")
-    home = Path(state) if Path(state).is_absolute() else Path("~/.local/state").expanduser()
+    try:
+        home = Path(state) if Path(state).is_absolute() else Path("~/.local/state").expanduser()
+    except RuntimeError as error:
+        raise PrivacyError(
+            f"There is no home directory for the register of data sets: set {STATE_HOME} to a folder of yours."
+        ) from error
     return home / "private-evolution" / "data-sets.json"
 
 
@@ -82,6 +91,8 @@ class Register:
     def check(self, digests: Iterable[bytes], ledger: DataSetBudget, named: bool) -> None:
         """Refuse a budget file that lacks earlier runs over the same records; nothing is noted.
 
+        So a run over several data sets together goes where the runs over each are counted (`DataSetBudget.add`).
+
         Two data sets count as the same when they share a tenth, or more, of the smaller one's records. That is told
         from at most SAMPLE records of each, so a set below a hundredth of the other's size may be missed.
 
@@ -120,8 +131,8 @@ class Register:
         """The key, what is known, and a function that replaces that; no other process comes between."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with locked_file(self.path) as (text, write):
-                key, known = self._parse(text) if text else (secrets.token_bytes(32), [])
+            with locked_file(self.path) as (content, write):
+                key, known = self._parse(content) if content else (secrets.token_bytes(32), [])
 
                 def save(now: list[_Known]) -> None:
                     write(json.dumps({"format": FORMAT, "key": key.hex(), "known": [asdict(one) for one in now]}))
@@ -133,32 +144,37 @@ class Register:
                 "set XDG_STATE_HOME to a folder of yours."
             ) from error
 
-    def _parse(self, text: str) -> tuple[bytes, list[_Known]]:
+    def _parse(self, written: bytes) -> tuple[bytes, list[_Known]]:
         try:
-            content: dict[str, Any] = json.loads(text)
+            content: dict[str, Any] = json.loads(written.decode())
             if content["format"] != FORMAT:
                 raise ValueError("another format")
             known = [(str(one["file"]), str(one["run"]), list(map(str, one["records"]))) for one in content["known"]]
             return bytes.fromhex(content["key"]), [_Known(*one) for one in known]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise PrivacyError(f"{self.path} is no register of data sets: restore it from a copy.") from error
+            raise PrivacyError(
+                f"{self.path} is no register of data sets: restore it from a copy; if there is none, delete it: then "
+                "copies of data sets that were used before are not recognised."
+            ) from error
 
 
 def _check(known: Sequence[_Known], sample: Sample, ledger: DataSetBudget, named: bool) -> None:
-    """Nothing, if no run over these records is known, or one that stands in `ledger`."""
-    met = [one for one in known if _same(one.records, sample)]
-    if not met or any(one.stands_in(ledger) for one in met):
-        return
-    for one in met:
+    """Refuse, if runs over these records are known that do not stand in `ledger`."""
+    elsewhere = [one for one in known if _same(one.records, sample) and not one.stands_in(ledger)]
+    for one in elsewhere:
         if not one.lost:
+            remedy = f"set private.budget_file: {one.file}, so that they add up"
+            if ledger.read()["runs"].keys() - DataSetBudget(Path(one.file)).read()["runs"].keys():
+                remedy = f"count them together by `pe budget --file {ledger.path} --add {one.file}`"
             raise RecipeError(
                 f"Runs over these records, or a tenth of them or more, stand in {one.file}, and this one would be "
-                f"entered in {ledger.path}: set private.budget_file: {one.file}, so that they add up."
+                f"entered in {ledger.path}: {remedy}."
             )
-    if not named:
+    if elsewhere and not named:
         raise RecipeError(
-            f"Runs over these records, or a tenth of them or more, stood in {met[0].file}, which is gone or older: "
-            "restore it, or set private.budget_file to where it lies now (if it is lost, to where a new one begins)."
+            f"Runs over these records, or a tenth of them or more, stood in {elsewhere[0].file}, which is gone or "
+            f"older: restore it, or set private.budget_file to where it lies now (if it is lost, to {ledger.path}, "
+            "and those runs count no more)."
         )
 
 

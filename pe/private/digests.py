@@ -13,17 +13,19 @@ from pe.errors import ContractError
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many public images are private records. Confidential: it is told to the owner, where it refuses a start.
+    """How many public images are private records. Confidential, as far as it tells: it may refuse a start.
 
     Attributes:
-        equal: public images that are equal to a private record in every pixel.
-        compared: all public images.
-        first: the name of the first of the equal ones; "" without one.
+        equal: public images that are equal to a private record in every pixel. Confidential.
+        compared: all public images. Public.
+        first: the name of the first of the equal ones; "" without one. Confidential.
+        sha256: of the digests of all public images, in order, hexadecimal. Public.
     """
 
     equal: int
     compared: int
     first: str
+    sha256: str
 
 
 def pixel_digest(image: UInt8Array) -> bytes:
@@ -54,10 +56,13 @@ def find_overlap(
         ContractError: a public image has another shape: it was not decoded as the private records are.
     """
     records, equal, compared, first = {keyed(key, digest) for digest in digests}, 0, 0, ""
+    whole = hashlib.sha256()
     for name, image in public:
         if image.dtype != "uint8" or image.shape != shape:
             raise ContractError(f"public_images gave {name} as {image.dtype} {image.shape}, not as uint8 {shape}.")
         compared += 1
-        if keyed(key, pixel_digest(image)) in records:
+        digest = pixel_digest(image)
+        whole.update(digest)
+        if keyed(key, digest) in records:
             equal, first = equal + 1, first or name
-    return Overlap(equal, compared, first)
+    return Overlap(equal, compared, first, whole.hexdigest())

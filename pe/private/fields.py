@@ -74,6 +74,8 @@ class SourceFields:
         declared_size: the public number of records.
         resize: how images of other sizes get the size: crop, fit or stretch; None: they are an error.
         channels: 3 (colour) or 1 (grey).
+        largest_side: the largest height or width that an image has on disk, in pixels, where that is not `size`: the
+            public clock leaves time to decode it.
         budget_file: where the data set's budget is kept; None: beside the data.
         on_bad_image: "fail": an unreadable image is an error before the run; "skip": it casts no vote.
     """
@@ -83,6 +85,7 @@ class SourceFields:
     classes: ClassList | None = None
     privacy_unit: Text = RECORD
     declared_size: Annotated[int, Field(strict=True, ge=1)] | None = None
+    largest_side: Annotated[int, Field(strict=True, ge=1, le=2**15)] | None = None
     resize: Resize | None = None
     channels: Channels = 3
     on_bad_image: OnBadImage = "fail"

@@ -11,6 +11,8 @@ from pe.errors import RunError
 RECIPE = "recipe.yaml"
 SYNTHETIC = "synthetic.npz"
 EVOLUTION = "evolution.png"
+PUBLIC_IMAGES = "public_images.json"
+"""Of a run whose generator reads public images: how many, and the SHA-256 of their pixels, in order."""
 CERTIFICATE = Path("certificate.json")
 CONFIDENTIAL = "confidential"
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"

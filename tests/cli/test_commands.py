@@ -180,7 +180,7 @@ def test_init_writes_a_recipe_that_runs(scans: Path, public: Path) -> None:
     assert pe("run", "recipe.yaml", *changes, cwd=scans.parent).returncode == 0
     (run,) = (scans.parent / "runs").iterdir()
     told = [run.name, *(path.read_text() for path in run.iterdir() if path.suffix in (".yaml", ".json", ".md"))]
-    assert len(told) == 4
+    assert len(told) == 5
     assert not [text for text in told if "scans" in text]  # where the private images are is withheld
 
 

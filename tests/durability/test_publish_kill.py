@@ -71,7 +71,7 @@ def test_a_run_killed_before_each_operation_of_its_publishing_ends_as_if_it_had_
     whole: dict[str, bytes], tmp_path: Path
 ) -> None:
     folders = {Path(name).parent for name in whole}
-    assert swept(driver.carry_out, tmp_path, "/certificate.md") > 2 * len(
+    assert swept(driver.carry_out, tmp_path, "/evolution.png") > 2 * len(
         folders
     )  # each is made, and the old one removed
     assert shareable(tmp_path / "run") == whole

@@ -14,14 +14,19 @@ from PIL import Image
 
 import pe
 from adapters.public_files import images_at
+from pe.engine.execution import Surroundings
+from pe.engine.extend import extend_run
+from pe.engine.probe import probe
 from pe.engine.report import write_report
-from pe.errors import BadImage, LimitReached, RecipeError
-from pe.plugins.protocols import ReadsPublicImages
+from pe.errors import BadImage, LimitReached, RecipeError, RunError
+from pe.plugins.protocols import Answer, ReadsPublicImages, VariationRequest
 from pe.plugins.registry import construct
 from pe.privacy.verify import verify
 from pe.private.sources import PrivateSource
 from pe.progress import Progress
+from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
+from pe.store.purge import purge
 from tests.generators import Mean, Shades
 
 SETTINGS = {"epsilon": 50.0, "delta": 1e-5, "population": 8, "iterations": 2, "lookahead": 1}
@@ -214,6 +219,8 @@ def test_the_generator_is_handed_public_values_alone_and_learns_nothing_of_the_a
         try:
             pe.evolve(private, api, embedding=Mean(), out=tmp_path / str(seed) / "run", **SETTINGS)
             assert seed == 0
+            assert api.handed[7:] == api.handed[:7]  # read once more at the end
+            del api.handed[7:]
         except RecipeError:
             assert seed == 9
             assert api.asked == 0
@@ -237,15 +244,57 @@ def test_the_records_are_decoded_once_for_all_checks(tmp_path: Path, monkeypatch
     assert len(read) == COUNT
 
 
-def test_a_run_that_goes_on_is_compared_again_while_noise_is_to_be_drawn(tmp_path: Path) -> None:
+CHANGED = r"public images .*public are not those that .*run began with.*: restore them"
+
+
+@pytest.mark.parametrize("images", [9, 8 * 5 - 1], ids=["while noise is to be drawn", "after the last vote"])
+def test_a_run_goes_on_with_the_public_images_that_it_began_with(images: int, tmp_path: Path) -> None:
     private, public = folder(tmp_path), as_png(tmp_path, pictures(6, seed=9))
     with pytest.raises(LimitReached):
-        run(private, public, tmp_path / "run", max_images=9)
-    Image.fromarray(pictures()[0]).save(public / "late.png")
-    with pytest.raises(RecipeError, match=r"^1 of 7 public images are private records.*late\.png"):
+        run(private, public, tmp_path / "run", max_images=images)
+    before = (public / "001.png").read_bytes()
+    Image.fromarray(pictures()[0]).save(public / "001.png")
+    with pytest.raises(RunError, match=CHANGED):
         run(private, public, tmp_path / "run", max_images=None, resume=True)
-    (public / "late.png").unlink()
+    (public / "001.png").write_bytes(before)
     assert len(run(private, public, tmp_path / "run", max_images=None, resume=True).synthetic) == 8
+
+
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_run_is_extended_from_the_public_images_that_it_began_with(purged: bool, tmp_path: Path) -> None:
+    private, public = folder(tmp_path), as_png(tmp_path, pictures(6, seed=9))
+    made = run(private, public, tmp_path / "run")
+    if purged:
+        purge(made)
+    before = (public / "001.png").read_bytes()
+    Image.fromarray(pictures()[0]).save(public / "001.png")
+    with pytest.raises(RunError, match=CHANGED):
+        extend_run(made.folder, 4, 0.5, Surroundings())
+    (public / "001.png").write_bytes(before)
+    assert extend_run(made.folder, 4, 0.5, Surroundings()).is_file()
+
+
+def test_images_that_change_while_the_generator_reads_them_are_found_out_at_the_end(tmp_path: Path) -> None:
+    class Changing(Witness):
+        def variation_api(self, request: VariationRequest) -> Answer:
+            Image.fromarray(pictures()[0]).save(self.public / "001.png")
+            return super().variation_api(request)
+
+    public = as_png(tmp_path, pictures(6, seed=9))
+    with pytest.raises(RunError, match=CHANGED):
+        pe.evolve(folder(tmp_path), Changing(public), embedding=Mean(), out=tmp_path / "run", **SETTINGS)
+    assert not (tmp_path / "run" / "certificate.json").exists()
+
+
+def test_a_probe_draws_nothing_from_private_records(tmp_path: Path) -> None:
+    content = {
+        "private": {"kind": "folder", "path": str(folder(tmp_path).path), "size": SIDE},
+        "api": {"kind": "public_images", "path": str(tmp_path / "private"), "size": SIDE},
+        "privacy": {"epsilon": 1, "delta": 1e-5},
+        "evolution": {"iterations": 1, "population": 8},
+    }
+    with pytest.raises(RecipeError, match="are the private records"):
+        probe(Recipe.parse(content, "the test"))
 
 
 class Told(Progress):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adapters.public_images import PublicImages
 from adapters.sdapi import SDAPI
 from embeddings.pixels import Pixels
 from pe.data.samples import Images
-from pe.fit.trainer import DryRun
+from pe.nearest import nearest
 from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, rounded_up
+from pe.planning.fitting import fit_dry_runs
 from pe.planning.layout import lay_out
 from pe.plugins.protocols import hosts_of
 from pe.recipe.schema import Recipe
+from tests.adapters.trained.diffusion.small import NETWORK
 from tests.generators import Mean, Shades
 
 SIZES = (256, 10_000)
@@ -102,17 +107,41 @@ def test_a_fit_is_held_by_its_dry_run_and_else_told_to_have_no_deadline() -> Non
     training = {"steps": 4, "expected_batch": 8, "block": 2}
     content = {
         "private": private,
-        "api": {"kind": "dpdm", "training": training},
+        "api": {"kind": "dpdm", "training": training, "network": NETWORK, "device": "cpu"},
         "privacy": {"epsilon": 4, "delta": 1e-3, "public_clock": "always"},
         "evolution": {"iterations": 0, "population": 8},
     }
     wanted = Recipe.parse(content, "the test")
     plan = lay_out(wanted, wanted.private.labels, "record")
-    tried = DryRun("training", 4, 10.0, 100, None)
-    seconds, unheld = deadlines(wanted, plan, Mean(), [tried])
+    tried = [replace(one, seconds_per_step=10.0) for one in fit_dry_runs(wanted, ("a",), "record")]
+    seconds, unheld = deadlines(wanted, plan, Mean(), tried)
     assert seconds["fit/training/1"] == seconds["fit/training/2"] == 100  # 2 steps × 10 s × 3, rounded up
     assert not unheld
     assert deadlines(wanted, plan, Mean())[1] == ["fit/training/1", "fit/training/2"]
+
+
+def test_a_search_is_held_for_as_long_as_the_most_costly_candidates_take() -> None:
+    """Whoever makes the candidates may plant some that are equally near to every record, which are settled in pairs."""
+    wanted = recipe(3000)
+    plan = lay_out(wanted, wanted.private.labels, "record")
+    held = deadlines(wanted, plan, Pixels(features="gradients", size=28))[0]["histogram/1"]
+    records, candidates = np.random.default_rng(0).standard_normal((2, 3000, 784), np.float32)
+    records[:, 0], candidates[:] = 0, candidates[0]
+    candidates[:, 0] = np.arange(3000) * np.float32(1e-12)
+    started = time.perf_counter()
+    nearest(records, candidates[:100], 1, metric="l2", backend="auto")  # 100 of a label
+    assert time.perf_counter() - started < held
+
+
+def test_larger_files_have_time_to_be_decoded() -> None:
+    small, large = (recipe(1000).model_dump(mode="json") for _ in range(2))
+    large["private"]["largest_side"] = 1024
+    seconds = []
+    for content in (small, large):
+        wanted = Recipe.parse(content, "the test")
+        plan = lay_out(wanted, wanted.private.labels, "record")
+        seconds.append(deadlines(wanted, plan, Mean())[0][EMBEDDING])
+    assert seconds[1] >= 4 * seconds[0]
 
 
 def test_an_embedding_on_another_machine_is_not_tried_by_a_plan() -> None:

@@ -105,13 +105,55 @@ def test_two_copies_of_the_file_do_not_count_apart(tmp_path: Path) -> None:
     refused(first, records(0, 50), r"stand in .*second\.budget\.json")
 
 
-def test_a_union_of_two_data_sets_goes_where_the_owner_says(tmp_path: Path) -> None:
+def test_a_union_of_two_data_sets_goes_where_the_runs_over_both_are_counted(tmp_path: Path) -> None:
     first, second, third = (ledger(tmp_path, name) for name in ("first", "second", "third"))
     enter(first, records(0, 50), "one")
     enter(second, records(50, 100), "two")
-    refused(third, records(0, 100), "stand in .*first")
+    refused(third, records(0, 100), r"set private\.budget_file: .*first")
+    refused(
+        first, records(0, 100), r"`pe budget --file .*first\.budget\.json --add .*second\.budget\.json`", named=True
+    )
+    first.add(second)
     enter(first, records(0, 100), "three", named=True)
-    enter(second, records(50, 100), "four")
+    assert first.read()["runs"].keys() == {"one", "two", "three"}
+    refused(second, records(50, 100), r"set private\.budget_file: .*first")
+    enter(first, records(50, 100), "four", named=True)
+
+
+def test_a_copied_file_and_a_record_more_do_not_begin_a_count_of_their_own(tmp_path: Path) -> None:
+    first, second = ledger(tmp_path, "first"), ledger(tmp_path, "second")
+    enter(first, records(0, 50), "one")
+    shutil.copy(first.path, second.path)
+    enter(second, records(0, 51), "two")
+    refused(first, records(0, 50), r"stand in .*second\.budget\.json")
+    first.path.unlink()
+    refused(ledger(tmp_path, "third"), records(0, 50), r"stand in .*second\.budget\.json", named=True)
+    enter(second, records(0, 51), "three")
+
+
+def test_an_unreadable_budget_file_or_register_is_one_sentence_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = ledger(tmp_path, "first")
+    enter(budget, records(0, 50), "one")
+    written = budget.path.read_bytes()
+    budget.path.write_bytes(b"\xff\xfe")
+    with pytest.raises(PrivacyError, match=r"first\.budget\.json is not a budget file"):
+        Register().check(records(0, 50), ledger(tmp_path, "second"), named=False)
+    budget.path.unlink()
+    budget.path.mkdir()
+    with pytest.raises(PrivacyError, match=r"budget file .*first\.budget\.json cannot be read"):
+        Register().check(records(0, 50), ledger(tmp_path, "second"), named=False)
+    budget.path.rmdir()
+    budget.path.write_bytes(written)
+    register_path().write_bytes(b"\xff\xfe")
+    with pytest.raises(PrivacyError, match="is no register of data sets"):
+        Register().check(records(0, 50), budget, named=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    with pytest.raises(PrivacyError, match="set XDG_STATE_HOME"):
+        Register()
 
 
 def test_a_run_that_was_not_entered_is_not_noted(tmp_path: Path) -> None:

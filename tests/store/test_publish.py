@@ -20,6 +20,7 @@ from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import RunError
+from pe.planning.build import object_kind
 from pe.recipe.schema import Recipe
 from pe.store.publish import publish
 from pe.store.purge import purge
@@ -56,7 +57,7 @@ def run(tmp_path: Path) -> pe.Run:
 def finish(folder: Path, surroundings: Surroundings) -> pe.Run:
     driver.make_private(folder / "private.npz")
     content = driver.recipe(folder / "private.npz").model_dump()
-    content["embedding"] = {"kind": pe.engine.execute.object_kind(surroundings.embedding)}
+    content["embedding"] = {"kind": object_kind(surroundings.embedding)}
     return run_recipe(Recipe.parse(content, "the test"), folder / "run", surroundings)
 
 

@@ -142,8 +142,8 @@ class Training:
         """The sum over up to `micro_batch` records.
 
         They are filled up to that many with blank ones, which do not count: the shape of the arithmetic and its memory
-        are always the same. On a processor a record's gradient is then the same to the bit wherever it stands; a card's
-        libraries may round the places of a batch otherwise, which no clip sees.
+        are always the same. A record's gradient may still be rounded otherwise in another place of a batch (by a card's
+        libraries, and on a processor by wide matrix products; not in the networks that we ship), which no clip sees.
         """
         size, seen = self.settings.micro_batch, len(images)
         pixels = np.zeros((size, *images.shape[1:]), dtype=np.uint8)
