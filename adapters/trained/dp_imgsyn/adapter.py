@@ -148,12 +148,6 @@ class DPImgSyn(ReadsPublic):
 
         terms, private = fitting.terms, cache(fitting.private)
         public, (release,) = read(self._public, terms.image_shape, terms.seed), self._others(terms)
-        digest = self._digest(public.images)
-        before = fitting.kept.find(_PUBLIC)
-        if before is None:
-            fitting.kept.keep(_PUBLIC, digest.encode())
-        else:
-            self._check_same(digest, before.decode(), fitting.folder.parent)
         settings = settled(self._training, terms, (release,))
         height, width, channels = terms.image_shape
         teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
@@ -174,7 +168,7 @@ class DPImgSyn(ReadsPublic):
             model = Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place())
         model.write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
-        state["public_sha256"] = digest
+        state["public_sha256"] = self._digest(public.images)
         (fitting.folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:

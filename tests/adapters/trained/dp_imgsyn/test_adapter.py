@@ -18,7 +18,7 @@ from pe.data.conditions import SOFT_LABEL
 from pe.engine.execute import resume_run, run_recipe, stored_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
-from pe.errors import APIError, PEError, RecipeError
+from pe.errors import APIError, PEError, RecipeError, RunError
 from pe.fit.trainer import FitTerms
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
@@ -114,7 +114,7 @@ def test_a_fit_that_is_gone_on_with_keeps_its_public_images(tmp_path: Path, monk
         with pytest.raises(Broken):
             run_recipe(wanted, tmp_path / "run", Surroundings())
     others = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'other.npz'}",))
-    with pytest.raises(RecipeError, match=r"the images of .*other\.npz are not those with which .*run was fitted"):
+    with pytest.raises(RunError, match=r"public images .*other\.npz are not those that .*run began with"):
         resume_run(tmp_path / "run", Surroundings(), others)
     (tmp_path / "first.npz").rename(tmp_path / "moved.npz")
     moved = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'moved.npz'}",))
