@@ -9,7 +9,6 @@ The font, and the text where a label has several, are drawn anew with probabilit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from adapters.fonts import GLYPH, SIDE, Templates, draws, find_fonts, rasterise
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -60,7 +59,7 @@ class Glyphs:
         MissingDependency: `matplotlib`'s fonts are asked for and it is not installed.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
+    info = PluginInfo(hosts=())
 
     def __init__(
         self,

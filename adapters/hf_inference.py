@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from adapters.prompts import LADDER, Ladder, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.data.images import convert_pixels
 from pe.errors import BadImage, MissingDependency, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 
 if TYPE_CHECKING:
     from huggingface_hub import InferenceClient
@@ -54,7 +55,7 @@ class HFInference:
         RecipeError: a setting out of range.
     """
 
-    machine_settings = ("key_env", "concurrency", "timeout", "tries")
+    info = PluginInfo(machine_settings=("key_env", "concurrency", "timeout", "tries"))
 
     def __init__(
         self,
@@ -95,11 +96,8 @@ class HFInference:
         self._concurrency, self._timeout, self._tries = concurrency, timeout, tries
         self._opened: tuple[InferenceClient, Policy] | None = None
         self._opening = Lock()
-
-    @property
-    def hosts(self) -> list[str]:
-        """Where prompts and parents are sent."""
-        return [urlsplit(self._base).netloc if self._base else self._provider or _HUB]
+        self._host = urlsplit(self._base).netloc if self._base else self._provider or _HUB
+        self.info = replace(self.info, hosts=(self._host,))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -192,7 +190,7 @@ class HFInference:
             token=key or None,
             timeout=self._timeout,
         )
-        return client, Policy(self.hosts[0], concurrency=self._concurrency, tries=self._tries, secret=key)
+        return client, Policy(self._host, concurrency=self._concurrency, tries=self._tries, secret=key)
 
 
 def _sent(client: InferenceClient, send: Callable[[InferenceClient], Image]) -> Image:

@@ -7,7 +7,7 @@ where a server still has it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
@@ -29,7 +29,7 @@ from adapters.http.pictures import Pixels
 from adapters.prompts import LADDER, Ladder, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 
 if TYPE_CHECKING:
     import httpx2
@@ -72,7 +72,7 @@ class OpenAIImages:
         RecipeError: a setting out of range.
     """
 
-    machine_settings = ("key_env", "concurrency", "timeout", "tries")
+    info = PluginInfo(machine_settings=("key_env", "concurrency", "timeout", "tries"))
 
     def __init__(
         self,
@@ -113,11 +113,8 @@ class OpenAIImages:
         self._n, self._concurrency, self._timeout, self._tries = n, concurrency, timeout, tries
         self._opened: _Opened | None = None
         self._opening = Lock()
-
-    @property
-    def hosts(self) -> list[str]:
-        """Where prompts and parents are sent."""
-        return [urlsplit(self._base).netloc]
+        self._host = urlsplit(self._base).netloc
+        self.info = replace(self.info, hosts=(self._host,))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -201,7 +198,7 @@ class OpenAIImages:
                 key = key_of(self._key_env)
                 pool = open_client(self._concurrency, self._timeout)
                 finalize(self, pool.close)
-                policy = Policy(self.hosts[0], concurrency=self._concurrency, tries=self._tries, secret=key)
+                policy = Policy(self._host, concurrency=self._concurrency, tries=self._tries, secret=key)
                 self._opened = _Opened(_sdk(self._base, self._azure, key, pool), pool, policy)
             return self._opened
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from pe.data.conditions import Conditions
 from pe.data.images import Resize
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 Pixels = npt.NDArray[np.uint8]
 Vectors = npt.NDArray[np.float32]
@@ -54,7 +54,7 @@ class PublicImages:
         BadImage: a file of the pool cannot be decoded.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
+    info = PluginInfo(hosts=())
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from adapters.http import Fault, HTTPClient, PictureRule, Policy, answer_of, enc
 from adapters.prompts import Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 
 if TYPE_CHECKING:
     import httpx2
@@ -48,7 +49,7 @@ class SDAPI:
         RecipeError: a setting out of range.
     """
 
-    machine_settings = ("key_env", "concurrency", "timeout", "tries")
+    info = PluginInfo(machine_settings=("key_env", "concurrency", "timeout", "tries"))
 
     def __init__(
         self,
@@ -90,11 +91,8 @@ class SDAPI:
         self._concurrency, self._timeout, self._tries = concurrency, timeout, tries
         self._opened: tuple[HTTPClient, Policy] | None = None
         self._opening = Lock()
-
-    @property
-    def hosts(self) -> list[str]:
-        """Where prompts and parents are sent."""
-        return [urlsplit(self._base).netloc]
+        self._host = urlsplit(self._base).netloc
+        self.info = replace(self.info, hosts=(self._host,))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -151,7 +149,7 @@ class SDAPI:
             if self._opened is None:
                 key = key_of(self._key_env)
                 client = HTTPClient(self._base, key=key, concurrency=self._concurrency, timeout=self._timeout)
-                policy = Policy(self.hosts[0], concurrency=self._concurrency, tries=self._tries, secret=key)
+                policy = Policy(self._host, concurrency=self._concurrency, tries=self._tries, secret=key)
                 self._opened = client, policy
             return self._opened
 

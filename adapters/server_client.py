@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -17,7 +18,17 @@ from pe.data.conditions import Conditions
 from pe.data.images import Resize, convert_pixels
 from pe.data.samples import Images, Samples
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    Failed,
+    PluginInfo,
+    RandomRequest,
+    Refused,
+    Seeds,
+    Usage,
+    VariationRequest,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -59,7 +70,7 @@ class ServerClient:
         RecipeError: a setting is out of range.
     """
 
-    machine_settings = ("base_url", "key_env", "concurrency", "timeout", "tries")
+    info = PluginInfo(machine_settings=("base_url", "key_env", "concurrency", "timeout", "tries"))
 
     def __init__(
         self,
@@ -102,11 +113,8 @@ class ServerClient:
         self._endpoints: Endpoints | None = None
         self._model: Classes | None = None
         self._opening = Lock()
-
-    @property
-    def hosts(self) -> list[str]:
-        """Where prompts and parents are sent."""
-        return [urlsplit(url).netloc for url in self._urls]
+        self._hosts = tuple(urlsplit(url).netloc for url in self._urls)
+        self.info = replace(self.info, hosts=self._hosts)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -212,7 +220,7 @@ class ServerClient:
         if self._model is None:
             outcome = endpoints.get("/v1/models", _classes_of)
             if outcome.result is None:
-                raise APIError(f"{', '.join(self.hosts)}: no answer from /v1/models ({outcome.fault}).")
+                raise APIError(f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault}).")
             self._model = outcome.result
         return self._model
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from embeddings.resizing import shortest_side
 from embeddings.torch_model import Network, Precision, TorchModel
 from pe.data.samples import Samples
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.protocols import Vectors
+from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.weights import cached_file
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ class DINOv2:
         RecipeError: an argument is out of range.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "offline")
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
 
     def __init__(
         self,

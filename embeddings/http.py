@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ import numpy as np
 from adapters.http import Fault, HTTPClient, Policy, Rejected, encoded, key_of, object_of
 from pe.data.samples import Samples
 from pe.errors import APIError, ContractError, RecipeError
-from pe.plugins.protocols import Vectors
+from pe.plugins.protocols import PluginInfo, Vectors
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,7 +48,7 @@ class HTTPEmbedding:
         RecipeError: the endpoint is not trusted with private data.
     """
 
-    machine_settings = ("key_env", "timeout", "tries")
+    info = PluginInfo(machine_settings=("key_env", "timeout", "tries"))
 
     def __init__(
         self,
@@ -75,12 +76,8 @@ class HTTPEmbedding:
         self._batch_size = batch_size
         self._opened: tuple[HTTPClient, Policy] | None = None
         self._opening = Lock()
+        self.info = replace(self.info, hosts=(host,))
         self._dimension: int | None = None
-
-    @property
-    def hosts(self) -> list[str]:
-        """Where private and synthetic images are sent; the certificate states it."""
-        return [self._host]
 
     @property
     def batch_size(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from embeddings.resizing import antialiased, tensorflow_bilinear
 from embeddings.torch_model import Network, Precision, TorchModel
 from pe.data.samples import Samples
 from pe.errors import RecipeError
-from pe.plugins.protocols import Vectors
+from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class Inception:
         RecipeError: an argument is out of range.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "offline")
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
 
     def __init__(
         self,
@@ -66,18 +66,13 @@ class Inception:
             raise RecipeError("sha256 is the hash of a file: name the file too, under weights.")
         self._weights, self._sha256, self._resize, self._offline = weights, sha256, resize, offline
         self._exact = resize == "tensorflow" and precision == "fp32"
-        self._published = weights is None
+        self.info = replace(self.info, standard_inception=weights is None and self._exact)
         self._model = TorchModel("inception", self._load, device, precision, batch_size)
 
     @property
     def batch_size(self) -> int:
         """Images per batch."""
         return self._model.batch_size
-
-    @property
-    def standard_inception(self) -> bool:
-        """Whether distances between these features are FID: published weights (as found when they are read)."""
-        return self._published and self._exact
 
     def embed(self, samples: Samples) -> Vectors:
         """float32, n×2048: one row per image, a function of that image alone.
@@ -105,7 +100,8 @@ class Inception:
         else:
             known = dict.fromkeys((WEIGHTS.name, *WEIGHTS.aliases), SHA256)
             file = given_file(self._weights, self._sha256, known, self._offline)
-            self._published = (self._sha256 or known.get(file.name, "")).lower() == SHA256
+            published = (self._sha256 or known.get(file.name, "")).lower() == SHA256
+            self.info = replace(self.info, standard_inception=published and self._exact)
         module = InceptionNetwork()
         fill(module, read_weights(file), file)
         return Network(module, self._prepare, lambda module, images: module(images))

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from embeddings.resizing import Filter, antialiased, shortest_side
 from embeddings.torch_model import Network, Precision, TorchModel
 from pe.data.samples import Samples
 from pe.errors import MissingDependency, RecipeError, nearest_name
-from pe.plugins.protocols import Vectors
+from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.weights import cached_file, check_hash, fill, given_file, hub_file, read_weights
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ class OpenCLIP:
         RecipeError: an argument is out of range, or a .json file comes without weights.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "offline")
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
 
     def __init__(
         self,

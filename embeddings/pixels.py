@@ -6,14 +6,14 @@ vector is the same to the last bit whichever images are beside it.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.samples import Images, Samples
 from pe.errors import ContractError, RecipeError
-from pe.plugins.protocols import Vectors
+from pe.plugins.protocols import PluginInfo, Vectors
 
 Features = Literal["pixels", "pyramid", "gradients"]
 Normalise = Literal["none", "l2"]
@@ -46,7 +46,7 @@ class Pixels:
         RecipeError: an argument is out of range.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
+    info = PluginInfo(hosts=())
 
     def __init__(
         self,

@@ -50,6 +50,7 @@ _HOMES = {
     "pe.private.npz": ["ImageNpz"],
     "pe.private.parquet": ["ImageParquet"],
     "pe.plugins.protocols": [
+        "PluginInfo",
         "Answer",
         "Capabilities",
         "Embedding",

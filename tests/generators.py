@@ -8,7 +8,7 @@ import numpy as np
 
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
-from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Refused, VariationRequest
 
 
 class Shades:
@@ -17,7 +17,7 @@ class Shades:
     Conditions: `tint`, drawn with the random sample and carried on.
     """
 
-    hosts: tuple[str, ...] = ()
+    info: PluginInfo = PluginInfo(hosts=())
 
     def __init__(self, *, max_chunk: int = 7, concurrency: int = 1, shares: str = "nothing") -> None:
         self.capabilities = Capabilities(max_chunk=max_chunk, concurrency=concurrency, shares=shares)

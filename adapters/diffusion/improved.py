@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from adapters.diffusion.pixel_model import PixelModel
 from adapters.diffusion.pixel_space import API_CLASS
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 from pe.plugins.weights import read_weights
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class ImprovedDiffusion:
         RecipeError: a setting is out of range.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "compile", "offline")
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "compile", "offline"))
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from adapters.diffusion.pixel_files import PixelFiles, Sampler
 from adapters.diffusion.pixel_model import PixelModel
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 if TYPE_CHECKING:
     import torch
@@ -58,8 +58,7 @@ class PixelSpace:
         RecipeError: a setting is out of range.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "compile", "offline")
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "compile", "offline"))
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from adapters.prompts import PROMPT, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.data.images import Resize, convert_pixels
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 if TYPE_CHECKING:
     import torch
@@ -62,15 +62,9 @@ class TextToImage:
         RecipeError: a setting is out of range.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    machine_settings: ClassVar[tuple[str, ...]] = (
-        "device",
-        "batch_size",
-        "attention_slicing",
-        "vae_slicing",
-        "offload",
-        "compile",
-        "offline",
+    info = PluginInfo(
+        hosts=(),
+        machine_settings=("device", "batch_size", "attention_slicing", "vae_slicing", "offload", "compile", "offline"),
     )
 
     def __init__(

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from pe.plugins.protocols import (
     Capabilities,
     DescribesDegree,
     GenerationAPI,
+    PluginInfo,
     RandomRequest,
     ReadsPublicImages,
     VariationRequest,
@@ -48,10 +49,12 @@ class Trained:
         RecipeError: another value for `private_sets`.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    fitted_before = True
-    machine_settings = ("settings.device", "settings.batch_size", "settings.public.path")
-    code_settings = ("settings.teacher",)
+    info = PluginInfo(
+        hosts=(),
+        machine_settings=("settings.device", "settings.batch_size", "settings.public.path"),
+        code_settings=("settings.teacher",),
+        fitted_before=True,
+    )
 
     def __init__(
         self,
@@ -63,6 +66,8 @@ class Trained:
         if private_sets not in ("may_overlap", "disjoint"):
             raise RecipeError(f"private_sets is '{private_sets}': it must be may_overlap or disjoint.")
         self._path, self._disjoint, self._settings = Path(path), private_sets == "disjoint", settings or {}
+        if self._disjoint:
+            self.info = replace(self.info, disjoint_from=self._path)
         self._fitted: Fitted | None = None
         self._api: GenerationAPI | None = None
 
@@ -75,16 +80,6 @@ class Trained:
         """What the fitted generator says of it."""
         generator = self._generator()
         return generator.describe_degree(degree) if isinstance(generator, DescribesDegree) else f"{degree:g}"
-
-    @property
-    def fitted_on_others(self) -> Fitted | None:
-        """The fit that this run's ledger leaves out, because the private sets were declared disjoint."""
-        return self._source() if self._disjoint else None
-
-    @property
-    def disjoint_from(self) -> Path | None:
-        """The run whose private records were declared to be others than this one's."""
-        return self._path if self._disjoint else None
 
     def public_paths(self) -> tuple[Path, ...]:
         """Where the fitted generator read its public images: this run's records may be among them."""

@@ -10,6 +10,7 @@ from pe.errors import DamagedFile, RunError
 from pe.plan import Plan
 from pe.planning.meaning import differences
 from pe.planning.readiness import check_place
+from pe.plugins.protocols import info_of
 from pe.recipe.schema import Recipe
 from pe.store.export import examine
 from pe.store.places import FULL_RECIPE, PUBLIC_IMAGES, RECIPE, check_absent, new_name
@@ -36,8 +37,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     execution = Execution.of(recipe, surroundings)
     execution.check_start()
     identity = execution.private.preflight()
-    other: Path | None = getattr(execution.api, "disjoint_from", None)
-    if other is not None:
+    if (other := info_of(execution.api).disjoint_from) is not None:
         execution.private.check_not_those_of(other)
     pool = execution.pool()
     pinned = {} if pool is None else {PUBLIC_IMAGES: pool.pinned(execution.private, identity.key)}

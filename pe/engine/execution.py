@@ -25,7 +25,7 @@ from pe.planning.build import build_dispatcher, build_embedding, build_generator
 from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
 from pe.planning.readiness import check_public_place, overlap_warnings
-from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, hosts_of
+from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
@@ -202,11 +202,18 @@ class Execution:
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=_recipients(self.embedding),
-            fitted_on_others=_fitted_on_others(self.api),
+            fitted_on_others=self._fitted_on_others(run),
             pool_overlaps="declared" if overlap_warnings(self.recipe, self.api) else None,
         )
         for name, content in certificate_files(certificate).items():
             run.write(name, content)
+
+    def _fitted_on_others(self, run: RunWriter) -> tuple[str, tuple[Release, ...]] | None:
+        """By which run, and at what cost, the generator was fitted on records that are declared to be none of ours."""
+        if info_of(self.api).disjoint_from is None:
+            return None
+        fitted = Fitted.read(run.folder / MODEL)
+        return fitted.run, fitted.releases
 
     def _enter(self, run: RunWriter, ledger: Ledger) -> dict[str, Any] | None:
         """The data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
@@ -238,14 +245,8 @@ class Execution:
 
 def _recipients(embedding: Embedding) -> str | None:
     """To whom the certificate says that private images go; see `build_certificate`."""
-    hosts = hosts_of(embedding)
+    hosts = info_of(embedding).hosts
     return NOT_DECLARED if hosts is None else ", ".join(hosts) or None
-
-
-def _fitted_on_others(api: GenerationAPI) -> tuple[str, tuple[Release, ...]] | None:
-    """By which run, and at what cost, the generator was fitted on records that are declared to be none of ours."""
-    found: Fitted | None = getattr(api, "fitted_on_others", None)
-    return None if found is None else (found.run, found.releases)
 
 
 def _finish(run: RunWriter, plan: Plan, population: Population) -> None:

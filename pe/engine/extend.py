@@ -18,6 +18,7 @@ from pe.errors import RecipeError, RunError
 from pe.fit.trainer import Trainer, load_model
 from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.meaning import differences
+from pe.plugins.protocols import info_of
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
 from pe.store.certified import reissue
@@ -95,7 +96,7 @@ def _check_named(folder: Path, recipe: Recipe, api: object, changes: Sequence[st
     Without its confidential side a run may be anybody's.
     """
     named = {change.partition("=")[0].strip() for change in changes}
-    code = getattr(type(api), "code_settings", ())
+    code = info_of(type(api)).code_settings
     for key in ("base_url", "key_env", *code):
         value: Any = recipe.api.settings
         for part in key.split("."):

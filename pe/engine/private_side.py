@@ -15,7 +15,7 @@ from pe.data.images import UInt8Array
 from pe.errors import DamagedFile, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
 from pe.planning.deadlines import EMBEDDING
-from pe.plugins.protocols import Embedding, check_vectors, hosts_of
+from pe.plugins.protocols import Embedding, check_vectors, info_of
 from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetBudget
 from pe.privacy.register import Register
@@ -117,7 +117,7 @@ class PrivateSide:
         Raises:
             PEError: it cannot embed.
         """
-        if not hosts_of(self.embedding):
+        if not info_of(self.embedding).hosts:
             black, _ = self.dataset().padding(1)
             check_vectors(self.embedding, self.embedding.embed(black), 1)
 

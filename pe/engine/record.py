@@ -10,7 +10,7 @@ from typing import Any
 
 from pe.engine.software import software_versions
 from pe.fit.trainer import Trainer
-from pe.plugins.protocols import Embedding, GenerationAPI, hosts_of
+from pe.plugins.protocols import Embedding, GenerationAPI, info_of
 from pe.privacy.ledger import Ledger
 from pe.recipe.schema import Recipe
 from pe.store.places import CONFIDENTIAL
@@ -68,13 +68,13 @@ def _user() -> str:
 
 def _seen_by(api: GenerationAPI) -> str:
     requests = "requests that are post-processing of the releases below"
-    if isinstance(api, Trainer) and not getattr(api, "fitted_before", False):
+    if isinstance(api, Trainer) and not info_of(api).fitted_before:
         return f"the private records themselves, while it is fitted; then {requests}"
     return f"{requests}; no private record"
 
 
 def _hosts(plugin: object) -> list[str] | str:
-    hosts = hosts_of(plugin)
+    hosts = info_of(plugin).hosts
     if hosts is None:
         return f"not stated by {type(plugin).__name__}"
     return list(hosts) or "none: it runs on this machine"

@@ -25,7 +25,7 @@ from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.evaluation.memorisation import Membership, membership
 from pe.planning.build import object_kind
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.privacy.register import STATE_HOME
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
@@ -69,7 +69,7 @@ class Untrusted:
     planted: Pixels | None = None
     times: list[tuple[float, float]] = field(default_factory=list)
 
-    hosts: ClassVar[tuple[str, ...]] = ("untrusted.invalid",)
+    info: ClassVar[PluginInfo] = PluginInfo(hosts=("untrusted.invalid",))
     capabilities: ClassVar[Capabilities] = Capabilities(max_chunk=2**16)
 
     def random_api(self, request: RandomRequest) -> Answer:

@@ -26,7 +26,7 @@ from pe.evaluation.labelled import Labelled, labelled
 from pe.planning.build import build_dispatcher, price_of
 from pe.planning.calls import Span, variation_calls
 from pe.planning.layout import plan_of
-from pe.plugins.protocols import GenerationAPI, hosts_of
+from pe.plugins.protocols import GenerationAPI, info_of
 from pe.progress import Part, Progress
 from pe.recipe.schema import Recipe
 from pe.store.places import RECIPE
@@ -126,7 +126,7 @@ class ControlRun:
     @property
     def comes_of_itself(self) -> bool:
         """Whether it is run without being asked for: free, on no other host, repeatable, and quick."""
-        if not self._price.free or hosts_of(self.api) or not self.api.capabilities.deterministic:
+        if not self._price.free or info_of(self.api).hosts or not self.api.capabilities.deterministic:
             return False
         return self.quick(self.images)
 

@@ -21,7 +21,7 @@ from pe.evaluation.request import METRICS, Request
 from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
 from pe.evaluation.utility import chosen, utility
-from pe.plugins.protocols import Embedding, hosts_of
+from pe.plugins.protocols import Embedding, info_of
 from pe.plugins.registry import construct
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
@@ -131,7 +131,7 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[Named]:
             specs = (PluginSpec(kind="pixels"),)
         named = [(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
     for name, embedding in named:
-        if hosts := hosts_of(embedding):
+        if hosts := info_of(embedding).hosts:
             if not request.embeddings and request.embedding is None and not (run.folder / FULL_RECIPE).is_file():
                 raise RecipeError(
                     f"The recipe that came with {run.folder} embeds by '{name}', which would hand your test images to "

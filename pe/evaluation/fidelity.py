@@ -13,7 +13,7 @@ from pe.evaluation.frechet import frechet_distance
 from pe.evaluation.inception_score import inception_score
 from pe.evaluation.kernel import LARGEST, kernel_distance
 from pe.evaluation.manifold import NEIGHBORS, manifold
-from pe.plugins.protocols import Embedding
+from pe.plugins.protocols import Embedding, info_of
 from pe.progress import Progress
 
 REPORTED = 50_000
@@ -37,7 +37,7 @@ class Fidelity:
 
 def standard_inception(embedding: Embedding) -> bool:
     """Whether the embedding is Inception with the standard weights: only then are the distances FID and KID."""
-    return getattr(embedding, "standard_inception", False) is True
+    return info_of(embedding).standard_inception
 
 
 def fidelity(

@@ -132,11 +132,7 @@ class PrivateRecords:
 
 @runtime_checkable
 class Trainer(Protocol):
-    """A generator with a fit.
-
-    One whose fit lies behind it, so that no share of the budget is to be set apart for it, says so by a class
-    attribute `fitted_before = True`.
-    """
+    """A generator with a fit."""
 
     def planned(self, terms: FitTerms) -> Sequence[Release]:
         """Every release of the fit, calibrated to `terms.budget`; names begin with FIT.

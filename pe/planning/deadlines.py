@@ -21,7 +21,7 @@ from pe.fit.trainer import DryRun
 from pe.nearest import nearest
 from pe.plan import Plan
 from pe.plugins.embed import calls_for_a_failing_sample
-from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, hosts_of
+from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, info_of
 from pe.private.embeddings import SPARE, blocks_for
 from pe.recipe.schema import Recipe
 
@@ -59,7 +59,7 @@ def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockTerms:
 
     By default it has one where the generator asks other machines, or does not say whether it does.
     """
-    wanted, hosts = recipe.privacy.public_clock, hosts_of(api) if api is not None else None
+    wanted, hosts = recipe.privacy.public_clock, info_of(api).hosts if api is not None else None
     if wanted == "never":
         return ClockTerms(False, "off: privacy.public_clock is 'never'", _seen(hosts))
     if hosts == () and wanted == "auto":
@@ -103,7 +103,7 @@ def held_back(
 ) -> HeldBack:
     """What the public clock will add to a run here; an embedding that asks other machines is not tried."""
     terms = clock_terms(recipe, api)
-    if not terms.on or embedding is None or hosts_of(embedding):
+    if not terms.on or embedding is None or info_of(embedding).hosts:
         return HeldBack(terms, {})
     seconds, unheld = deadlines(recipe, plan, embedding, dry_runs)
     return HeldBack(terms, seconds, tuple(unheld))

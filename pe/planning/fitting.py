@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pe.errors import RecipeError
 from pe.fit.trainer import DryRun, FitTerms, Rehearsing, Trainer
+from pe.plugins.protocols import info_of
 from pe.plugins.registry import construct, load, plugins
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
@@ -75,7 +76,7 @@ def fit_terms(recipe: Recipe, classes: tuple[str, ...], unit: str) -> FitTerms:
 def _share(recipe: Recipe) -> float:
     """The fit's share of ε: all of it where nothing evolves, or where the cost is settled."""
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
-    if getattr(load("pe.adapters", recipe.api.kind), "fitted_before", False):
+    if info_of(load("pe.adapters", recipe.api.kind)).fitted_before:
         if share is not None:
             raise RecipeError(
                 f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is spent: leave it out."

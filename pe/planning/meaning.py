@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pe.planning.fitting import is_fitted
+from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins
 from pe.recipe.schema import PluginSpec, Recipe
 
@@ -20,7 +21,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 
     What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
     whether they are the same), where their budget file does (the register tells whether it holds their runs), and the
-    settings that a plug-in's class names in `machine_settings` (device, concurrency, batch size, the key's environment
+    settings that a plug-in's `info` names as machine_settings (device, concurrency, batch size, the key's environment
     variable). So may the declared size, unless a fit is planned by it.
     """
     old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
@@ -39,7 +40,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]:
     if spec.kind not in plugins(group):
         return []
-    return [f"{section}.{name}" for name in getattr(load(group, spec.kind), "machine_settings", ())]
+    return [f"{section}.{name}" for name in info_of(load(group, spec.kind)).machine_settings]
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

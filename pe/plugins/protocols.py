@@ -5,7 +5,7 @@ Any object with these methods serves; no base class is needed. docs/adapters.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -40,6 +40,50 @@ class Capabilities:
     shares: Literal["nothing", "condition", "parent"] = "nothing"
     degree: Literal["exact", "wording", "none"] = "exact"
     deterministic: bool = True
+
+
+@dataclass(frozen=True)
+class PluginInfo:
+    """What a plug-in declares about itself, in its attribute `info`; what it leaves out is told as not declared.
+
+    The class says what holds for all its objects; an object may know more, such as the host in its settings.
+
+    Attributes:
+        hosts: other machines that it sends samples to, an embedding private ones included; () for none; None: not
+            declared.
+        machine_settings: settings that only concern the machine, so that a run may go on with others (device, batch
+            size, concurrency); dotted, where they lie in a section.
+        code_settings: settings that name code to run; of a run that somebody else made they must be named again.
+        fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
+        disjoint_from: of such a one, the run whose records are declared to be others than this run's.
+        standard_inception: of an embedding, that distances between its vectors are FID and KID as published.
+    """
+
+    hosts: tuple[str, ...] | None = None
+    machine_settings: tuple[str, ...] = ()
+    code_settings: tuple[str, ...] = ()
+    fitted_before: bool = False
+    disjoint_from: Path | None = None
+    standard_inception: bool = False
+
+
+@runtime_checkable
+class Declares(Protocol):
+    """A plug-in, or its class, that declares what it is."""
+
+    info: PluginInfo
+
+
+def info_of(plugin: object) -> PluginInfo:
+    """What a plug-in, or its class, declares.
+
+    Raises:
+        ContractError: its `info` is no `PluginInfo`.
+    """
+    info = plugin.info if isinstance(plugin, Declares) else PluginInfo()
+    if not isinstance(info, PluginInfo):
+        raise ContractError(f"The info of {plugin!r} is {info!r}: it must be a PluginInfo.")
+    return info
 
 
 @dataclass(frozen=True)
@@ -213,15 +257,6 @@ class Embedding(Protocol):
     def embed(self, samples: Samples) -> Vectors:
         """float32, n×d: one row per sample, each a function of that sample alone."""
         ...
-
-
-def hosts_of(plugin: object) -> tuple[str, ...] | None:
-    """The hosts that a generator or an embedding sends samples to, as its attribute `hosts` declares; () for none.
-
-    None where it declares nothing: then nobody knows.
-    """
-    hosts: Sequence[str] | None = getattr(plugin, "hosts", None)
-    return None if hosts is None else tuple(hosts)
 
 
 def check_vectors(embedding: Embedding, vectors: object, count: int) -> Vectors:

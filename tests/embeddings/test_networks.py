@@ -37,10 +37,10 @@ def test_inception_antialiased_differs_and_is_not_called_fid(tmp_path):
     samples = images(1, height=400, width=400)
     ours = {name: Inception(weights=file, resize=name, device="cpu") for name in ("tensorflow", "antialiased")}
     assert np.abs(ours["tensorflow"].embed(samples) - ours["antialiased"].embed(samples)).max() > 1e-3
-    assert not ours["tensorflow"].standard_inception  # these weights are not the published ones
-    assert Inception().standard_inception
-    assert not Inception(resize="antialiased").standard_inception
-    assert not Inception(precision="bf16").standard_inception
+    assert not ours["tensorflow"].info.standard_inception  # these weights are not the published ones
+    assert Inception().info.standard_inception
+    assert not Inception(resize="antialiased").info.standard_inception
+    assert not Inception(precision="bf16").info.standard_inception
     assert WEIGHTS.sha256.startswith("6726825d")  # which the published name ends with
 
 

@@ -204,7 +204,7 @@ def test_offline_is_one_setting_of_all_that_read_weights_and_may_change_when_a_r
             parameter = inspect.signature(load(group, name)).parameters.get("offline")
             if parameter is not None:
                 assert parameter.default is False
-                assert "offline" in load(group, name).machine_settings
+                assert "offline" in load(group, name).info.machine_settings
                 found.add(name)
     assert found >= {"dinov2", "inception", "open_clip", "diffusion", "pixel_diffusion"}
 

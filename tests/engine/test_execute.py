@@ -294,10 +294,10 @@ def test_who_sees_private_images_is_as_the_embedding_declares_and_else_told_as_n
     private: pe.ImageNpz, tmp_path: Path
 ) -> None:
     class Sends(Mean):
-        hosts = ("vectors.example",)
+        info = pe.PluginInfo(hosts=("vectors.example",))
 
     class Keeps(Mean):
-        hosts = ()
+        info = pe.PluginInfo(hosts=())
 
     cases = [
         (Mean(), "not declared", "does not declare it"),
@@ -316,7 +316,7 @@ def test_who_sees_private_images_is_as_the_embedding_declares_and_else_told_as_n
 class Timed(Shades):
     """Notes when it was asked and when it had answered."""
 
-    hosts = ("api.example",)
+    info = pe.PluginInfo(hosts=("api.example",))
 
     def __init__(self) -> None:
         super().__init__(max_chunk=100)

@@ -181,7 +181,7 @@ def test_too_few_images_are_said_with_the_number_needed(run: pe.Run, tmp_path: P
 class Shelves(Mean):
     """Puts images on four shelves by their shade; as Inception does, it tells features and classes."""
 
-    standard_inception = True
+    info = pe.PluginInfo(standard_inception=True)
 
     def probabilities(self, samples: pe.Images) -> np.ndarray:
         return np.eye(4)[(self.embed(samples)[:, 0] // 64).astype(int)]
@@ -201,7 +201,7 @@ def test_distances_are_called_fid_and_kid_under_standard_inception_alone(run: pe
 
 def test_private_images_do_not_leave_for_another_host_unsaid(run: pe.Run, test: str) -> None:
     class Far(Mean):
-        hosts = ("embeddings.example",)
+        info = pe.PluginInfo(hosts=("embeddings.example",))
 
     notes = evaluate(run, test, metrics=("fidelity",), embedding=Far())["notes"]
     assert "The embedding 'Far' hands private and test images to embeddings.example." in notes
@@ -359,7 +359,7 @@ class TestRandomSelection:
         assert control.comes_of_itself
         api.capabilities = pe.Capabilities(deterministic=False)
         assert not control.comes_of_itself
-        api.capabilities, api.hosts = pe.Capabilities(), ["images.example"]
+        api.capabilities, api.info = pe.Capabilities(), pe.PluginInfo(hosts=("images.example",))
         assert not control.comes_of_itself
 
     def test_an_object_of_the_users_own_that_is_not_there_is_missed(self, run: pe.Run, test: str) -> None:

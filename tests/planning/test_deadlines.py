@@ -17,7 +17,7 @@ from pe.nearest import nearest
 from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, rounded_up
 from pe.planning.fitting import fit_dry_runs
 from pe.planning.layout import lay_out
-from pe.plugins.protocols import hosts_of
+from pe.plugins.protocols import PluginInfo, info_of
 from pe.recipe.schema import Recipe
 from tests.adapters.trained.diffusion.small import NETWORK
 from tests.generators import Mean, Shades
@@ -26,11 +26,11 @@ SIZES = (256, 10_000)
 
 
 class Undeclared(Shades):
-    hosts = None
+    info = PluginInfo()
 
 
 class Remote(Shades):
-    hosts = ("api.example",)
+    info = PluginInfo(hosts=("api.example",))
 
 
 def recipe(declared: int | None = 256, iterations: int = 2, **privacy: Any) -> Recipe:
@@ -70,8 +70,8 @@ def test_a_clock_is_on_where_requests_leave_the_process(
 
 
 def test_every_shipped_generator_and_embedding_says_whom_it_asks() -> None:
-    assert hosts_of(SDAPI(base_url="http://h.example:7860", prompts=["x"], image_size=8)) == ("h.example:7860",)
-    assert PublicImages.hosts == Pixels.hosts == ()
+    assert info_of(SDAPI(base_url="http://h.example:7860", prompts=["x"], image_size=8)).hosts == ("h.example:7860",)
+    assert PublicImages.info.hosts == Pixels.info.hosts == ()
 
 
 def test_each_piece_of_private_work_has_a_deadline_that_follows_from_public_numbers() -> None:
@@ -146,7 +146,7 @@ def test_larger_files_have_time_to_be_decoded() -> None:
 
 def test_an_embedding_on_another_machine_is_not_tried_by_a_plan() -> None:
     class Elsewhere(Mean):
-        hosts = ("vectors.example",)
+        info = PluginInfo(hosts=("vectors.example",))
 
         def embed(self, samples: Images) -> Any:
             raise AssertionError("asked")

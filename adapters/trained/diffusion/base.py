@@ -18,7 +18,7 @@ from adapters.trained.public import ReadsPublic
 from adapters.trained.settings import FineTuning
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import require_torch
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 
 if TYPE_CHECKING:
     import torch
@@ -47,8 +47,7 @@ class FittedDiffusion(ReadsPublic):
         batch_size: images per forward pass of sampling; None: found by trying.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch")
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "training.micro_batch"))
 
     _guidance: float = 1.0
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -65,7 +65,9 @@ class DPSAD(FittedDiffusion):
         RecipeError: a setting is out of range, or the teacher has nothing to learn from or to teach.
     """
 
-    machine_settings: ClassVar[tuple[str, ...]] = (*FittedDiffusion.machine_settings, "teacher.micro_batch")
+    info = replace(
+        FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, "teacher.micro_batch")
+    )
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.plugins.devices import require_torch
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.privacy.ledger import Budget
 
 if TYPE_CHECKING:
@@ -67,9 +67,11 @@ class DPImgSyn(ReadsPublic):
         RecipeError: a setting out of range.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
-    machine_settings: ClassVar[tuple[str, ...]] = ("device", "batch_size", "training.micro_batch", "public.path")
-    code_settings: ClassVar[tuple[str, ...]] = ("teacher",)
+    info = PluginInfo(
+        hosts=(),
+        machine_settings=("device", "batch_size", "training.micro_batch", "public.path"),
+        code_settings=("teacher",),
+    )
     _public: Public
 
     def __init__(

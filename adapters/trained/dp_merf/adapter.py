@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FIT, FitTerms, Fitting
 from pe.plugins.devices import require_torch
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.privacy.release import Relation, Release
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DPMERF:
         MissingDependency: torch is not installed.
     """
 
-    hosts: ClassVar[tuple[str, ...]] = ()
+    info = PluginInfo(hosts=())
 
     def __init__(
         self, *, features: int = 4000, bandwidth: float = 0.2, steps: int = 1000, batch: int = 200, rate: float = 1e-2

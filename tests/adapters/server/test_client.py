@@ -84,7 +84,7 @@ def test_of_several_servers_one_that_is_not_there_costs_nothing_but_time(small: 
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
         api = client(small, base_url=[nobody, small.url])
-        assert api.hosts == [nobody.removeprefix("http://"), small.url.removeprefix("http://")]
+        assert api.info.hosts == (nobody.removeprefix("http://"), small.url.removeprefix("http://"))
         for _ in range(2):
             assert len(api.random_api(RandomRequest(LABELS, SEEDS)).samples) == len(LABELS)
 
