@@ -1,7 +1,7 @@
 """What timing tells of a run: `pe audit --timing`, with the public clock and without. `python benchmarks/timing.py`.
 
-Three quarters of an hour. BEFORE is what the same attacks found in the engine before there was a clock, padding and publishing
-(commit 190b706), where the embedding came after the generator's first answer.
+Three quarters of an hour. BEFORE is what the same attacks found in the engine before there was a clock, padding and
+publishing (commit 190b706), where the embedding came after the generator's first answer.
 """
 
 from __future__ import annotations

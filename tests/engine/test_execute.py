@@ -358,7 +358,7 @@ def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confid
         def embed(self, samples: pe.Images) -> np.ndarray:
             if samples.pixels.any() and not self.stalled:
                 self.stalled = True
-                time.sleep(2.0)
+                time.sleep(4.0)
             return super().embed(samples)
 
     class Listening(Progress):
@@ -372,7 +372,7 @@ def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confid
     changes = {"embedding": Stalling(), "iterations": 1, "lookahead": 0, "progress": heard}
     run = evolve(private, tmp_path / "run", Timed(), **changes)
     (warning,) = heard.warnings
-    assert warning.startswith("Private work (embedding) took longer than its public deadline of 0.")
+    assert warning.startswith("Private work (embedding) took longer than its public deadline of ")
     assert "raise privacy.clock_slack" in warning
     record = json.loads((run.folder / "confidential" / "record.json").read_text())
     assert [one["event"] for one in record["when"]] == ["started", "overran embedding", "finished"]
