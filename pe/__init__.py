@@ -10,9 +10,13 @@ Importing this package loads nothing; each name is imported when it is first use
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pe.version import __version__
+from pe.version import MIXED, __version__
+
+if find_spec("pe.runner") is not None:  # theirs; pe/histogram and others are theirs then, too
+    raise ImportError(MIXED)
 
 if TYPE_CHECKING:
     from pe.data.conditions import Conditions

@@ -57,7 +57,9 @@ class MissingDependency(PEError):
     @classmethod
     def of(cls, library: str, extra: str, purpose: str) -> MissingDependency:
         """The one sentence for `library`, which the extra `extra` installs, needed for `purpose`."""
-        return cls(f"{purpose} needs {library}, which is not installed: pip install 'private-evolution[{extra}]'.")
+        return cls(
+            f"{purpose} needs {library}, which is not installed: pip install 'private-evolution-toolkit[{extra}]'."
+        )
 
 
 class PrivacyError(PEError):

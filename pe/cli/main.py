@@ -10,7 +10,7 @@ import click
 
 from pe.errors import PEError
 from pe.plugins.registry import load, plugins
-from pe.version import __version__
+from pe.version import MIXED, __version__
 
 
 class PluginGroup(click.Group):
@@ -48,6 +48,8 @@ def _show_warning(
 
 def main() -> None:
     """Run the command line; a PEError ends in its one sentence and its exit status."""
+    if not hasattr(sys.modules["pe"], "__version__"):  # another library's `pe/__init__.py` has replaced ours
+        sys.exit(f"pe: {MIXED}")
     warnings.showwarning = _show_warning
     try:
         status = pe(standalone_mode=False)

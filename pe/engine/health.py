@@ -19,7 +19,7 @@ from pe.nearest import nearest
 from pe.plugins.registry import Group, libraries, missing_libraries, plugins
 from pe.version import __version__
 
-DISTRIBUTION = "private-evolution"
+DISTRIBUTION = "private-evolution-toolkit"
 PACKAGES = ("pe", "adapters", "embeddings")
 
 _EXTRAS = {
@@ -46,7 +46,7 @@ class Finding:
 
 def findings() -> Iterator[Finding]:
     """All findings, in the order in which a person wants them."""
-    yield Finding("ok", f"private-evolution {__version__} on Python {platform.python_version()}, {platform.system()}")
+    yield Finding("ok", f"{DISTRIBUTION} {__version__} on Python {platform.python_version()}, {platform.system()}")
     yield from _import_names()
     yield from _accelerators()
     yield from _neighbors()

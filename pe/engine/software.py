@@ -12,7 +12,7 @@ _TOOK_PART = ("numpy", "scipy", "dp-accounting", "pillow", "faiss-cpu", "faiss-g
 
 def software_versions() -> dict[str, str]:
     """Distribution → version, of this toolkit and of the libraries that its results rest on."""
-    versions = {"private-evolution": __version__, "python": platform.python_version()}
+    versions = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
     return versions | {name: found for name in _TOOK_PART if (found := installed_version(name))}
 
 

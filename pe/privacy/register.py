@@ -39,7 +39,7 @@ Sample = Sequence[str]
 
 
 def register_path() -> Path:
-    """`$XDG_STATE_HOME/private-evolution/data-sets.json`; by default below `~/.local/state`.
+    """`$XDG_STATE_HOME/private-evolution-toolkit/data-sets.json`; by default below `~/.local/state`.
 
     Raises:
         PrivacyError: neither is known.
@@ -51,7 +51,7 @@ def register_path() -> Path:
         raise PrivacyError(
             f"There is no home directory for the register of data sets: set {STATE_HOME} to a folder of yours."
         ) from error
-    return home / "private-evolution" / "data-sets.json"
+    return home / "private-evolution-toolkit" / "data-sets.json"
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,7 @@ class TestMistakes:
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(MissingDependency, match=r"torch, which is not installed: .*evolution\[embeddi"):
             nearest(self.good, self.good, backend="torch")
-        with pytest.raises(MissingDependency, match=r"private-evolution\[cpu\]"):
+        with pytest.raises(MissingDependency, match=r"private-evolution-toolkit\[cpu\]"):
             nearest(self.good, self.good)
 
 

@@ -183,7 +183,7 @@ def test_the_file_holds_no_digest_that_could_be_tested_without_its_key_and_is_th
     tmp_path: Path, state_home: Path
 ) -> None:
     enter(ledger(tmp_path, "first"), records(0, 3000), "one")
-    path = state_home / "private-evolution" / "data-sets.json"
+    path = state_home / "private-evolution-toolkit" / "data-sets.json"
     assert path == register_path()
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -219,4 +219,4 @@ def test_without_the_variable_it_lies_below_the_home(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HOME", "/home/somebody")
     for value in ("", "relative/is/ignored"):
         monkeypatch.setenv("XDG_STATE_HOME", value)
-        assert register_path() == Path("/home/somebody/.local/state/private-evolution/data-sets.json")
+        assert register_path() == Path("/home/somebody/.local/state/private-evolution-toolkit/data-sets.json")

