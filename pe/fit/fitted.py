@@ -14,7 +14,7 @@ from pe.fit.trainer import MODEL
 from pe.privacy.covered import sha256
 from pe.privacy.release import Release
 from pe.store.certified import read_json
-from pe.store.places import CERTIFICATE
+from pe.store.places import CERTIFICATE, RECIPE
 
 FITTED = "fitted.json"
 """Beside the model, in the run's folder MODEL."""
@@ -110,10 +110,10 @@ class Fitted:
             RecipeError: its recipe cannot be read.
         """
         try:
-            recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+            recipe = yaml.safe_load((run / RECIPE).read_text(encoding="utf-8"))
             return bool(recipe["api"]["kind"] != self.kind)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-            raise RecipeError(f"{run / 'recipe.yaml'} cannot be read: restore it from a copy.") from error
+            raise RecipeError(f"{run / RECIPE} cannot be read: restore it from a copy.") from error
 
 
 def _shape(height: int, width: int, channels: int) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from pe.report.diagnostics import Generation, generations, public_plan
 from pe.report.guarantee import certificate_section, promise
 from pe.report.page import facts, meanings, page, paragraph, section, table
 from pe.report.samples import evolution_section, extensions_section, extremes_section
+from pe.store.places import RECIPE
 from pe.store.run import Run
 
 REPORT = "report.html"
@@ -207,7 +208,7 @@ def _sorted_votes(one: Generation) -> Line:
 
 
 def _recipe_section(run: Run, certificate: dict[str, Any] | None) -> str:
-    recipe = (run.folder / "recipe.yaml").read_text(encoding="utf-8")
+    recipe = (run.folder / RECIPE).read_text(encoding="utf-8")
     software = certificate["software"] if certificate else {}
     versions = ", ".join(f"{name} {version}" for name, version in software.items())
     return section(

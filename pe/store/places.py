@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pe.errors import RunError
+from pe.privacy.covered import CONFIDENTIAL as CONFIDENTIAL
 
 RECIPE = "recipe.yaml"
 SYNTHETIC = "synthetic.npz"
@@ -14,7 +15,6 @@ EVOLUTION = "evolution.png"
 PUBLIC_IMAGES = "public_images.json"
 """Of a run whose generator reads public images: how many, and the SHA-256 of their pixels, in order."""
 CERTIFICATE = Path("certificate.json")
-CONFIDENTIAL = "confidential"
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
 

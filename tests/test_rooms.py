@@ -1,0 +1,30 @@
+"""The house is as docs/architecture.md draws it."""
+
+from __future__ import annotations
+
+from graphlib import TopologicalSorter
+from pathlib import Path
+from runpy import run_path
+
+import grimp
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_code() -> None:
+    drawn = run_path(str(DOCS / "rooms.py"))
+    assert drawn["PICTURE"].read_text(encoding="utf-8") == drawn["draw"](), "python docs/rooms.py"
+
+
+def test_no_file_lies_on_a_circle_of_imports() -> None:
+    graph = grimp.build_graph("pe", "adapters", "embeddings", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(list(TopologicalSorter(imports).static_order())) > 250  # a CycleError names the files
+
+
+def test_every_room_has_its_line_on_the_page() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rooms, files = run_path(str(DOCS / "rooms.py"))["rooms"]()
+    named = {room: f"`pe/{room}.py`" if room in files else f"`pe/{room}/`" for room in rooms}
+    named |= {room: f"`{room}/`" for room in ("adapters", "embeddings")}
+    assert not [room for room, name in named.items() if name not in page]
