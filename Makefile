@@ -1,9 +1,10 @@
-# The two commands of the README: `make demo` and `make test`.
+# The two commands of the README: `make demo` and `make test`. For whoever works on the code: `make format`, `make check`,
+# and `make test-privacy` for the tests of one room, the folder tests/privacy.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser lint check collected clean
+.PHONY: demo test browser check format collected clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
@@ -13,7 +14,14 @@ test:
 	$(MAKE) -j 2 browser check collected
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
-check lint: $(VENV)/.test
+test-%: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
