@@ -104,19 +104,33 @@ def timing_attacks(runs: int, clock: str = "auto", progress: Progress | None = N
         progress: told of runs.
     """
     progress = progress or Progress()
-    records = np.random.default_rng(0).integers(0, 256, (_RECORDS + 1, _SIDE, _SIDE, 1), dtype=np.uint8)
-    fewer, suspect = records[:-1], records[-1]
-    other = np.concatenate([fewer, 255 - records[:1]])
+    return [*planted_candidates(runs, clock, progress), *one_record_more(runs, clock, progress)]
+
+
+def planted_candidates(runs: int, clock: str, progress: Progress) -> list[Attack]:
+    """A record against another in its place, by candidates that are planted around it."""
+    records = _records()
+    suspect = records[-1]
+    others = np.concatenate([records[:-1], 255 - records[:1]])
     with progress.task("a run with planted candidates", 2 * runs) as task:
-        planted = _observed((other, records), runs, clock, suspect, lambda: task.advance(1))
+        seen = _observed((others, records), runs, clock, suspect, lambda: task.advance(1))
+    return [Attack("a record, by candidates planted around it and the time to the next request", _auc(seen, 0))]
+
+
+def one_record_more(runs: int, clock: str, progress: Progress) -> list[Attack]:
+    """A block of records that is full, and one record more, which needs another block."""
+    records = _records()
     with progress.task("a run with one record more", 2 * runs) as task:
-        more = _observed((fewer, records), runs, clock, None, lambda: task.advance(1))
+        seen = _observed((records[:-1], records), runs, clock, None, lambda: task.advance(1))
     number = f"{_RECORDS} from {_RECORDS + 1} records"
     return [
-        Attack("a record, by candidates planted around it and the time to the next request", _auc(planted, 0)),
-        Attack(f"{number}, by the time to the next request", _auc(more, 0)),
-        Attack(f"{number}, by the birth times of the run's files", _auc(more, 1)),
+        Attack(f"{number}, by the time to the next request", _auc(seen, 0)),
+        Attack(f"{number}, by the birth times of the run's files", _auc(seen, 1)),
     ]
+
+
+def _records() -> Pixels:
+    return np.random.default_rng(0).integers(0, 256, (_RECORDS + 1, _SIDE, _SIDE, 1), dtype=np.uint8)
 
 
 def _auc(seen: tuple[list[Seen], list[Seen]], kind: int) -> Membership:
