@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
-from adapters.fonts import GLYPH, SIDE, Templates, draws, find_fonts, rasterise
+from adapters.fonts import SIDE, Templates, draws, find_fonts, rasterise
+from adapters.pen import BLOCK, PARAMETERS, SHAPE, Pen
 from pe.data.conditions import Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, RecipeError
@@ -22,11 +23,6 @@ from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
-
-SHAPE = ("scale", "width", "height", "rotation", "slant", "shift x", "shift y", "stroke")
-GRID = 7  # the elastic warp's control points per axis
-PARAMETERS = len(SHAPE) + 2 * GRID * GRID
-BLOCK = 64  # images drawn at once: small enough for the cache
 
 
 class Glyphs:
@@ -82,9 +78,8 @@ class Glyphs:
         ranges |= {"shift x": shift, "shift y": shift, "stroke": stroke}
         _check(size, channels, ranges, warp)
         self._size, self._channels, self._white_on_black = size, channels, white_on_black
-        self._low, self._high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
-        self._warp = warp
-        self._basis = _spline_basis(size)
+        low, high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
+        self._pen = Pen(size, low, high, warp)
         self._files = find_fonts(fonts)
         self._names = np.array(list(self._files))  # sorted
         self._texts = {label: tuple(choices) for label, choices in (texts or {}).items()}
@@ -185,47 +180,10 @@ class Glyphs:
         pixels = np.empty((count + padding, self._size, self._size), dtype=np.uint8)
         for start in range(0, count, BLOCK):
             block = slice(start, start + BLOCK)
-            pixels[block] = self._draw_block(scores[block], rows[block], templates)
+            pixels[block] = self._pen.draw(scores[block], rows[block], templates)
         if not self._white_on_black:
             np.subtract(255, pixels, out=pixels)
         return np.repeat(pixels[:count, :, :, None], self._channels, axis=3)
-
-    def _draw_block(self, scores: Floats, rows: Indices, templates: Templates) -> npt.NDArray[np.uint8]:
-        """One block of exactly BLOCK images, white on black."""
-        uniform = ndtr(scores[:, : len(SHAPE)])
-        shape = self._low + (self._high - self._low) * uniform
-        scale, width, height, rotation, slant, right, down, stroke = shape.T
-        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant, unstretch.
-        x, y = self._warped(scores[:, len(SHAPE) :], right, down)
-        cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
-        wide, tall = GLYPH / (scale * width), GLYPH / (scale * height)
-        u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
-        v = _mix(x, -tall * sine, y, tall * cosine)
-        depth = _bilinear(templates.fields, rows, u, v)
-        # A stroke of another width is another level of the field; its thin parts never vanish.
-        level = np.maximum(stroke / (2 * scale) - templates.stems[rows], -0.8 * templates.hairs[rows])
-        sharpness = scale * np.sqrt(width * height) * np.float32(self._size)  # pixels per unit of depth
-        depth += level[:, None, None]
-        depth *= (255 * sharpness)[:, None, None]
-        depth += np.float32(128.0)
-        return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
-
-    def _warped(self, scores: Floats, right: Floats, down: Floats) -> tuple[Floats, Floats]:
-        """Every pixel's place, float32 BLOCK×size×size, shifted and warped; the image spans −½…½."""
-        control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
-        places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
-        across = np.zeros((BLOCK, 2, GRID, self._size), dtype=np.float32)
-        for k in range(GRID):
-            across += control[:, :, :, k, None] * self._basis[k]
-        across[:, 0] += (places - right[:, None])[:, None, :]  # the basis sums to 1 over the rows
-        moved = []
-        for axis in range(2):
-            total = np.zeros((BLOCK, self._size, self._size), dtype=np.float32)
-            for k in range(GRID):
-                total += across[:, axis, k, None, :] * self._basis[k][:, None]
-            moved.append(total)
-        moved[1] += (places - down[:, None])[:, :, None]
-        return moved[0], moved[1]
 
 
 class _Book:
@@ -279,45 +237,6 @@ def _mix64(z: Seeds) -> Seeds:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
-
-
-def _mix(x: Floats, a: Floats, y: Floats, b: Floats) -> Floats:
-    """a·x + b·y + the template's middle, with one a and b per image."""
-    total = x * a[:, None, None]
-    total += y * b[:, None, None]
-    total += np.float32(SIDE / 2 - 0.5)
-    return total
-
-
-def _bilinear(fields: Floats, rows: Indices, u: Floats, v: Floats) -> Floats:
-    """The fields `rows` at the places (u right, v down), in pixels of the template, clamped to it."""
-    np.clip(u, 0, SIDE - 1.001, out=u)
-    np.clip(v, 0, SIDE - 1.001, out=v)
-    left, top = u.astype(np.int64), v.astype(np.int64)
-    u -= left
-    v -= top
-    top *= SIDE
-    top += left
-    top += (rows * SIDE * SIDE)[:, None, None]
-    flat = fields.reshape(-1)
-    upper = flat.take(top, mode="clip")
-    upper += u * (flat[1:].take(top, mode="clip") - upper)
-    lower = flat[SIDE:].take(top, mode="clip")
-    lower += u * (flat[SIDE + 1 :].take(top, mode="clip") - lower)
-    lower -= upper
-    lower *= v
-    upper += lower
-    return upper
-
-
-def _spline_basis(size: int) -> Floats:
-    """float32, GRID×size: uniform cubic B-splines over the image; at every pixel they sum to 1."""
-    knots = np.arange(GRID, dtype=np.float64) - (GRID - 1) / 2
-    places = ((np.arange(size) + 0.5) / size - 0.5) * (GRID - 3)
-    distance = np.abs(places[None, :] - knots[:, None])
-    near = 2 / 3 - distance**2 + distance**3 / 2
-    far = np.maximum(2 - distance, 0) ** 3 / 6
-    return np.where(distance < 1, near, far).astype(np.float32)
 
 
 def _check(size: int, channels: int, ranges: Mapping[str, tuple[float, float]], warp: float) -> None:

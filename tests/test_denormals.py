@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 import adapters
 from adapters.diffusion.improved_schedule import TRAINED, cosine
 from adapters.diffusion.improved_unet import waves
-from adapters.glyphs import Glyphs, _spline_basis
+from adapters.glyphs import Glyphs
+from adapters.pen import _spline_basis
 from adapters.trained.diffusion.network import scheduler
 from adapters.trained.dp_merf.features import frequencies
 from embeddings.pixels import Pixels, _resampling

@@ -27,7 +27,7 @@ _FIELDS_OF_FORM = 32
 
 
 def check_type(request: Request, kind: str) -> None:
-    """Nothing, for a request of this content type.
+    """Refuse a request of another content type.
 
     Raises:
         Refusal: it has another.

@@ -80,7 +80,7 @@ def start(address: str | None, host: str, port: int) -> None:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Nothing, for a port that is free; Ray's own words for one that is taken fill a page.
+    """Refuse a port that is taken, in a sentence: Ray's own words for it fill a page.
 
     Raises:
         RecipeError: it is taken, or the host is not this machine's.

@@ -91,7 +91,7 @@ def extend_run(
 
 
 def _check_named(folder: Path, recipe: Recipe, api: object, changes: Sequence[str]) -> None:
-    """Nothing, unless a recipe that others may have written says where this machine connects, with which key, or code.
+    """Refuse a recipe that others may have written and that says where this machine connects, with which key, or code.
 
     Without its confidential side a run may be anybody's.
     """

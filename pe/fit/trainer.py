@@ -209,7 +209,7 @@ class ChecksMachine(Protocol):
     """A `Trainer` that can tell, before there is a run, whether it can be fitted, and answer, here."""
 
     def check_machine(self) -> None:
-        """Nothing, unless this machine lacks what it needs.
+        """Refuse, if this machine lacks what it needs.
 
         Raises:
             PEError: a device is not there, or a file that the fitted model will need.

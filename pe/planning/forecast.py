@@ -7,16 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from pe.dispatch.limits import Price
-from pe.errors import RecipeError
 from pe.fit.trainer import DryRun
 from pe.plan import Plan
 from pe.planning.build import price_of, set_up
 from pe.planning.calls import Span, random_calls, total, variation_calls, variation_images
+from pe.planning.cautions import (
+    cost_warnings,
+    limit_warnings,
+    meaning_of,
+    privacy_warnings,
+    refusals,
+    share_warnings,
+)
 from pe.planning.deadlines import HeldBack, held_back
 from pe.planning.fitting import fit_dry_runs
 from pe.planning.layout import lay_out
 from pe.planning.signal import Signal, signal_of, signal_warnings
-from pe.plugins.protocols import DescribesDegree, GenerationAPI
+from pe.plugins.protocols import GenerationAPI
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
@@ -162,12 +169,12 @@ def forecast(
     least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
     warnings = (
         *here,
-        *_refusals(plan, api),
-        *_cost_warnings(price, calls, images),
-        *_limit_warnings(recipe, images, (least, cost), images_per_second),
-        *_privacy_warnings(recipe),
+        *refusals(plan, api),
+        *cost_warnings(price, calls, images),
+        *limit_warnings(recipe, images, (least, cost), images_per_second),
+        *privacy_warnings(recipe),
         *filter(None, [clock.terms.warning]),
-        *_share_warnings(recipe),
+        *share_warnings(recipe),
         *signal_warnings(recipe, plan, [one.signal for one in iterations if one.signal]),
     )
     delta = recipe.privacy.delta
@@ -196,24 +203,9 @@ def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) ->
     step = plan.steps[t - 1]
     candidates = plan.sizes if t == 1 else plan.steps[t - 2].sizes
     calls = None if api is None else variation_calls(candidates, step, api.capabilities)
-    meaning = "" if api is None else _meaning(api, step.degree)[0]
+    meaning = "" if api is None else meaning_of(api, step.degree)[0]
     signal = signal_of(recipe, plan, step, candidates)
     return Iteration(t, calls, variation_images(candidates, step), step.degree, signal, meaning)
-
-
-def _meaning(api: GenerationAPI, degree: float) -> tuple[str, str]:
-    """What a degree comes to, and why it is refused; each may be empty."""
-    try:
-        return (api.describe_degree(degree), "") if isinstance(api, DescribesDegree) else ("", "")
-    except RecipeError as error:
-        return "refused", str(error)
-
-
-def _refusals(plan: Plan, api: GenerationAPI | None) -> list[str]:
-    """About degrees that the generator cannot obey."""
-    degrees = sorted({step.degree for step in plan.steps})
-    found = [] if api is None else [_meaning(api, degree)[1] for degree in degrees]
-    return [f"A run would not start: {sentence}" for sentence in found if sentence]
 
 
 def _cost(price: Price, calls: int | None, images: int) -> float | None:
@@ -221,79 +213,6 @@ def _cost(price: Price, calls: int | None, images: int) -> float | None:
     if price.million_tokens or (calls is None and price.call):
         return None
     return price.of(calls or 0, images)
-
-
-def _cost_warnings(price: Price, calls: Span | None, images: Span) -> list[str]:
-    found = []
-    if calls is not None and calls.least < calls.most:
-        found.append(
-            f"The run makes {calls.least:,} to {calls.most:,} calls, as many parents or conditions as differ; "
-            "the larger number is stated."
-        )
-    if images.least < images.most:
-        found.append(
-            f"The run makes {images.least:,} to {images.most:,} images, the more the fewer parents are chosen, because "
-            "the lookahead's are reused; the larger number is stated."
-        )
-    if price.million_tokens:
-        least = f"{price.of(calls.least if calls else 0, images.least):.2f} {price.currency}"
-        found.append(f"The cost is unknown, because tokens are; calls and images alone cost {least} or more.")
-    elif calls is None and price.call:
-        most = f"{price.of(images.most, images.most):.2f} {price.currency}"
-        found.append(f"The cost is unknown, because the calls are; with one image a call it would be {most}.")
-    return found
-
-
-def _limit_warnings(
-    recipe: Recipe, images: Span, cost: tuple[float | None, float | None], rate: float | None
-) -> list[str]:
-    """About limits that the run reaches, or may reach, before its end."""
-    limits = recipe.limits
-    seconds = (None, None) if rate is None else (images.least / rate, images.most / rate)
-    needs: tuple[tuple[str, float | None, float | None, float | None], ...] = (
-        ("max_images", limits.max_images, images.least, images.most),
-        ("max_cost", limits.max_cost, *cost),
-        ("max_seconds", limits.max_seconds, *seconds),
-    )
-    found = []
-    for name, limit, least, most in needs:
-        if limit is None or least is None or most is None or limit >= most:
-            continue
-        if limit < least:
-            found.append(f"limits.{name} = {limit:,.10g} stops the run before its end, which needs {least:,.10g}.")
-        else:
-            found.append(f"limits.{name} = {limit:,.10g} may stop the run, which needs {least:,.10g} to {most:,.10g}.")
-    return found
-
-
-def _privacy_warnings(recipe: Recipe) -> list[str]:
-    """About the declared size: missing, too small for δ, or of records where others are protected."""
-    declared, delta, unit = recipe.private.declared_size, recipe.privacy.delta, recipe.private.privacy_unit
-    if declared is None:
-        return [
-            "private.declared_size is missing, so votes per candidate are unknown and delta is not checked: "
-            "state about how many private records there are (it will be public)."
-        ]
-    found = []
-    if delta >= 1 / declared:
-        found.append(
-            f"privacy.delta = {delta:g} is not below 1 / declared_size = {1 / declared:.2g}, so publishing one record "
-            "as it is would satisfy it: take a much smaller delta."
-        )
-    if unit != "record":
-        found.append(f"All records of a {unit} together weigh as one, so there are fewer votes per candidate.")
-    return found
-
-
-def _share_warnings(recipe: Recipe) -> list[str]:
-    """About a part of the budget that nothing uses."""
-    share = None if recipe.api.fit is None else recipe.api.fit.budget_share
-    if share is None or share == 1 or recipe.evolution.iterations or recipe.evolution.estimate_label_sizes:
-        return []
-    return [
-        f"Nothing uses {1 - share:.4g} of privacy.epsilon, because api.fit.budget_share is {share:g} and there are no "
-        "iterations: leave the share out, or evolve what was fitted."
-    ]
 
 
 def _most(span: Span | None) -> int | None:

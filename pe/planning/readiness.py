@@ -46,7 +46,7 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
 
 
 def check_place(recipe: Recipe) -> None:
-    """Nothing, where there is something at the private data's path; it is not read.
+    """Refuse a recipe with nothing at the private data's path; what is there is not read.
 
     Raises:
         RecipeError: there is not.

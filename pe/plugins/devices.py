@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def require_torch(extra: str, purpose: str) -> None:
-    """Nothing, where torch is installed.
+    """Refuse to go on without torch.
 
     Args:
         extra: of this toolkit that installs it.

@@ -42,7 +42,7 @@ def load(group: Group, kind: str) -> Any:
 
 
 def require(group: Group, kind: str) -> None:
-    """Nothing, where all is installed that the plug-in's entry point says it needs.
+    """Refuse a plug-in that lacks what its entry point says it needs.
 
     An entry point names extras of its own distribution behind the object, `"my_package.discs:Discs [gpu]"`, so that
     a missing library is found out before anything is read, asked or written; nothing is imported.
@@ -59,7 +59,7 @@ def require(group: Group, kind: str) -> None:
 
 
 def require_extras(distribution: str, extras: Sequence[str], subject: str) -> None:
-    """Nothing, where all is installed that these extras of an installed distribution bring; else `subject` needs it.
+    """Refuse to go on, for want of what `subject` needs, without all that these extras of a distribution bring.
 
     Raises:
         MissingDependency: a library is not installed.

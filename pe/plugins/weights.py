@@ -125,7 +125,7 @@ def given_file(place: str, sha256: str | None, known: Mapping[str, str], offline
 
 
 def check_hash(file: Path, sha256: str) -> None:
-    """Nothing, for a file with this hash.
+    """Refuse a file with another hash.
 
     Raises:
         RecipeError: its SHA-256 is another.
