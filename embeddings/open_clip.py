@@ -164,7 +164,14 @@ def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> _Preparation:
     if config.interpolation not in ("bicubic", "bilinear"):
         raise RecipeError(f"The interpolation '{config.interpolation}' is not supported: bicubic and bilinear are.")
     kind: Filter = "bicubic" if config.interpolation == "bicubic" else "bilinear"
-    return _Preparation(height, width, tuple(config.mean), tuple(config.std), kind, config.resize_mode == "squash")
+    return _Preparation(
+        height=height,
+        width=width,
+        mean=tuple(config.mean),
+        deviation=tuple(config.std),
+        kind=kind,
+        whole=config.resize_mode == "squash",
+    )
 
 
 def _features(module: nn.Module, images: Tensor) -> Tensor:

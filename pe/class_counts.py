@@ -38,7 +38,15 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
     sensitivity = 2.0 if relation is Relation.REPLACE_ONE else 1.0
     z = 1 / (share * epsilon)
     grid = 1 if unit == "record" else grid_for(z, sensitivity, fractional=True)
-    return Release(CLASS_COUNTS, "discrete_laplace", sensitivity, z, relation, unit, grid=grid)
+    return Release(
+        name=CLASS_COUNTS,
+        mechanism="discrete_laplace",
+        sensitivity=sensitivity,
+        noise_multiplier=z,
+        relation=relation,
+        unit=unit,
+        grid=grid,
+    )
 
 
 def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, ledger: Ledger) -> npt.NDArray[np.float64]:

@@ -36,10 +36,7 @@ def evolve(
     population = api.random(by_label(plan.sizes))  # S_0
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, embedding)
-        histogram = dp_nn_histogram(
-            private, candidates, population.labels, step.release, ledger, plan.neighbors, plan.metric,
-            plan.neighbor_search,
-        )  # Alg. 2  # fmt: skip
+        histogram = dp_nn_histogram(private, candidates, population.labels, step.release, ledger, plan.voting)  # Alg. 2
         parents = choose(histogram, population.labels, step, plan, warn)  # P and S'
         population = api.variations(step.t, population, parents, step.degree, step.reuse)  # S_t
         api.forget_lookahead(step.t)

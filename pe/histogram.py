@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import fsum, isfinite, sqrt
 from typing import Literal
 
@@ -43,7 +44,17 @@ def histogram_release(
     sensitivity = vote_sensitivity(relation)
     grid = grid_for(noise_multiplier, sensitivity, fractional=neighbors > 1 or unit != "record")
     name = f"histogram/{t}"
-    return Release(name, "discrete_gaussian", sensitivity, noise_multiplier, relation, unit, None, 1, grid)
+    return Release(
+        name=name,
+        mechanism="discrete_gaussian",
+        sensitivity=sensitivity,
+        noise_multiplier=noise_multiplier,
+        relation=relation,
+        unit=unit,
+        sampling=None,
+        count=1,
+        grid=grid,
+    )
 
 
 def histogram_releases(
@@ -77,15 +88,31 @@ def histogram_releases(
     return [histogram_release(t, z, relation, unit, neighbors) for t, z in enumerate(multipliers, start=1)]
 
 
+@dataclass(frozen=True)
+class Voting:
+    """How records vote. All of it is public.
+
+    Attributes:
+        neighbors: q, candidates that each record votes for, 1/√q each.
+        metric: distance in embedding space.
+        neighbor_search: who finds nearest candidates; it changes no vote.
+    """
+
+    neighbors: int = 1
+    metric: Metric = "l2"
+    neighbor_search: Backend = "auto"
+
+
+BY_DEFAULT = Voting()
+
+
 def dp_nn_histogram(
     private: Callable[[], PrivateEmbeddings],
     candidates: Callable[[], Vectors],
     labels: npt.NDArray[np.int32],
     release: Release,
     ledger: Ledger,
-    neighbors: int = 1,
-    metric: Metric = "l2",
-    neighbor_search: Backend = "auto",
+    voting: Voting = BY_DEFAULT,
 ) -> Votes:
     """Noisy votes of the private records for the candidates of their own label (Alg. 2, lines 1–4).
 
@@ -99,9 +126,7 @@ def dp_nn_histogram(
         labels: int32 (m,), the candidates' labels.
         release: what is charged; one of `histogram_releases`.
         ledger: the door to noise.
-        neighbors: q, candidates each record votes for, 1/√q each.
-        metric: distance in embedding space.
-        neighbor_search: who finds nearest candidates; it changes no vote.
+        voting: how records vote.
 
     Returns:
         float64 (m,): votes plus noise of standard deviation sensitivity × noise_multiplier; may be
@@ -117,7 +142,7 @@ def dp_nn_histogram(
 
     def draw(noise: Noise) -> Counts:
         assert vectors is not None
-        votes = count_votes(*vectors, labels, neighbors, metric, grid, neighbor_search)
+        votes = count_votes(*vectors, labels, grid, voting)
         return votes + noise.discrete_gaussian(size, release.scale)
 
     return ledger.release(release, draw) / grid
@@ -127,20 +152,19 @@ def count_votes(
     private: PrivateEmbeddings,
     candidates: Vectors,
     labels: npt.NDArray[np.int32],
-    neighbors: int,
-    metric: Metric,
     grid: int,
-    neighbor_search: Backend = "auto",
+    voting: Voting = BY_DEFAULT,
 ) -> Counts:
     """CONFIDENTIAL: the clean votes in grid steps, int64 (m,).
 
     Guarantee: adding or removing one unit changes the result by a vector of L2 norm at most `grid`.
     """
-    log.info("Nearest neighbours are found by %s.", describe(neighbor_search))
-    chosen = np.full((len(private.labels), neighbors), -1, dtype=np.int64)
+    q, metric, backend = voting.neighbors, voting.metric, voting.neighbor_search
+    log.info("Nearest neighbours are found by %s.", describe(backend))
+    chosen = np.full((len(private.labels), q), -1, dtype=np.int64)
     for label in np.unique(labels):
         voters, bins = np.flatnonzero(private.labels == label), np.flatnonzero(labels == label)
-        found = nearest(private.vectors[voters], candidates[bins], neighbors, metric=metric, backend=neighbor_search)
+        found = nearest(private.vectors[voters], candidates[bins], q, metric=metric, backend=backend)
         chosen[voters] = np.where(found >= 0, bins[found], -1)
     units = np.broadcast_to(private.units[:, None], chosen.shape)
     cast = chosen >= 0

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pe.histogram import Metric
-from pe.nearest import Backend
+from pe.histogram import Voting
 from pe.privacy.release import Release
 from pe.selection import Selection
 
@@ -45,11 +44,9 @@ class Plan:
         sizes: members of S_0 per label.
         steps: one per iteration.
         selection: how parents are chosen.
-        neighbors: q, candidates that each record votes for.
-        metric: distance in embedding space.
+        voting: how records vote.
         seed: the recipe's seed.
         class_counts: the release of the label counts, where label sizes are estimated from it.
-        neighbor_search: who finds nearest candidates; it changes no vote.
         fit: the releases that the generator is fitted by, before S_0.
     """
 
@@ -57,11 +54,9 @@ class Plan:
     sizes: tuple[int, ...]
     steps: tuple[Step, ...]
     selection: Selection
-    neighbors: int
-    metric: Metric
+    voting: Voting
     seed: int
     class_counts: Release | None = None
-    neighbor_search: Backend = "auto"
     fit: tuple[Release, ...] = ()
 
     @property

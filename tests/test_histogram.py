@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from embeddings.pixels import Pixels
 from pe.data.samples import Images
 from pe.errors import PrivacyError
-from pe.histogram import count_votes, dp_nn_histogram, histogram_releases
+from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_releases
 from pe.lookahead import embed
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.noise import UnsafeSeededNoise
@@ -42,17 +42,23 @@ LABELS = np.array([0, 0, 0, 1, 1], np.int32)
 
 def test_each_record_votes_for_the_nearest_candidate_of_its_own_label() -> None:
     private = records([[0.9, 0], [0.1, 0], [0.9, 0], [4, 4]], [0, 0, 1, 1])
-    assert (count_votes(private, CANDIDATES, LABELS, 1, "l2", 1)).tolist() == [1, 1, 0, 1, 1]
+    assert (count_votes(private, CANDIDATES, LABELS, 1)).tolist() == [1, 1, 0, 1, 1]
 
 
 def test_duplicate_candidates_share_no_vote_the_first_takes_it() -> None:
-    assert count_votes(records([[0, 0]] * 3, [0, 0, 0]), CANDIDATES, LABELS, 1, "l2", 8).tolist() == [24, 0, 0, 0, 0]
+    assert count_votes(records([[0, 0]] * 3, [0, 0, 0]), CANDIDATES, LABELS, 8).tolist() == [
+        24,
+        0,
+        0,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("grid", [GRID, FINEST])
 def test_the_votes_of_q_neighbours_have_norm_one(grid: int) -> None:
     candidates = np.array([[0, 0], [1, 0], [2, 0], [9, 9]], np.float32)
-    votes = count_votes(records([[0, 0]], [0]), candidates, np.zeros(4, np.int32), 3, "l2", grid)
+    votes = count_votes(records([[0, 0]], [0]), candidates, np.zeros(4, np.int32), grid, Voting(3, "l2"))
     assert votes[3] == 0
     assert np.sqrt((votes[:3].astype(float) ** 2).sum()) == pytest.approx(grid, rel=1e-4)
     assert (votes.astype(object) ** 2).sum() <= grid**2
@@ -68,11 +74,11 @@ def test_noise_so_small_that_squared_votes_leave_64_bits_is_refused(neighbors: i
 
 def test_a_record_that_is_not_finite_casts_no_vote() -> None:
     private = records([[np.nan, 0], [np.inf, 1], [0, -np.inf]], [0, 0, 1])
-    assert not count_votes(private, CANDIDATES, LABELS, 1, "l2", GRID).any()
+    assert not count_votes(private, CANDIDATES, LABELS, GRID).any()
 
 
 def test_without_private_records_there_are_no_votes() -> None:
-    assert count_votes(records([], []), CANDIDATES, LABELS, 2, "l2", GRID).tolist() == [0] * 5
+    assert count_votes(records([], []), CANDIDATES, LABELS, GRID, Voting(2, "l2")).tolist() == [0] * 5
 
 
 @st.composite
@@ -99,9 +105,9 @@ def norm(votes: np.ndarray) -> float:
 @settings(max_examples=60)
 def test_removing_a_unit_moves_the_votes_by_at_most_one(world: tuple) -> None:
     private, candidates, labels, q, metric = world
-    votes = count_votes(private, candidates, labels, q, metric, GRID)
+    votes = count_votes(private, candidates, labels, GRID, Voting(q, metric))
     for unit in np.unique(private.units):
-        others = count_votes(without(private, private.units == unit), candidates, labels, q, metric, GRID)
+        others = count_votes(without(private, private.units == unit), candidates, labels, GRID, Voting(q, metric))
         assert norm(votes - others) <= GRID
 
 
@@ -117,8 +123,8 @@ def test_replacing_a_unit_moves_the_votes_by_at_most_root_two(world: tuple, othe
         np.concatenate([rest.units, np.full(new.sum(), 99)]),
         private.classes,
     )
-    votes = count_votes(private, candidates, labels, q, metric, GRID)
-    moved = count_votes(replaced, candidates, labels, q, metric, GRID)
+    votes = count_votes(private, candidates, labels, GRID, Voting(q, metric))
+    moved = count_votes(replaced, candidates, labels, GRID, Voting(q, metric))
     assert norm(votes - moved) <= np.sqrt(2) * GRID
 
 
@@ -128,9 +134,10 @@ def test_removing_a_record_leaves_all_other_records_votes_as_they_are(world: tup
     private, candidates, labels, q, metric = world
     alone = PrivateEmbeddings(private.vectors, private.labels, np.arange(len(private)), private.classes)
     single = [
-        count_votes(without(alone, alone.units != unit), candidates, labels, q, metric, GRID) for unit in alone.units
+        count_votes(without(alone, alone.units != unit), candidates, labels, GRID, Voting(q, metric))
+        for unit in alone.units
     ]
-    together = count_votes(alone, candidates, labels, q, metric, GRID)
+    together = count_votes(alone, candidates, labels, GRID, Voting(q, metric))
     assert together.tolist() == sum(single).tolist()
 
 
@@ -140,10 +147,10 @@ def test_votes_normalised_per_label_would_break_the_declared_sensitivity() -> No
     candidates, labels = np.zeros((3, 2), np.float32), np.arange(3, dtype=np.int32)
 
     per_label = sum(
-        count_votes(without(private, private.labels != label), candidates, labels, 1, "l2", GRID) for label in range(3)
+        count_votes(without(private, private.labels != label), candidates, labels, GRID) for label in range(3)
     )
     assert norm(per_label) > 1.7 * GRID
-    assert norm(count_votes(private, candidates, labels, 1, "l2", GRID)) <= GRID
+    assert norm(count_votes(private, candidates, labels, GRID)) <= GRID
 
 
 @pytest.mark.parametrize(("relation", "sensitivity"), [("add_remove", 1.0), ("zero_out", 1.0), ("replace_one", 2**0.5)])
@@ -203,7 +210,7 @@ def test_only_the_noisy_votes_reach_the_store() -> None:
     private = records([[0, 0]] * 9, [0] * 9)
     noisy = dp_nn_histogram(lambda: private, lambda: CANDIDATES, LABELS, release, ledger)
     noise = UnsafeSeededNoise(0).discrete_gaussian(5, release.scale)
-    clean = count_votes(private, CANDIDATES, LABELS, 1, "l2", release.grid)
+    clean = count_votes(private, CANDIDATES, LABELS, release.grid)
     np.testing.assert_array_equal(store.find("histogram/1").array, clean + noise)
     np.testing.assert_array_equal(noisy, (clean + noise) / release.grid)
 
@@ -228,10 +235,10 @@ def test_votes_of_the_others_are_bit_identical_when_records_leave(gone: list[int
         alone = PrivateEmbeddings(
             private.vectors[[record]], private.labels[[record]], private.units[[record]], private.classes
         )
-        return count_votes(alone, candidates, by_label, 2, "l2", GRID)
+        return count_votes(alone, candidates, by_label, GRID, Voting(2, "l2"))
 
     everyone, others = embedded(np.arange(40)), embedded(stay)
     np.testing.assert_array_equal(everyone.vectors[stay], others.vectors)
     left = sum(vote(everyone, record) for record in gone)
-    together = count_votes(everyone, candidates, by_label, 2, "l2", GRID)
-    np.testing.assert_array_equal(together - left, count_votes(others, candidates, by_label, 2, "l2", GRID))
+    together = count_votes(everyone, candidates, by_label, GRID, Voting(2, "l2"))
+    np.testing.assert_array_equal(together - left, count_votes(others, candidates, by_label, GRID, Voting(2, "l2")))

@@ -92,16 +92,16 @@ class Wanted:
     def part(self, start: int, stop: int) -> Wanted:
         """The images from `start` to `stop`."""
         return Wanted(
-            self.seeds[start:stop],
-            self.degree,
-            self.steps,
-            self.guidance,
-            self.size,
-            None if self.images is None else self.images[start:stop],
-            None if self.classes is None else self.classes[start:stop],
-            None if self.prompts is None else self.prompts[start:stop],
-            self.negative_prompt,
-            self.model,
+            seeds=self.seeds[start:stop],
+            degree=self.degree,
+            steps=self.steps,
+            guidance=self.guidance,
+            size=self.size,
+            images=None if self.images is None else self.images[start:stop],
+            classes=None if self.classes is None else self.classes[start:stop],
+            prompts=None if self.prompts is None else self.prompts[start:stop],
+            negative_prompt=self.negative_prompt,
+            model=self.model,
         )
 
 

@@ -56,7 +56,15 @@ class PixelFamily:
 
     def describe(self, name: str, batch: int) -> Description:
         """One size, classes, no words."""
-        return Description(name, False, False, self._files.class_count(), self._files.classes, self._shape, batch)
+        return Description(
+            name=name,
+            prompts=False,
+            negative_prompts=False,
+            class_count=self._files.class_count(),
+            classes=self._files.classes,
+            shape=self._shape,
+            batch=batch,
+        )
 
 
 class TextFamily:
@@ -78,7 +86,15 @@ class TextFamily:
 
     def describe(self, name: str, batch: int) -> Description:
         """Words, many sizes, no classes."""
-        return Description(name, True, self._negative, None, (), None, batch)
+        return Description(
+            name=name,
+            prompts=True,
+            negative_prompts=self._negative,
+            class_count=None,
+            classes=(),
+            shape=None,
+            batch=batch,
+        )
 
 
 def family_of(model: str, precision: Precision) -> Family:

@@ -66,12 +66,12 @@ def _items(data: bytes) -> Sequence[Item]:
     job = Job(wanted.steps, wanted.degree, wanted.guidance, wanted.size)
     return [
         Item(
-            job,
-            seed,
-            None if wanted.images is None else wanted.images[i],
-            "" if wanted.prompts is None else wanted.prompts[i],
-            wanted.negative_prompt,
-            None if wanted.classes is None else int(wanted.classes[i]),
+            job=job,
+            seed=seed,
+            image=None if wanted.images is None else wanted.images[i],
+            prompt="" if wanted.prompts is None else wanted.prompts[i],
+            negative_prompt=wanted.negative_prompt,
+            api_class=None if wanted.classes is None else int(wanted.classes[i]),
         )
         for i, seed in enumerate(wanted.seeds.tolist())
     ]

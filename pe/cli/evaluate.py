@@ -72,16 +72,16 @@ def evaluate(
     from pe.store.run import Run
 
     request = Request(
-        test,
-        None if metrics is None else _names(metrics),
-        seeds,
-        tuple(_spec(text) for text in embeddings),
-        DEFAULT_CLASSIFIERS if classifiers is None else _names(classifiers),
-        NetworkSettings(epochs, flip, device),
-        reference,
-        vectors,
-        condition,
-        random_selection,
+        test=test,
+        metrics=None if metrics is None else _names(metrics),
+        seeds=seeds,
+        embeddings=tuple(_spec(text) for text in embeddings),
+        classifiers=DEFAULT_CLASSIFIERS if classifiers is None else _names(classifiers),
+        networks=NetworkSettings(epochs, flip, device),
+        reference=reference,
+        vectors=vectors,
+        condition=condition,
+        random_selection=random_selection,
     )
     opened = Run.open(run_folder)
     opened.confidential.mkdir(mode=0o700, exist_ok=True)

@@ -55,5 +55,10 @@ def init(
             declared_size = click.prompt("Public, rounded number of records", type=click.IntRange(min=1))
     names = [name.strip() for name in classes.split(",") if name.strip()]
     ImageFolder(folder, size=size, classes=names, privacy_unit=unit).open()
-    out.write_text(starter_recipe(folder, names, unit, declared_size, size, int(channels), public), encoding="utf-8")
+    out.write_text(
+        starter_recipe(
+            folder, names, unit=unit, declared_size=declared_size, size=size, channels=int(channels), public=public
+        ),
+        encoding="utf-8",
+    )
     click.echo(f"Wrote {out}. Read it, then: pe plan {out}, pe run {out}")

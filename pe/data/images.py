@@ -125,7 +125,7 @@ def convert_pixels(
     if (1 if pixels.ndim == 2 else pixels.shape[2]) == channels and size in (None, pixels.shape[:2]):
         return pixels.reshape(*pixels.shape[:2], channels).copy()  # no rule changes it
     image, alpha = _split_alpha(Image.fromarray(np.ascontiguousarray(pixels)), name)
-    return _finish(image, alpha, 1, size, resize, channels, name)
+    return _finish(image, alpha, turn=1, size=size, resize=resize, channels=channels, name=name)
 
 
 def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Channels, name: str) -> UInt8Array:
@@ -152,7 +152,7 @@ def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Chann
             raise
         except Exception as error:
             raise BadImage(f"{name} is truncated or damaged.") from error
-    return _finish(picture, alpha, turn, size, resize, channels, name)
+    return _finish(picture, alpha, turn=turn, size=size, resize=resize, channels=channels, name=name)
 
 
 def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Image | None]:

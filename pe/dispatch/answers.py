@@ -99,7 +99,17 @@ class Answers:
             digest = write_durably(self.run.chunks / name, encode(columns))
         usage = answer.usage
         calls, images, tokens = (1, len(good), 0) if usage is None else (usage.calls, usage.images, usage.tokens)
-        row = ChunkRow(0, phase, name, digest, len(good), calls, images, tokens, seconds)
+        row = ChunkRow(
+            id=0,
+            phase=phase,
+            file=name,
+            sha256=digest,
+            answered=len(good),
+            calls=calls,
+            images=images,
+            tokens=tokens,
+            seconds=seconds,
+        )
         return Stored(items, row, misses)
 
     def commit(self, stored: list[Stored]) -> None:

@@ -147,8 +147,17 @@ class Dispatcher:
         source: Population | None = None,
         degree: float = 1.0,
     ) -> Work:
-        rules = self.attempts, self.retries
-        return Work(phase, labels, self.classes, self.seed, parents, source, degree, *rules)
+        return Work(
+            phase=phase,
+            labels=labels,
+            classes=self.classes,
+            seed=self.seed,
+            parents=parents,
+            source=source,
+            degree=degree,
+            attempts=self.attempts,
+            retries=self.retries,
+        )
 
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
         """Variation j of member i is item i·k + j."""

@@ -160,7 +160,9 @@ class Execution:
     def _set_clock(self, run: RunWriter, ledger: Ledger) -> None:
         """Hold private work back as the recipe says."""
         progress, stop = self.surroundings.progress, self.surroundings.stop
-        clock = public_clock(self.recipe, self.plan, self.api, self.embedding, run, progress, stop)
+        clock = public_clock(
+            self.recipe, self.plan, api=self.api, embedding=self.embedding, run=run, progress=progress, stop=stop
+        )
         ledger.clock = self.private.clock = clock
 
     def fit(self, run: RunWriter, ledger: Ledger) -> None:
@@ -172,7 +174,17 @@ class Execution:
             with run.new_folder(MODEL) as folder:
                 surroundings = self.surroundings
                 progress, stop, kept = surroundings.progress, surroundings.stop, run.run.confidential / "fit"
-                self.api.fit(Fitting(terms, self.private.records, ledger, folder, progress, stop, Kept(kept)))
+                self.api.fit(
+                    Fitting(
+                        terms=terms,
+                        private=self.private.records,
+                        ledger=ledger,
+                        folder=folder,
+                        progress=progress,
+                        stop=stop,
+                        kept=Kept(kept),
+                    )
+                )
                 self.check_pool(run)  # as it was read by the fit
                 if not (folder / FITTED).exists():
                     self._fitted(run, ledger, terms).write(folder)
@@ -186,7 +198,13 @@ class Execution:
         spent = [release for release in ledger.events() if release.name.startswith(FIT)]
         api = self.recipe.api
         return Fitted(
-            run.folder.name, api.kind, api.settings, terms.classes, terms.image_shape, tuple(spent), not ledger.unsafe
+            run=run.folder.name,
+            kind=api.kind,
+            settings=api.settings,
+            classes=terms.classes,
+            image_shape=terms.image_shape,
+            releases=tuple(spent),
+            holds=not ledger.unsafe,
         )
 
     def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:

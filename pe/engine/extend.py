@@ -74,7 +74,12 @@ def extend_run(
         parents, place = spread(len(last), count), extension_place(index)
         command = f"pe extend {folder} -n {count} --degree {degree:g}"
         dispatcher = build_dispatcher(
-            recipe, api, writer, surroundings.progress, surroundings.stop, lambda option: f"{command}{option}"
+            recipe,
+            api,
+            run=writer,
+            progress=surroundings.progress,
+            stop=surroundings.stop,
+            command=lambda option: f"{command}{option}",
         )
         more = dispatcher.vary(f"extension/{index}", place, last, parents, degree, f"extension {index}")
         if pool is not None:

@@ -134,10 +134,17 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
     check_public_place(recipe, api)
     price = price_of(recipe)
     first, founders = _random(api, label, recipe.seed, price)
-    second = _variation(api, label, founders, degree, recipe.seed, price)
+    second = _variation(api, label, founders=founders, degree=degree, seed=recipe.seed, price=price)
     conditions = {name: str(column[0]) for name, column in founders.conditions.items() if len(column)}
     meaning = api.describe_degree(degree) if isinstance(api, DescribesDegree) else ""
-    return Probe(label, conditions, degree, meaning, price.currency, (first, second))
+    return Probe(
+        label=label,
+        conditions=conditions,
+        degree=degree,
+        meaning=meaning,
+        currency=price.currency,
+        calls=(first, second),
+    )
 
 
 def _random(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[Call, Answer]:
@@ -176,7 +183,14 @@ def _timed(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tu
         raise APIError(f"{name} makes {samples.kind}, and a probe shows images.")
     usage = answer.usage or Usage(1, len(samples))
     missing = tuple(miss.reason for _, miss in sorted(answer.missing.items()))
-    return Call(name, seconds, samples, missing, usage, price.of(usage.calls, usage.images, usage.tokens)), answer
+    return Call(
+        api=name,
+        seconds=seconds,
+        images=samples,
+        missing=missing,
+        usage=usage,
+        cost=price.of(usage.calls, usage.images, usage.tokens),
+    ), answer
 
 
 def _degree(recipe: Recipe) -> float:

@@ -150,7 +150,15 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
     except sqlite3.Error as error:
         raise RunError(f"The journal of {run.folder} cannot be read: {error}.") from error
     planned = epsilon(plan.releases, delta)
-    return Status(_state(running, found), pid, len(plan.steps), planned, delta, price, found)
+    return Status(
+        state=_state(running, found),
+        pid=pid,
+        iterations=len(plan.steps),
+        epsilon_planned=planned,
+        delta=delta,
+        price=price,
+        journal=found,
+    )
 
 
 def _state(running: bool, found: Progressed | None) -> State:

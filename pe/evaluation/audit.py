@@ -27,7 +27,7 @@ import numpy.typing as npt
 from pe.errors import PrivacyError
 from pe.evaluation.audit_bounds import Rates, chance_to_flag, runs_to_flag, tail_threshold
 from pe.evaluation.audit_worlds import BLOCKS, Claim, Integers, Mask, candidates, clean_votes, influence, records
-from pe.histogram import dp_nn_histogram
+from pe.histogram import Voting, dp_nn_histogram
 from pe.privacy.closed_form import gaussian_epsilon
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.noise import Noise, SystemNoise
@@ -192,6 +192,7 @@ def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Rea
     direction, middle = (with_canary - without).astype(np.float64), (with_canary + without) / 2
     length = np.linalg.norm(direction) or 1.0
     for release in claim.releases:
-        histogram = dp_nn_histogram(lambda: private, lambda: vectors, labels, release, ledger, claim.neighbors)
+        voting = Voting(claim.neighbors)
+        histogram = dp_nn_histogram(lambda: private, lambda: vectors, labels, release, ledger, voting)
         steps = histogram.reshape(clean.shape) * release.grid
         yield (steps - middle) @ direction / (length * release.scale), (np.rint(steps).astype(np.int64) - clean) @ key

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.errors import PrivacyError
-from pe.histogram import count_votes, histogram_release
+from pe.histogram import Voting, count_votes, histogram_release
 from pe.plugins.protocols import Vectors
 from pe.privacy.accounting import epsilon, gdp_mu
 from pe.privacy.calibration import calibrate
@@ -112,9 +112,8 @@ def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
         count_votes(
             records(claim, np.array([present])),
             *candidates(claim, 1),
-            claim.neighbors,
-            "l2",
             claim.releases[0].grid,
+            Voting(claim.neighbors),
         )
         for present in (True, False)
     )

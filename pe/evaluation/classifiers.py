@@ -100,4 +100,4 @@ class Classifier:
         except ImportError as error:
             raise MissingDependency.of("torch", "evaluation", f"The classifier '{self.single}'") from error
         settings = Training(self.settings.epochs, self.settings.flip, device=self.settings.device)
-        return fit_network(self.single, train, validation, classes, seed, settings)
+        return fit_network(self.single, train, validation=validation, classes=classes, seed=seed, settings=settings)

@@ -155,7 +155,9 @@ class ControlRun:
         degrees = [step.degree for step in plan.steps[: len(self.populations) - 1]]
         with RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, files) as writer:
             told = Part(progress, "random selection")
-            dispatcher = build_dispatcher(recipe, self.api, writer, told, stop, lambda _: "pe evaluate")
+            dispatcher = build_dispatcher(
+                recipe, self.api, run=writer, progress=told, stop=stop, command=lambda _: "pe evaluate"
+            )
             return random_selection(self.populations, degrees, recipe.seed, dispatcher)
 
     @property

@@ -87,7 +87,14 @@ def count_copies(
     first = np.unique(generated.pixels.reshape(len(generated), -1), axis=0, return_index=True)[1]
     others = first[~exact[first]]
     beyond = _beyond_chance(int(near[others].sum()), len(others), int(unseen.sum()), len(unseen))
-    return Copies(len(generated), int(exact.sum()), int(near.sum()), len(heldout), int(unseen.sum()), beyond)
+    return Copies(
+        generated=len(generated),
+        exact=int(exact.sum()),
+        near=int(near.sum()),
+        heldout=len(heldout),
+        heldout_near=int(unseen.sum()),
+        beyond_chance=beyond,
+    )
 
 
 def _near(distances: Reals) -> Mask:

@@ -148,7 +148,9 @@ def _name(spec: PluginSpec) -> str:
 
 def _fidelity(sets: Sets, name: str, embedding: Embedding, progress: Progress) -> Values:
     images = {key: each.images for key, each in sets.all.items()}
-    found = fidelity(name, embedding, images, sets.reference.content.images, sets.recipe.seed, progress)
+    found = fidelity(
+        name, embedding, sets=images, reference=sets.reference.content.images, seed=sets.recipe.seed, progress=progress
+    )
     for note in found.notes:
         sets.notes.add(note)
     return found.values
@@ -167,7 +169,9 @@ def _utility(sets: Sets, request: Request, progress: Progress) -> Values:
             raise RecipeError(f"utility needs two classes or more, each of two images: {sets.run.folder} has not.")
         return {}
     seeds = [sets.recipe.seed + i for i in range(request.seeds)]
-    found = utility(request.trained, training, sets.test.content, len(sets.classes), seeds, progress)
+    found = utility(
+        request.trained, training, test=sets.test.content, classes=len(sets.classes), seeds=seeds, progress=progress
+    )
     results = {
         classifier: {name: each.to_dict(sets.classes) for name, each in by_set.items()}
         for classifier, by_set in found.items()

@@ -102,14 +102,14 @@ def memorisation(generated: Images, private: Images, heldout: Images, embedding:
     to_generated, held_to_generated = _nearest(records, made)[1][:, 0], _nearest(unseen, made)[1][:, 0]
     pairs = _closest_pairs(nearest_record, to_private)
     return Memorisation(
-        to_private,
-        around_unseen[:, 0],
-        to_generated,
-        held_to_generated,
-        membership(to_generated, held_to_generated),
-        pairs,
-        to_private[pairs[:, 0]],
-        count_copies(generated, private, heldout, around_made, around_unseen),
+        generated_to_private=to_private,
+        heldout_to_private=around_unseen[:, 0],
+        private_to_generated=to_generated,
+        heldout_to_generated=held_to_generated,
+        membership=membership(to_generated, held_to_generated),
+        pairs=pairs,
+        pair_distances=to_private[pairs[:, 0]],
+        copies=count_copies(generated, private, heldout, around_made, around_unseen),
     )
 
 

@@ -109,9 +109,19 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
         notes.add(sentence)
     made = {SYNTHETIC_DATA: synthetic}
     if len(populations) > 1:
-        made |= _controls(run, recipe, populations, request, notes, stop)
-    where = len(populations) - 1, finished
-    return Sets(run, recipe, evaluated, *where, made, test, reference, private, notes)
+        made |= _controls(run, recipe, populations=populations, request=request, notes=notes, stop=stop)
+    return Sets(
+        run=run,
+        recipe=recipe,
+        evaluated=evaluated,
+        iteration=len(populations) - 1,
+        finished=finished,
+        made=made,
+        test=test,
+        reference=reference,
+        private=private,
+        notes=notes,
+    )
 
 
 def _controls(

@@ -184,20 +184,23 @@ def _decoding_seconds(side: int | None, shape: tuple[int, int, int]) -> float:
 
 def _search_seconds(records: int, candidates: int, dimension: int, plan: Plan) -> tuple[float, float]:
     """What it takes to find the nearest candidates of so many records: usually, and where all are equally near."""
+    rule = plan.voting
 
     def search(queries: Vectors, found: Vectors) -> float:
         return _seconds(
-            lambda: nearest(queries, found, plan.neighbors, metric=plan.metric, backend=plan.neighbor_search)
+            lambda: nearest(
+                queries, found, rule.neighbors, metric=plan.voting.metric, backend=plan.voting.neighbor_search
+            )
         )
 
     rng = np.random.default_rng(0)
-    rows, columns = min(records, _TRIED[0]), max(plan.neighbors, min(candidates, _TRIED[1]))
+    rows, columns = min(records, _TRIED[0]), max(rule.neighbors, min(candidates, _TRIED[1]))
     queries, found = (rng.standard_normal((n, dimension), np.float32) for n in (rows, columns))
     search(queries[:1], found)  # loads the library
     one, many = search(queries[:1], found), search(queries, found)
     usual = (one + max(0.0, many - one) * records / rows) * max(1.0, candidates / columns)
 
-    rows, columns = min(records, _TIED[0]), max(plan.neighbors, min(candidates, _TIED[1]))
+    rows, columns = min(records, _TIED[0]), max(rule.neighbors, min(candidates, _TIED[1]))
     queries, found = queries[:rows], np.repeat(found[:1], columns, axis=0)
     queries[:, 0], found[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)  # less than float64 tells apart
     return usual, search(queries, found) * (records / rows) * max(1.0, candidates / columns)

@@ -63,13 +63,13 @@ def fit_terms(recipe: Recipe, classes: tuple[str, ...], unit: str) -> FitTerms:
     if private.declared_size is None:
         raise RecipeError(f"private.declared_size is missing: '{recipe.api.kind}' is fitted by that public number.")
     return FitTerms(
-        classes,
-        (*private.height_width, private.channels),
-        private.declared_size,
-        privacy.relation,
-        unit,
-        Budget(privacy.epsilon * _share(recipe), privacy.delta),
-        recipe.seed,
+        classes=classes,
+        image_shape=(*private.height_width, private.channels),
+        declared_size=private.declared_size,
+        relation=privacy.relation,
+        unit=unit,
+        budget=Budget(privacy.epsilon * _share(recipe), privacy.delta),
+        seed=recipe.seed,
     )
 
 

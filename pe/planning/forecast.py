@@ -205,7 +205,9 @@ def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) ->
     calls = None if api is None else variation_calls(candidates, step, api.capabilities)
     meaning = "" if api is None else meaning_of(api, step.degree)[0]
     signal = signal_of(recipe, plan, step, candidates)
-    return Iteration(t, calls, variation_images(candidates, step), step.degree, signal, meaning)
+    return Iteration(
+        t=t, calls=calls, images=variation_images(candidates, step), degree=step.degree, signal=signal, meaning=meaning
+    )
 
 
 def _cost(price: Price, calls: int | None, images: int) -> float | None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pe.class_counts import CLASS_COUNTS
 from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
 from pe.fit.trainer import FIT
+from pe.histogram import Voting
 from pe.plan import Plan, Step
 from pe.planning.budget import PlanSettings, plan, plan_with
 from pe.planning.fitting import fit_releases
@@ -55,14 +56,30 @@ def lay_out(
     histograms = [release for release in releases if release.name != CLASS_COUNTS and release not in fit]
     reused = lookaheads if evolution.reuse_lookahead else [0] * evolution.iterations
     steps = tuple(
-        Step(t, sizes[t], degree, k, _threshold(evolution, release, t), release, reuse)
+        Step(
+            t=t,
+            sizes=sizes[t],
+            degree=degree,
+            lookahead=k,
+            threshold=_threshold(evolution, release, t),
+            release=release,
+            reuse=reuse,
+        )
         for t, (release, degree, k, reuse) in enumerate(
             zip(histograms, degrees, lookaheads, reused, strict=True), start=1
         )
     )
     counted = next((release for release in releases if release.name == CLASS_COUNTS), None)
-    voting = evolution.selection, evolution.neighbors, evolution.metric
-    return Plan(classes, sizes[0], steps, *voting, recipe.seed, counted, evolution.neighbor_search, fit)
+    return Plan(
+        classes=classes,
+        sizes=sizes[0],
+        steps=steps,
+        selection=evolution.selection,
+        voting=Voting(evolution.neighbors, evolution.metric, evolution.neighbor_search),
+        seed=recipe.seed,
+        class_counts=counted,
+        fit=fit,
+    )
 
 
 def plan_of(run: Run, recipe: Recipe) -> Plan:

@@ -68,7 +68,14 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
     release, evolution, declared = step.release, recipe.evolution, recipe.private.declared_size
     sigma = release.sensitivity * release.noise_multiplier
     if declared is None:
-        return Signal(sum(candidates), release.noise_multiplier, sigma, step.threshold, None, ())
+        return Signal(
+            candidates=sum(candidates),
+            noise_multiplier=release.noise_multiplier,
+            sigma=sigma,
+            threshold=step.threshold,
+            votes=None,
+            by_label=(),
+        )
     cast = declared * sqrt(evolution.neighbors)
     by_label: tuple[float, ...] = ()
     if evolution.estimate_label_sizes is None:
@@ -76,7 +83,14 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
         shares = [1.0 if sizes == "equal" else sizes[name] for name in plan.classes]
         by_label = tuple(cast * share / sum(shares) / m for share, m in zip(shares, candidates, strict=True))
     votes = cast / sum(candidates)
-    return Signal(sum(candidates), release.noise_multiplier, sigma, step.threshold, votes, by_label)
+    return Signal(
+        candidates=sum(candidates),
+        noise_multiplier=release.noise_multiplier,
+        sigma=sigma,
+        threshold=step.threshold,
+        votes=votes,
+        by_label=by_label,
+    )
 
 
 def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:

@@ -96,7 +96,7 @@ def _public(run: Run) -> dict[str, str]:
         "iterations": f"{max(len(made) - 1, 0)} of {len(plan.steps)}" if plan.steps else "none",
         "lookahead": _each([step.lookahead for step in plan.steps]),
         "degree": _each([step.degree for step in plan.steps]),
-        "neighbours": str(plan.neighbors) if plan.steps else "–",
+        "neighbours": str(plan.voting.neighbors) if plan.steps else "–",
         "synthetic samples": f"{len(made[-1]) if made else 0:,}" + (f" + {added:,} added" if added else ""),
     }
     return found

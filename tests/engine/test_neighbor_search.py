@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pe
-from pe.histogram import count_votes
+from pe.histogram import Voting, count_votes
 from pe.planning.meaning import differences
 from pe.private.embeddings import PrivateEmbeddings
 from pe.recipe.schema import Recipe
@@ -27,7 +27,7 @@ def test_the_votes_are_the_same_whoever_searches(metric, neighbors, caplog):
     private = PrivateEmbeddings(vectors, rng.integers(0, 2, 300).astype(np.int32), np.arange(300), ("a", "b"))
     with caplog.at_level(logging.INFO, logger="pe"):
         votes = [
-            count_votes(private, candidates, labels, neighbors, metric, 2**10, name)
+            count_votes(private, candidates, labels, 2**10, Voting(neighbors, metric, name))
             for name in ("faiss", "torch", "auto")
         ]
     np.testing.assert_array_equal(votes[0], votes[1])
@@ -43,7 +43,7 @@ def test_what_the_log_says_is_the_same_whatever_the_private_records(caplog):
         for vectors in (np.zeros((0, 8)), np.zeros((1, 8)), np.full((70, 8), np.nan), np.full((70, 8), 1e30)):
             n = len(vectors)
             private = PrivateEmbeddings(vectors.astype(np.float32), np.zeros(n, np.int32), np.arange(n), ("a",))
-            count_votes(private, candidates, labels, 1, "l2", 2**10)
+            count_votes(private, candidates, labels, 2**10)
     assert len({record.message for record in caplog.records}) == 1
 
 

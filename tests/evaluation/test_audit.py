@@ -15,7 +15,7 @@ from pe.evaluation import audit_worlds
 from pe.evaluation.audit import Audit, audit
 from pe.evaluation.audit_bounds import Rates, chance_to_flag, lower, runs_to_flag, tail_threshold, upper
 from pe.evaluation.audit_worlds import BLOCKS, Claim, candidates, clean_votes, influence, records
-from pe.histogram import count_votes
+from pe.histogram import Voting, count_votes
 from pe.privacy.closed_form import gaussian_epsilon
 from pe.privacy.noise import Noise, SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation
@@ -143,7 +143,7 @@ def test_no_canary_reaches_another_block() -> None:
         claim = Claim(1.0, 1e-5, 1, relation, unit, neighbors)
         present = np.random.default_rng(0).random(BLOCKS if neighbors < 50 else 30) < 0.5
         together = count_votes(
-            records(claim, present), *candidates(claim, len(present)), neighbors, "l2", claim.releases[0].grid
+            records(claim, present), *candidates(claim, len(present)), claim.releases[0].grid, Voting(neighbors)
         )
         with_canary, without = clean_votes(claim)
         expected = np.where(present[:, None], with_canary, without)

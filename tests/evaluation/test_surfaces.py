@@ -259,7 +259,7 @@ def test_clean_counts_that_leave_are_caught_and_named(
 
     def leaking(*arguments: object) -> np.ndarray:
         votes = count_votes(*arguments)  # type: ignore[arg-type]
-        leak(next(runs), votes // arguments[5])  # in votes, not in steps of the grid
+        leak(next(runs), votes // arguments[3])  # in votes, not in steps of the grid
         return votes
 
     monkeypatch.setattr(pe.histogram, "count_votes", leaking)
