@@ -135,10 +135,10 @@ class PublicImages:
             ranks = np.floor(places[items] * near).astype(np.int64)
             for start in range(0, len(items), BLOCK):
                 block = slice(start, start + BLOCK)
-                chosen[items[block]] = self._ranked(pool, parents[items[block]], ranks[block])
+                chosen[items[block]] = self._rank(pool, parents[items[block]], ranks[block])
         return self._answer(chosen)
 
-    def _ranked(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
+    def _rank(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
         """For each parent the member of `pool` of that rank in nearness: 0 is itself, ties go to the first."""
         products = self._vectors[parents] @ self._vectors[pool].T
         squares = self._squares[parents][:, None] + self._squares[pool][None, :] - 2 * products

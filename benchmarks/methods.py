@@ -235,7 +235,7 @@ def cell(method: str, epsilon: float, run: int, setting: Setting, files: tuple[P
 
 def evaluated(recipe: dict[str, Any], run: int, setting: Setting, files: tuple[Path | None, Path | None]) -> Any:
     """One `pe run`, and what its samples are worth."""
-    from pe.evaluation.labelled import labelled
+    from pe.evaluation.labelled import label_images
     from pe.store.run import Run
 
     private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
@@ -245,7 +245,7 @@ def evaluated(recipe: dict[str, Any], run: int, setting: Setting, files: tuple[P
         if recipe["api"]["kind"] == "privimage":
             found |= semantics_of(Path(folder) / "run")
         synthetic = Run.open(Path(folder) / "run").synthetic
-    train = labelled(synthetic.samples, synthetic.labels, synthetic.conditions)
+    train = label_images(synthetic.samples, synthetic.labels, synthetic.conditions)
     return found | measured(train, private, test, run, epochs)
 
 

@@ -75,13 +75,13 @@ class DINOv2:
         return self._model(samples)
 
     def _load(self) -> Network:
-        module = self._read()
+        module = self._load_weights()
         patch = module.config.patch_size
         if self._crop % patch:
             raise RecipeError(f"crop is {self._crop}: it must be a multiple of the network's patch, {patch} pixels.")
         return Network(module, self._prepare, _class_token)
 
-    def _read(self) -> Any:
+    def _load_weights(self) -> Any:
         """The network with all its weights, and no others."""
         try:
             from transformers import Dinov2Model

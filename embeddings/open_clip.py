@@ -102,8 +102,8 @@ class OpenCLIP:
             from open_clip.model import _build_vision_tower
         except ModuleNotFoundError as error:
             raise MissingDependency.of("open_clip", "embeddings", "The embedding 'open_clip'") from error
-        config, tag = self._described()
-        file = self._found(tag)
+        config, tag = self._describe()
+        file = self._find(tag)
         tensors = read_weights(file)
         quick = bool(config.get("quick_gelu") or tag.get("quick_gelu"))
         module = _build_vision_tower(config["embed_dim"], config["vision_cfg"], quick)
@@ -111,7 +111,7 @@ class OpenCLIP:
         fill(module, tower, file)
         return Network(module, _preparation(module, tag), _features)
 
-    def _described(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def _describe(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The model's configuration, and what its weights ask for."""
         import open_clip
 
@@ -135,7 +135,7 @@ class OpenCLIP:
             )
         return config, tag
 
-    def _found(self, tag: Mapping[str, Any]) -> Path:
+    def _find(self, tag: Mapping[str, Any]) -> Path:
         """The file of weights; the tag's lies in the Hugging Face cache, fetched into it unless offline."""
         if self._weights is not None:
             return given_file(self._weights, self._sha256, {}, self._offline)

@@ -109,7 +109,7 @@ class TorchModel:
     def _run(self, pixels: npt.NDArray[np.uint8], head: Callable[[nn.Module, Tensor], Tensor] | None) -> Vectors:
         """float32, n×d, of one batch."""
         if self._network is None:
-            self._network = self._built()
+            self._network = self._build()
         network, device = self._network
         import torch
 
@@ -128,7 +128,7 @@ class TorchModel:
                 f"'{self._name}': take a smaller embedding.batch_size than {self.batch_size}."
             ) from error
 
-    def _built(self) -> tuple[Network, torch.device]:
+    def _build(self) -> tuple[Network, torch.device]:
         require_torch("embeddings", f"The embedding '{self._name}'")
         device = find_device(self._wanted)
         network = self._load()

@@ -74,7 +74,7 @@ def serve(
     cluster.start(address, host, port)
     try:
         cluster.deploy(settings)
-        ended = _ended()
+        ended = _on_end()
         click.echo(f"Serving {model} at http://{host}:{port} (metrics at /metrics). Ctrl-C ends it.", err=True)
         ended.wait()
         click.echo("Ending when the requests under way are answered; once more to end at once.", err=True)
@@ -82,7 +82,7 @@ def serve(
         cluster.stop(address, settings.limits.seconds)
 
 
-def _ended() -> threading.Event:
+def _on_end() -> threading.Event:
     """An event that the first SIGINT or SIGTERM sets, from now on (Ray has set its own); the second ends at once."""
     ended = threading.Event()
 

@@ -75,7 +75,7 @@ def fields_of_json(kind: type[Fields], body: bytes) -> Fields:
         raise Refusal(400, "The body is no JSON.") from error
     if not isinstance(content, dict):
         raise Refusal(400, "The body is no JSON object.")
-    return _validated(kind, content, strict=True)
+    return _validate(kind, content, strict=True)
 
 
 def fields_of_form(kind: type[Fields], form: Mapping[str, str]) -> Fields:
@@ -84,7 +84,7 @@ def fields_of_form(kind: type[Fields], form: Mapping[str, str]) -> Fields:
     Raises:
         Refusal: it holds others, or one of a wrong kind.
     """
-    return _validated(kind, form, strict=False)
+    return _validate(kind, form, strict=False)
 
 
 def wanted_of(fields: ImageFields, image: Pixels | None, model: Description, most: int) -> Wanted:
@@ -130,7 +130,7 @@ def size_of(text: str | None) -> tuple[int, int] | None:
     return int(found[2]), int(found[1])
 
 
-def _validated(kind: type[Fields], content: Mapping[str, Any], strict: bool) -> Fields:
+def _validate(kind: type[Fields], content: Mapping[str, Any], strict: bool) -> Fields:
     try:
         return kind.model_validate(content, strict=strict)
     except ValidationError as error:

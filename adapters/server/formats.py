@@ -138,7 +138,7 @@ class Made:
 def wanted_to_npz(wanted: Wanted) -> bytes:
     """The request's body."""
     given = {name: getattr(wanted, name) for name in _WANTED} | {"negative_prompt": wanted.negative_prompt or None}
-    return _written({name: np.asarray(value, _WANTED[name][0]) for name, value in given.items() if value is not None})
+    return _write({name: np.asarray(value, _WANTED[name][0]) for name, value in given.items() if value is not None})
 
 
 def wanted_of_npz(data: bytes) -> Wanted:
@@ -167,7 +167,7 @@ def wanted_of_npz(data: bytes) -> Wanted:
 def made_to_npz(made: Made) -> bytes:
     """The answer's body."""
     misses = list(made.missing.values())
-    return _written(
+    return _write(
         {
             "images": made.images,
             "places": made.places,
@@ -199,7 +199,7 @@ def made_of_npz(data: bytes, count: int) -> Made:
     return Made(found["images"], places, missing)
 
 
-def _written(arrays: Mapping[str, Array]) -> bytes:
+def _write(arrays: Mapping[str, Array]) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()

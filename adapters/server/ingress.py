@@ -28,7 +28,7 @@ from adapters.server.fields import Edit, Generation, ImageFields, Variation, fie
 from adapters.server.fields import wanted_of as wanted_of_fields
 from adapters.server.formats import NPZ, FormatError, Made, Pixels, made_to_npz, wanted_of_npz
 from adapters.server.metrics import IngressMetrics, exported
-from adapters.server.openapi import described
+from adapters.server.openapi import describe
 from adapters.server.service import Service, stamp
 from adapters.server.settings import Settings, digest_of
 from pe.plugins.protocols import Failed, Refused
@@ -69,7 +69,9 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> Starlette:
         """What Ray serves."""
-        routes = [Route(path, self._answered(getattr(self, name)), methods=[method]) for path, method, name in ROUTES]
+        routes = [
+            Route(path, self._answer_with(getattr(self, name)), methods=[method]) for path, method, name in ROUTES
+        ]
         handlers: Any = {Refusal: _refused, HTTPException: _not_routed}
         return Starlette(routes=routes, exception_handlers=handlers)
 
@@ -115,7 +117,7 @@ class Ingress:
 
     async def openapi(self, _request: Request) -> Response:
         """This surface, described."""
-        return JSONResponse(described(self._settings.limits))
+        return JSONResponse(describe(self._settings.limits))
 
     async def healthz(self, _request: Request) -> Response:
         """Whether the ingress lives."""
@@ -154,7 +156,7 @@ class Ingress:
         request.state.images = len(made.images)
         return made
 
-    def _answered(self, handler: Handler) -> Handler:
+    def _answer_with(self, handler: Handler) -> Handler:
         """The handler, behind the key, counted and logged."""
 
         async def answer(request: Request) -> Response:

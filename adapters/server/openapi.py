@@ -17,7 +17,7 @@ The answer, m of them made: images uint8 (m,h,w,c); places int64 (m,), which of 
 missing int64 (k,), reasons str (k,), refused bool (k,), retryable bool (k,)."""
 
 
-def described(limits: Limits) -> dict[str, Any]:
+def describe(limits: Limits) -> dict[str, Any]:
     """The whole description."""
     entry = {"type": "object", "properties": {"b64_json": {"type": "string"}}, "required": ["b64_json"]}
     answer = {"created": {"type": "integer"}, "data": {"type": "array", "items": entry}}

@@ -27,7 +27,7 @@ from pe.plugins.protocols import (
 from pe.plugins.registry import construct, load
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
-from pe.privacy.words import rounded_up
+from pe.privacy.words import round_up
 
 
 class Trained:
@@ -135,7 +135,7 @@ class Trained:
         found, budget = _named_apart(self._fitted.releases), terms.budget
         if (spent := epsilon(found, budget.delta)) > budget.epsilon:
             raise RecipeError(
-                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {rounded_up(spent)} "
+                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {round_up(spent)} "
                 f"at δ = {budget.delta:g}: raise it, or reuse a model that cost less."
             )
         return found

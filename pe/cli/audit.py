@@ -171,13 +171,13 @@ def _text(found: Audit) -> str:
             f"The measured bounds hold together with a confidence of {100 * found.confidence:g} %: a mechanism that "
             f"keeps its claim is called a violation at most once in {1 / (1 - found.confidence):,.0f} audits.",
             f"Noise of two thirds of its claimed size would be found with probability {found.chance_to_flag:.4g} by "
-            f"the first bound; the second, which assumes nothing, would need {_needed(found)} runs a world for that.",
+            f"the first bound; the second, which assumes nothing, would need {_require(found)} runs a world for that.",
             "",
             found.verdict,
         ]
     )
 
 
-def _needed(found: Audit) -> str:
+def _require(found: Audit) -> str:
     needed = found.runs_without_assumption
     return f"about {float(f'{needed:.1g}'):,.0f}" if needed < 1e12 else "more than 10¹²"

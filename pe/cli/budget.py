@@ -43,7 +43,7 @@ def budget(
     """
     from pe.privacy.data_set import MIXED, DataSetBudget, mixed, total_epsilon
     from pe.privacy.ledger import Budget
-    from pe.privacy.words import rounded_up
+    from pe.privacy.words import round_up
 
     if (cap_epsilon is None) != (cap_delta is None) or (no_cap and cap_epsilon is not None):
         raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
@@ -64,7 +64,7 @@ def budget(
     if as_json:
         click.echo(json.dumps({"epsilon": total, "delta": at, "runs": len(runs), "cap": cap}))
         return
-    stated = f"ε = {rounded_up(total)}" + (f" at δ = {at:g}" if at else "") + (f", {MIXED}" if mixed(runs) else "")
+    stated = f"ε = {round_up(total)}" + (f" at δ = {at:g}" if at else "") + (f", {MIXED}" if mixed(runs) else "")
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {stated}.")
     click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
     if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:

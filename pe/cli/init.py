@@ -37,11 +37,11 @@ def init(
 ) -> None:
     """Write a commented starting recipe for the images in FOLDER."""
     from pe.planning.apart import check_apart
-    from pe.private.files import found_labels
+    from pe.private.files import find_labels
     from pe.private.folder import ImageFolder
     from pe.recipe.starter import starter_recipe
 
-    found = found_labels(folder)
+    found = find_labels(folder)
     check_apart(folder, [public])
     if out.exists():
         raise RecipeError(f"{out} exists already: name another --out, or remove it.")

@@ -60,13 +60,13 @@ def plan(
 
     wanted = Recipe.load(recipe, changes)
     api, unknown = set_up_generator(wanted.api)
-    rate = images_per_second if like is None else _measured(like, api, wanted.limits.max_concurrency)
+    rate = images_per_second if like is None else _measure_rate(like, api, wanted.limits.max_concurrency)
     here = [*obstacles(wanted, api), *overlap_warnings(wanted, api), *([unknown] if unknown else [])]
     found = forecast(wanted, api, here, rate, dry_run)
     click.echo(json.dumps(found.to_dict()) if as_json else _page(wanted.name, found))
 
 
-def _measured(run: Path, api: GenerationAPI | None, most: int | None) -> float:
+def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> float:
     """Images a second with as many requests at once as the plan will have, at the rate of one request in `run`."""
     from pe.errors import RunError
     from pe.store.run import Run
@@ -111,7 +111,7 @@ def _row(one: Iteration) -> tuple[str, ...]:
 
 
 def _facts(found: Forecast) -> list[tuple[str, str]]:
-    from pe.privacy.words import rounded_up
+    from pe.privacy.words import round_up
 
     multipliers = list(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in found.signals))
     return [
@@ -122,7 +122,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
             "Time",
             "unknown (state --images-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
         ),
-        ("Guarantee", f"ε = {rounded_up(found.epsilon, 4)}, δ = {found.delta:g}"),
+        ("Guarantee", f"ε = {round_up(found.epsilon, 4)}, δ = {found.delta:g}"),
         *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         *_clock(found),
@@ -150,19 +150,19 @@ def _clock(found: Forecast) -> list[tuple[str, str]]:
 
 def _fit(found: Forecast) -> list[tuple[str, str]]:
     """The releases by which the generator is fitted, equal ones in one line."""
-    from pe.privacy.words import rounded_up
+    from pe.privacy.words import round_up
 
     if not found.fit:
         return []
     kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
     for release in found.fit:
         kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
-    share = f"ε = {rounded_up(found.fit_epsilon, 4)} of {rounded_up(found.epsilon, 4)}, before t = 0"
-    tried = [("" if i else "Dry run", _tried(one)) for i, one in enumerate(found.dry_runs)]
+    share = f"ε = {round_up(found.fit_epsilon, 4)} of {round_up(found.epsilon, 4)}, before t = 0"
+    tried = [("" if i else "Dry run", _dry_run(one)) for i, one in enumerate(found.dry_runs)]
     return [("Fit", share), *(("", _releases(same)) for same in kinds.values()), *tried]
 
 
-def _tried(one: DryRun) -> str:
+def _dry_run(one: DryRun) -> str:
     """What a part of the fit takes on this machine."""
     memory = "" if one.memory is None else f", {one.memory / 2**30:.2g} GB of memory beside the model"
     kept = f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB" if one.blocks else ""

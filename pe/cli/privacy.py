@@ -28,10 +28,10 @@ def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: st
     """ε of T histograms with a given noise multiplier."""
     from pe.planning.budget import epsilon_for
     from pe.privacy.release import Relation
-    from pe.privacy.words import rounded_up
+    from pe.privacy.words import round_up
 
     value = epsilon_for(noise_multiplier, iterations, delta, Relation(relation))
-    click.echo(json.dumps({"epsilon": value}) if as_json else f"ε = {rounded_up(value)}")
+    click.echo(json.dumps({"epsilon": value}) if as_json else f"ε = {round_up(value)}")
 
 
 @click.command()
@@ -45,10 +45,10 @@ def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_j
     from pe.planning.budget import noise_multiplier_for
     from pe.privacy.ledger import Budget
     from pe.privacy.release import Relation
-    from pe.privacy.words import rounded_up
+    from pe.privacy.words import round_up
 
     value = noise_multiplier_for(Budget(epsilon, delta), iterations, Relation(relation))
-    click.echo(json.dumps({"noise_multiplier": value}) if as_json else f"noise multiplier = {rounded_up(value)}")
+    click.echo(json.dumps({"noise_multiplier": value}) if as_json else f"noise multiplier = {round_up(value)}")
 
 
 @click.command()

@@ -64,7 +64,7 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     """Carry out and say what came of it."""
     from pe.engine.execution import Surroundings
     from pe.engine.summary import summary
-    from pe.privacy.words import rounded_up
+    from pe.privacy.words import round_up
 
     with stop_on_interrupt() as stop:
         finished = carry_out(Surroundings(progress=Bars(quiet), stop=stop))
@@ -72,7 +72,7 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     if as_json:
         click.echo(json.dumps(result))
         return
-    click.echo(f"ε = {rounded_up(result['epsilon'], 4)}, δ = {result['delta']:g}; {result['api_calls']} API calls.")
+    click.echo(f"ε = {round_up(result['epsilon'], 4)}, δ = {result['delta']:g}; {result['api_calls']} API calls.")
     click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} images")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
     click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")

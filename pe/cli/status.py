@@ -53,10 +53,10 @@ def _page(folder: Path, found: Status, certified: bool) -> str:
 
 
 def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
-    from pe.privacy.words import rounded_up
+    from pe.privacy.words import round_up
 
     spent, cost = journal.totals, found.cost
-    charged, planned = (rounded_up(epsilon, 4) for epsilon in (journal.epsilon_charged, found.epsilon_planned))
+    charged, planned = (round_up(epsilon, 4) for epsilon in (journal.epsilon_charged, found.epsilon_planned))
     facts = [
         ("Iteration", f"{found.iteration} of {found.iterations}"),
         ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),

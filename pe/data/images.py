@@ -209,12 +209,12 @@ def _finish(
         image = image.transpose(_TURNS[turn])
     image = image.convert("L" if channels == 1 else "RGB")
     if size is not None:
-        image = _resized(image, size, resize, name)
+        image = _resize(image, size, resize, name)
     pixels = np.array(image, dtype=np.uint8)
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
-def _resized(image: Image.Image, size: Size, resize: Resize | None, name: str) -> Image.Image:
+def _resize(image: Image.Image, size: Size, resize: Resize | None, name: str) -> Image.Image:
     (height, width), (own_width, own_height) = size, image.size
     if (own_height, own_width) == size:
         return image

@@ -58,13 +58,13 @@ def silence_libtiff() -> None:
 
     One that cannot be found, as on Windows, is left as it is.
     """
-    for path in _loaded("libtiff"):
+    for path in _library_files("libtiff"):
         library = ctypes.CDLL(str(path))  # the one that is loaded already
         library.TIFFSetErrorHandler(None)
         library.TIFFSetWarningHandler(None)
 
 
-def _loaded(name: str) -> set[Path]:
+def _library_files(name: str) -> set[Path]:
     """The files of that library in this process; where the system does not tell (macOS), those that Pillow brings."""
     maps = Path("/proc/self/maps")
     if not maps.is_file():

@@ -64,7 +64,7 @@ class Dispatcher:
         Raises:
             APIError: an item failed in every attempt, or was refused however often it was drawn anew.
         """
-        done = self._finished(population_place(0))
+        done = self._find_finished(population_place(0))
         if done is not None:
             return done
         founders = np.full(len(labels), NO_PARENT, np.int64)
@@ -86,7 +86,7 @@ class Dispatcher:
         Raises:
             APIError: an item failed in every attempt.
         """
-        done = self._finished(population_place(t))
+        done = self._find_finished(population_place(t))
         if done is not None:
             return done
         work = self._variation_work(f"population/{t}", population, parents, degree)
@@ -100,7 +100,7 @@ class Dispatcher:
         self, phase: str, place: str, population: Population, parents: Items, degree: float, description: str
     ) -> Population:
         """Variations of `parents` as a durable population in the run's folder `place`; see `variations`."""
-        done = self._finished(place)
+        done = self._find_finished(place)
         if done is not None:
             return done
         return self._make(place, self._variation_work(phase, population, parents, degree), description)
@@ -120,7 +120,7 @@ class Dispatcher:
     def _answers(self) -> Answers:
         return Answers(self.run, self.progress)
 
-    def _finished(self, place: str) -> Population | None:
+    def _find_finished(self, place: str) -> Population | None:
         """The population in the run's folder `place`; None when it is still to be made.
 
         One whose files were damaged is made anew where that costs nothing and brings the same.
@@ -215,14 +215,14 @@ class Dispatcher:
                 finished = [future for future in waiting if future in done]  # in the order of asking
                 for future in finished:
                     del waiting[future]
-                stored, failure = _gathered(finished)
+                stored, failure = _gather(finished)
                 error = error or failure
                 try:
                     self._keep(stored, standing, task)
                 except Exception as caught:
                     error = error or caught
         if error is not None:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
 
     def _ask(self, work: Work, items: Items, standing: Standing) -> Stored:
         """Ask for `items`, and make the answer's file durable."""
@@ -240,7 +240,7 @@ class Dispatcher:
             if miss.outcome == "failed" and not miss.retryable:
                 raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
 
-    def _translated(self, error: Exception) -> PEError:
+    def _translate(self, error: Exception) -> PEError:
         if isinstance(error, PEError):
             return error
         log.error("The adapter failed.", exc_info=error)
@@ -264,7 +264,7 @@ class Dispatcher:
     def _parts(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
         """The columns of a finished phase: answered, lent by the lookahead, and kept from parents."""
         missing = np.ones(len(work), dtype=bool)
-        for items, columns in self._given(work):
+        for items, columns in self._loan_parts(work):
             missing[items] = False
             yield items, columns
         rows = np.flatnonzero(missing)
@@ -272,7 +272,7 @@ class Dispatcher:
             kept = work.source.take(work.parents[rows])
             yield rows, Population.columns(kept.samples, kept.conditions)
 
-    def _given(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+    def _loan_parts(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
         yield from self._answers.committed(work.phase)
         if work.loan is None:
             return
@@ -283,7 +283,7 @@ class Dispatcher:
                 yield children[lent], {name: column[lent] for name, column in columns.items()}
 
 
-def _gathered(finished: list[Future[Stored]]) -> tuple[list[Stored], Exception | None]:
+def _gather(finished: list[Future[Stored]]) -> tuple[list[Stored], Exception | None]:
     """What workers stored, and the first error of one."""
     stored: list[Stored] = []
     error: Exception | None = None

@@ -23,7 +23,7 @@ def encode(columns: dict[str, Array]) -> bytes:
     images = columns.get(Images.kind)
     if images is not None and max(images.shape[1:3]) > _SIDE:
         del columns[Images.kind]
-        columns |= _compressed(images)
+        columns |= _compress(images)
     buffer = io.BytesIO()
     for array in (np.array(list(columns)), *columns.values()):
         np.save(buffer, array, allow_pickle=False)
@@ -36,11 +36,11 @@ def decode(data: bytes) -> dict[str, Array]:
     names = np.load(buffer, allow_pickle=False)
     columns = {str(name): np.load(buffer, allow_pickle=False) for name in names}
     if _PNG in columns:
-        columns[Images.kind] = _expanded(columns.pop(_PNG), columns.pop(_ENDS))
+        columns[Images.kind] = _expand(columns.pop(_PNG), columns.pop(_ENDS))
     return columns
 
 
-def _compressed(images: Array) -> dict[str, Array]:
+def _compress(images: Array) -> dict[str, Array]:
     files = []
     for image in images:
         buffer = io.BytesIO()
@@ -50,7 +50,7 @@ def _compressed(images: Array) -> dict[str, Array]:
     return {_PNG: np.frombuffer(b"".join(files), dtype=np.uint8), _ENDS: ends}
 
 
-def _expanded(data: Array, ends: Array) -> Array:
+def _expand(data: Array, ends: Array) -> Array:
     parts = np.split(data, ends[:-1])
     images = np.stack([np.asarray(Image.open(io.BytesIO(part.tobytes()))) for part in parts])
     return images[..., None] if images.ndim == 3 else images

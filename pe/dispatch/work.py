@@ -82,7 +82,7 @@ class Work:
             return [items]
         labels = self.labels[items]
         if self.source is None:
-            keys = _row_keys(self._drawn(api, items, standing.refused[items]), labels)
+            keys = _row_keys(self._draw_conditions(api, items, standing.refused[items]), labels)
         elif shares == "parent":
             keys = self.parents[items]
         else:
@@ -91,7 +91,7 @@ class Work:
         boundaries = np.flatnonzero(np.diff(keys[order])) + 1
         return np.split(items[order], boundaries)
 
-    def _drawn(self, api: GenerationAPI, items: Items, refused: Items) -> Conditions:
+    def _draw_conditions(self, api: GenerationAPI, items: Items, refused: Items) -> Conditions:
         """The conditions of new samples, where the generator draws them."""
         if not isinstance(api, DrawsConditions):
             return Conditions()
@@ -114,7 +114,7 @@ class Work:
         seeds = item_seeds(self.seed, self.phase, items, standing.tries(items))
         labels, name = self._names(items), type(api).__name__
         if self.source is None:
-            conditions = self._drawn(api, items, standing.refused[items])
+            conditions = self._draw_conditions(api, items, standing.refused[items])
             answer = api.random_api(RandomRequest(labels, seeds, conditions))
             return _with_conditions(check_answer(f"{name}.random_api", answer, len(items)), conditions)
         parents = self.source.take(self.parents[items])

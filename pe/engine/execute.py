@@ -40,7 +40,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     if (other := info_of(execution.api).disjoint_from) is not None:
         execution.private.check_not_those_of(other)
     pool = execution.pool()
-    pinned = {} if pool is None else {PUBLIC_IMAGES: pool.pinned(execution.private, identity.key)}
+    pinned = {} if pool is None else {PUBLIC_IMAGES: pool.pin(execution.private, identity.key)}
     if recipe.evolution.iterations:
         execution.private.try_embedding()
     execution.private.check_cap(execution.plan.releases)

@@ -138,7 +138,7 @@ class Execution:
                 progress.warn(warning)
             if not all(ledger.drawn(step.release) for step in self.plan.steps):
                 self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
-            plan = self._sized_plan(ledger)
+            plan = self._size_plan(ledger)
             self.fit(run, ledger)
             population = evolution.evolve(
                 plan,
@@ -187,13 +187,13 @@ class Execution:
                 )
                 self.check_pool(run)  # as it was read by the fit
                 if not (folder / FITTED).exists():
-                    self._fitted(run, ledger, terms).write(folder)
+                    self._describe_fit(run, ledger, terms).write(folder)
             if kept.exists():
                 shutil.rmtree(kept)
         run.check_files(f"{MODEL}/")
         load_model(self.api, run.folder)
 
-    def _fitted(self, run: RunWriter, ledger: Ledger, terms: FitTerms) -> Fitted:
+    def _describe_fit(self, run: RunWriter, ledger: Ledger, terms: FitTerms) -> Fitted:
         """What the fit that has just ended was, and cost."""
         spent = [release for release in ledger.events() if release.name.startswith(FIT)]
         api = self.recipe.api
@@ -220,13 +220,13 @@ class Execution:
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=_recipients(self.embedding),
-            fitted_on_others=self._fitted_on_others(run),
+            fitted_on_others=self._other_fit(run),
             pool_overlaps="declared" if overlap_warnings(self.recipe, self.api) else None,
         )
         for name, content in certificate_files(certificate).items():
             run.write(name, content)
 
-    def _fitted_on_others(self, run: RunWriter) -> tuple[str, tuple[Release, ...]] | None:
+    def _other_fit(self, run: RunWriter) -> tuple[str, tuple[Release, ...]] | None:
         """By which run, and at what cost, the generator was fitted on records that are declared to be none of ours."""
         if info_of(self.api).disjoint_from is None:
             return None
@@ -240,7 +240,7 @@ class Execution:
             return total
         return self.private.enter(run, self.plan.releases, self.recipe.privacy.delta)
 
-    def _sized_plan(self, ledger: Ledger) -> Plan:
+    def _size_plan(self, ledger: Ledger) -> Plan:
         """The plan, with label sizes from noisy counts where the recipe has them estimated."""
         release = self.plan.class_counts
         if release is None:

@@ -147,7 +147,7 @@ class PrivateSide:
         if not identity.run or identity.inode != here:
             identity = replace(identity, run=identity.run or secrets.token_hex(16), inode=here)
             run.write(IDENTITY, identity.dump())
-        with self._registered(budget, identity.run):
+        with self._register(budget, identity.run):
             return budget.enter(identity.run, releases, delta)
 
     def drew(self, run: RunWriter) -> None:
@@ -175,7 +175,7 @@ class PrivateSide:
             Register().check(self._found.digests, budget, self.source.budget_file is not None)
         budget.check(releases)
 
-    def _registered(self, budget: DataSetBudget, run: str) -> AbstractContextManager[None]:
+    def _register(self, budget: DataSetBudget, run: str) -> AbstractContextManager[None]:
         """What notes that these records' runs stand in `budget`; of a run that is all drawn, this was done before."""
         if self._found is None or self._place() is None:
             return nullcontext()

@@ -154,7 +154,7 @@ def _random(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[Ca
     same = np.repeat(seeds[:1], count)  # so that all share one condition
     conditions = api.draw_conditions((label,) * count, same) if isinstance(api, DrawsConditions) else Conditions()
     request = RandomRequest((label,) * count, seeds, conditions)
-    call, answer = _timed("RANDOM_API", lambda: api.random_api(request), count, price)
+    call, answer = _time("RANDOM_API", lambda: api.random_api(request), count, price)
     if not len(answer.samples):
         raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
     if not answer.conditions and conditions:
@@ -170,11 +170,11 @@ def _variation(api: GenerationAPI, label: str, founders: Answer, degree: float, 
     request = VariationRequest(
         founders.samples.take(rows), (label,) * count, founders.conditions.take(rows), seeds, degree
     )
-    call, _ = _timed("VARIATION_API", lambda: api.variation_api(request), count, price)
+    call, _ = _time("VARIATION_API", lambda: api.variation_api(request), count, price)
     return call
 
 
-def _timed(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tuple[Call, Answer]:
+def _time(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tuple[Call, Answer]:
     started = time.monotonic()
     answer = check_answer(name, ask(), count)
     seconds = time.monotonic() - started

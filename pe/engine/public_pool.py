@@ -49,7 +49,7 @@ class PublicPool:
                 return None
         return cls(api, reader_to_compare(recipe, api) is not None, recipe.private, progress)
 
-    def pinned(self, private: PrivateSide, key: str) -> bytes:
+    def pin(self, private: PrivateSide, key: str) -> bytes:
         """What PUBLIC_IMAGES is to hold, after a comparison with the private records, whose pre-flight comes first.
 
         Args:

@@ -146,7 +146,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
     """
     running, pid = _writer_of(run)
     try:
-        found = _progressed(run, plan, delta)
+        found = _read_progress(run, plan, delta)
     except sqlite3.Error as error:
         raise RunError(f"The journal of {run.folder} cannot be read: {error}.") from error
     planned = epsilon(plan.releases, delta)
@@ -169,21 +169,21 @@ def _state(running: bool, found: Progressed | None) -> State:
     return "stopped" if found.phase else "finished"
 
 
-def _progressed(run: Run, plan: Plan, delta: float) -> Progressed | None:
-    if not _begun(run.confidential / "journal.sqlite"):
+def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
+    if not _has_tables(run.confidential / "journal.sqlite"):
         if not run.confidential.is_dir() or (run.folder / CERTIFICATE).is_file():
             return None
         return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
         charges = [Release.from_dict(json.loads(declared)) for _, declared, _ in journal.charges()]
-        purged = _lost(run, journal)
+        purged = _lost_journal(run, journal)
         charged = run.guarantee["epsilon"] if purged else epsilon(charges, delta)
         phases = _phases(run, plan, journal, purged)
         phase = next((phase for phase, over in phases if not over), None)
         return Progressed(phase, journal.totals(), charged, journal.events(), purged)
 
 
-def _lost(run: Run, journal: Journal) -> bool:
+def _lost_journal(run: Run, journal: Journal) -> bool:
     """Whether the journal that the run was made with is gone: purged, or not copied; this one was begun after it."""
     if (run.folder / PURGED).is_file():
         return True
@@ -198,7 +198,7 @@ def _phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tu
     extension = _extension(run)
     if extension:
         name = f"extension/{extension['index']}"
-        yield Phase(name, len(plan.steps), _answered(journal, name), extension["count"]), False
+        yield Phase(name, len(plan.steps), _count_answered(journal, name), extension["count"]), False
 
 
 def _phases_of(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
@@ -210,24 +210,24 @@ def _phases_of(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
         yield from ((Phase(one.name, 0), fitted or journal.release(one.name) is not None) for one in plan.fit)
         yield Phase(FIT.rstrip("/"), 0), fitted
     size = sum(plan.sizes)
-    yield Phase("population/0", 0, _answered(journal, "population/0"), size), _made(journal, 0)
+    yield Phase("population/0", 0, _count_answered(journal, "population/0"), size), _has_population(journal, 0)
     for step in plan.steps:
         drawn = journal.release(step.release.name) is not None
         if step.lookahead:
             name = f"lookahead/{step.t}"
-            answered = _answered(journal, name)
+            answered = _count_answered(journal, name)
             yield Phase(name, step.t, answered, step.lookahead * size), drawn or answered == step.lookahead * size
         yield Phase(step.release.name, step.t), drawn
         size, name = sum(step.sizes), f"population/{step.t}"
         wanted = None if step.reuse else size
-        yield Phase(name, step.t, _answered(journal, name), wanted), _made(journal, step.t)
+        yield Phase(name, step.t, _count_answered(journal, name), wanted), _has_population(journal, step.t)
 
 
-def _answered(journal: Journal, phase: str) -> int:
+def _count_answered(journal: Journal, phase: str) -> int:
     return sum(row.answered for row in journal.chunks(phase))
 
 
-def _made(journal: Journal, t: int) -> bool:
+def _has_population(journal: Journal, t: int) -> bool:
     return bool(journal.files(f"{population_place(t)}/"))
 
 
@@ -240,7 +240,7 @@ def _extension(run: Run) -> dict[str, int] | None:
     return pending
 
 
-def _begun(journal: Path) -> bool:
+def _has_tables(journal: Path) -> bool:
     """Whether the journal has its tables; whoever opens one without them makes them, under its writer's feet."""
     if not journal.is_file() or not journal.stat().st_size:
         return False

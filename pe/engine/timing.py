@@ -113,7 +113,7 @@ def planted_candidates(runs: int, clock: str, progress: Progress) -> list[Attack
     suspect = records[-1]
     others = np.concatenate([records[:-1], 255 - records[:1]])
     with progress.task("a run with planted candidates", 2 * runs) as task:
-        seen = _observed((others, records), runs, clock, suspect, lambda: task.advance(1))
+        seen = _observe((others, records), runs, clock, suspect, lambda: task.advance(1))
     return [Attack("a record, by candidates planted around it and the time to the next request", _auc(seen, 0))]
 
 
@@ -121,7 +121,7 @@ def one_record_more(runs: int, clock: str, progress: Progress) -> list[Attack]:
     """A block of records that is full, and one record more, which needs another block."""
     records = _records()
     with progress.task("a run with one record more", 2 * runs) as task:
-        seen = _observed((records[:-1], records), runs, clock, None, lambda: task.advance(1))
+        seen = _observe((records[:-1], records), runs, clock, None, lambda: task.advance(1))
     number = f"{_RECORDS} from {_RECORDS + 1} records"
     return [
         Attack(f"{number}, by the time to the next request", _auc(seen, 0)),
@@ -138,7 +138,7 @@ def _auc(seen: tuple[list[Seen], list[Seen]], kind: int) -> Membership:
     return membership(first, second, CONFIDENCE)
 
 
-def _observed(
+def _observe(
     data: tuple[Pixels, Pixels], runs: int, clock: str, planted: Pixels | None, done: Callable[[], None]
 ) -> tuple[list[Seen], list[Seen]]:
     """What is seen of `runs` runs over each data set, in turn, after one over each that is not looked at."""

@@ -75,7 +75,7 @@ def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
     numbers alone.
     """
     thresholds = _thresholds(mu)
-    return float(thresholds[np.argmax(_expected(mu, thresholds, delta, runs, error))])
+    return float(thresholds[np.argmax(_expected_bound(mu, thresholds, delta, runs, error))])
 
 
 def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
@@ -93,7 +93,7 @@ def runs_to_flag(actual: float, epsilon: float, delta: float, error: float) -> f
     """
     thresholds, runs = _thresholds(actual), 100.0
     while runs < 1e12:
-        if _expected(actual, thresholds, delta, runs, error, luck=-2.0).max() > epsilon:
+        if _expected_bound(actual, thresholds, delta, runs, error, luck=-2.0).max() > epsilon:
             return runs
         runs *= 1.1
     return math.inf
@@ -103,7 +103,7 @@ def _thresholds(mu: float) -> Reals:
     return np.linspace(0, mu / 2 + 8, _THRESHOLDS)
 
 
-def _expected(mu: float, thresholds: Reals, delta: float, runs: float, error: float, luck: float = 0.0) -> Reals:
+def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: float, error: float, luck: float = 0.0) -> Reals:
     """The likelihood ratio's bound on ε with the expected counts, or counts off by `luck` deviations."""
     tpr, fpr = ndtr(mu / 2 - thresholds), ndtr(-mu / 2 - thresholds)
     hits = np.clip(runs * tpr + luck * np.sqrt(runs * tpr), 0, runs)

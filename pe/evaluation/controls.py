@@ -22,7 +22,7 @@ from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Price
 from pe.dispatch.work import Work
 from pe.errors import ContractError, RunError
-from pe.evaluation.labelled import Labelled, labelled
+from pe.evaluation.labelled import Labelled, label_images
 from pe.planning.build import build_dispatcher, price_of
 from pe.planning.calls import Span, variation_calls
 from pe.planning.layout import plan_of
@@ -51,7 +51,7 @@ def unevolved(api: GenerationAPI, labels: npt.NDArray[np.int32], classes: tuple[
     order = np.argsort(np.concatenate([chunk for chunk, *_ in parts]))
     pixels = np.concatenate([part for _, part, _ in parts])
     conditions = Conditions.concatenate([part for *_, part in parts])
-    return labelled(Images(pixels[order]), labels, conditions.take(order))
+    return label_images(Images(pixels[order]), labels, conditions.take(order))
 
 
 def random_selection(

@@ -20,7 +20,7 @@ from pe.evaluation.real import RealSet
 from pe.evaluation.request import METRICS, Request
 from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
-from pe.evaluation.utility import chosen, utility
+from pe.evaluation.utility import choose_classifiers, utility
 from pe.plugins.protocols import Embedding, info_of
 from pe.plugins.registry import construct
 from pe.progress import Progress, Task
@@ -97,7 +97,7 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "images": len(sets.evaluated),
             "classes": list(sets.classes),
         },
-        "test": _described(sets.test) | {"per_class": dict(zip(sets.classes, counts, strict=True))},
+        "test": _describe(sets.test) | {"per_class": dict(zip(sets.classes, counts, strict=True))},
         "settings": {
             "metrics": [name for name in METRICS if request.wants(name)],
             "seeds": request.seeds,
@@ -107,10 +107,10 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "flip": request.networks.flip,
         },
     }
-    return values if sets.reference is sets.test else values | {"reference": _described(sets.reference)}
+    return values if sets.reference is sets.test else values | {"reference": _describe(sets.reference)}
 
 
-def _described(real: RealSet) -> Values:
+def _describe(real: RealSet) -> Values:
     return {"source": real.kind, "path": real.path, "images": len(real.content)}
 
 
@@ -176,7 +176,7 @@ def _utility(sets: Sets, request: Request, progress: Progress) -> Values:
         classifier: {name: each.to_dict(sets.classes) for name, each in by_set.items()}
         for classifier, by_set in found.items()
     }
-    return {"utility": results, "chosen_classifier": chosen(found)}
+    return {"utility": results, "chosen_classifier": choose_classifiers(found)}
 
 
 def _like(whole: Labelled, test: Labelled, name: str, sets: Sets) -> Labelled:

@@ -40,7 +40,7 @@ class Labelled:
         )
 
 
-def labelled(images: Images, labels: Labels, conditions: Conditions) -> Labelled:
+def label_images(images: Images, labels: Labels, conditions: Conditions) -> Labelled:
     """Generated images with the labels they were made for, or with soft ones where their conditions hold such."""
     if SOFT_LABEL not in conditions:
         return Labelled(images, labels)

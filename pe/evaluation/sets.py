@@ -12,7 +12,7 @@ from pe.data.population import Population
 from pe.data.samples import Images
 from pe.errors import APIError, Interrupted, MissingDependency, PEError, PluginError, RecipeError, RunError
 from pe.evaluation.controls import ControlRun, unevolved
-from pe.evaluation.labelled import Labelled, labelled
+from pe.evaluation.labelled import Labelled, label_images
 from pe.evaluation.real import RealSet, read_real, shared_images, source_at
 from pe.evaluation.request import Request
 from pe.fit.trainer import load_model
@@ -93,7 +93,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
     if not populations:
         raise RunError(f"{run.folder} has no finished population yet: wait for its S_0.")
     classes, evaluated = recipe.private.labels, populations[-1]
-    synthetic = _labelled(evaluated)
+    synthetic = _label(evaluated)
     if len(synthetic) < 2:
         raise RecipeError(f"{run.folder} has fewer than two synthetic images: an evaluation needs two or more.")
     finished, iterations = (run.folder / SYNTHETIC).is_file(), recipe.evolution.iterations
@@ -128,14 +128,14 @@ def _controls(
     run: Run, recipe: Recipe, populations: list[Population], request: Request, notes: Notes, stop: Event
 ) -> dict[str, Labelled]:
     """UNEVOLVED, and RANDOM_SELECTION where it is asked for or comes of itself."""
-    founders, evaluated = (_labelled(populations[i]) for i in (0, -1))
+    founders, evaluated = (_label(populations[i]) for i in (0, -1))
     founders_suffice = _as_many(founders, evaluated.labels)
     api, unknown = request.api, ""
     if api is None and (founders_suffice is None or request.random_selection is not False):
         api, unknown = set_up_generator(recipe.api)
         load_model(api, run.folder)
     control = None if api is None else ControlRun(run, recipe, api, populations)
-    made = {UNEVOLVED: founders_suffice or _unevolved(founders, evaluated, control, notes)}
+    made = {UNEVOLVED: founders_suffice or _make_unevolved(founders, evaluated, control, notes)}
     if request.random_selection is False:
         return made
     if control is None:
@@ -145,7 +145,7 @@ def _controls(
     else:
         (notes.add if request.random_selection else notes.keep)(control.describe())
         try:
-            made[RANDOM_SELECTION] = _labelled(control.result(notes.progress, stop))
+            made[RANDOM_SELECTION] = _label(control.result(notes.progress, stop))
         except (APIError, PluginError) as error:
             if request.random_selection or isinstance(error, Interrupted):
                 raise
@@ -153,7 +153,7 @@ def _controls(
     return made
 
 
-def _unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
+def _make_unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
     """New random samples, as many as are evaluated, where they are free and quick; else all of S_0."""
     if control is not None and control.comes_of_itself and control.quick(len(evaluated)):
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
@@ -165,10 +165,10 @@ def _unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | No
     return founders
 
 
-def _labelled(population: Population) -> Labelled:
+def _label(population: Population) -> Labelled:
     if not isinstance(population.samples, Images):
         raise RecipeError(f"Evaluation knows images, not {population.samples.kind}.")
-    return labelled(population.samples, population.labels, population.conditions)
+    return label_images(population.samples, population.labels, population.conditions)
 
 
 def _as_many(founders: Labelled, labels: np.ndarray) -> Labelled | None:

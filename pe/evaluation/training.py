@@ -142,9 +142,9 @@ class _Batches:
         for start in range(0, len(order), self._batch):
             rows = order[start : start + self._batch]
             if len(rows) > 1:
-                yield self._augmented(rows), self._targets[rows]
+                yield self._augment(rows), self._targets[rows]
 
-    def _augmented(self, rows: npt.NDArray[np.int64]) -> UInt8Array:
+    def _augment(self, rows: npt.NDArray[np.int64]) -> UInt8Array:
         """Each image cropped, out of its black margin, at a place of its own and, if so set, mirrored or not."""
         height, width = self._size
         down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)

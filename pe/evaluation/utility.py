@@ -136,7 +136,7 @@ def utility(
     return found
 
 
-def chosen(results: Mapping[str, Mapping[str, Utility]]) -> dict[str, str]:
+def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str, str]:
     """Training set → the classifier that is best on its held-out parts; ties to the first."""
     names = next(iter(results.values())).keys()
     return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}

@@ -90,11 +90,11 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
 
 def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Reals) -> Integers:
     n, d = queries.shape
-    x, x_radius, x_zero = _compared(queries, metric, centre)
+    x, x_radius, x_zero = _centre(queries, metric, centre)
     best, chosen = np.full((n, q), np.inf), np.full((n, q), -1, np.int64)
     step = max(1, min(4096, _BLOCK // d))
     for start in range(0, len(candidates), step):
-        c, c_radius, c_zero = _compared(candidates[start : start + step], metric, centre)
+        c, c_radius, c_zero = _centre(candidates[start : start + step], metric, centre)
         approximate = np.square(x).sum(axis=1)[:, None] + np.square(c).sum(axis=1) - 2 * (x @ c.T)
         approximate[x_zero] = NO_DIRECTION
         approximate[:, c_zero] = NO_DIRECTION
@@ -108,7 +108,7 @@ def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, 
     return chosen
 
 
-def _compared(vectors: Vectors, metric: Metric, centre: Reals) -> tuple[Reals, Reals, Mask]:
+def _centre(vectors: Vectors, metric: Metric, centre: Reals) -> tuple[Reals, Reals, Mask]:
     """Centred rows, their radii, and which rows have no direction."""
     lifted = lift(vectors, metric) - centre
     return lifted, radius(lifted, FLOAT64), undirected(vectors, metric)

@@ -84,7 +84,7 @@ def noise_multiplier_for(budget: Budget, iterations: int, relation: Relation = R
     Raises:
         PrivacyError: no iteration, or a budget that no noise meets.
     """
-    settings = _counted(iterations, relation)
+    settings = _count_release(iterations, relation)
     return calibrate(lambda z: _histograms(z, settings, together=True), budget)
 
 
@@ -96,10 +96,10 @@ def epsilon_for(
     Raises:
         PrivacyError: no iteration, or another number out of range.
     """
-    return epsilon(_histograms(noise_multiplier, _counted(iterations, relation), together=True), delta)
+    return epsilon(_histograms(noise_multiplier, _count_release(iterations, relation), together=True), delta)
 
 
-def _counted(iterations: int, relation: Relation) -> PlanSettings:
+def _count_release(iterations: int, relation: Relation) -> PlanSettings:
     if iterations < 1:
         raise PrivacyError(f"There are {iterations} iterations, and each releases a histogram: give 1 or more.")
     return PlanSettings(iterations, relation)

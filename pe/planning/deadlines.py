@@ -61,25 +61,25 @@ def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockTerms:
     """
     wanted, hosts = recipe.privacy.public_clock, info_of(api).hosts if api is not None else None
     if wanted == "never":
-        return ClockTerms(False, "off: privacy.public_clock is 'never'", _seen(hosts))
+        return ClockTerms(False, "off: privacy.public_clock is 'never'", _warn_of(hosts))
     if hosts == () and wanted == "auto":
         return ClockTerms(False, "off: the generator is this very process")
-    who = "privacy.public_clock is 'always'" if hosts == () else f"requests go to {_told(hosts)}"
+    who = "privacy.public_clock is 'always'" if hosts == () else f"requests go to {_name_hosts(hosts)}"
     if recipe.private.declared_size is None:
-        return ClockTerms(False, "off: private.declared_size is missing", _seen(hosts))
+        return ClockTerms(False, "off: private.declared_size is missing", _warn_of(hosts))
     return ClockTerms(True, f"on: {who}")
 
 
-def _told(hosts: Sequence[str] | None) -> str:
+def _name_hosts(hosts: Sequence[str] | None) -> str:
     return "an object that declares no hosts" if hosts is None else ", ".join(hosts)
 
 
-def _seen(hosts: Sequence[str] | None) -> str:
+def _warn_of(hosts: Sequence[str] | None) -> str:
     if hosts == ():
         return ""
     return (
-        f"Requests go to {_told(hosts)}: whoever times them learns how long private work takes, which depends on the "
-        "number of private records and on the records; state private.declared_size, and leave privacy.public_clock."
+        f"Requests go to {_name_hosts(hosts)}: whoever times them learns how long private work takes, which depends on "
+        "the number of private records and on the records; state private.declared_size, and leave privacy.public_clock."
     )
 
 
@@ -150,10 +150,10 @@ def deadlines(
         found[step.release.name] = usual + sum(sizes) / _DRAWS
     unheld = [release.name for release in plan.releases if release.name not in found]
     held = {name: max(slack * needed, worst.get(name, 0.0)) for name, needed in found.items()}
-    return {name: rounded_up(_AT_LEAST + needed) for name, needed in held.items()}, unheld
+    return {name: round_up(_AT_LEAST + needed) for name, needed in held.items()}, unheld
 
 
-def rounded_up(seconds: float) -> float:
+def round_up(seconds: float) -> float:
     """1, 2 or 5 times a power of ten, at least `seconds` > 0: so that a try's own chance seldom shows."""
     power = 10.0 ** math.floor(math.log10(seconds))
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9)))

@@ -127,7 +127,7 @@ def apportion(
     """
     least = evolution.neighbors if t < evolution.iterations else 1
     if counts is not None:
-        return _counted(total, counts, least)
+        return _by_counts(total, counts, least)
     sizes = _equal(total, classes, t) if evolution.label_sizes == "equal" else _proportional(total, classes, evolution)
     for name, size in zip(classes, sizes, strict=True):
         if size < least:
@@ -160,7 +160,7 @@ def _proportional(total: int, classes: tuple[str, ...], evolution: Evolution) ->
     return _largest_remainders(total, [evolution.label_sizes[name] for name in classes])
 
 
-def _counted(total: int, counts: Sequence[float], least: int) -> tuple[int, ...]:
+def _by_counts(total: int, counts: Sequence[float], least: int) -> tuple[int, ...]:
     """In proportion to the noisy counts, but `least` for every label: whether one is empty is private."""
     positive = [max(count, 0.0) for count in counts]
     shares = positive if sum(positive) else [1.0] * len(counts)

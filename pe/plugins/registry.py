@@ -112,7 +112,7 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
         RecipeError: a setting is unknown, missing or of the wrong type.
     """
     factory = load(group, kind)
-    checked = _checked(factory, settings, f"{_SECTION[group]} '{kind}'")
+    checked = _check(factory, settings, f"{_SECTION[group]} '{kind}'")
     try:
         return factory(**checked)
     except PEError:
@@ -139,7 +139,7 @@ def settings_of(factory: Any) -> type[BaseModel]:
     return create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
 
 
-def _checked(factory: Any, settings: dict[str, Any], where: str) -> dict[str, Any]:
+def _check(factory: Any, settings: dict[str, Any], where: str) -> dict[str, Any]:
     """`settings` as the factory's annotations want them."""
     model = settings_of(factory)
     try:

@@ -94,13 +94,13 @@ def _narrow(at: Callable[[float], float], target: float, known: dict[float, floa
             known[log_z] = at(math.exp(log_z))
         return max(-_FAR, min(_FAR, math.log(max(known[log_z], sys.float_info.min) / target)))
 
-    found = _rounded_up(math.exp(brentq(excess, low, high, xtol=tolerance / 4)))
+    found = _round_up(math.exp(brentq(excess, low, high, xtol=tolerance / 4)))
     while at(found) > target:  # Brent's point may lie on either side, and rounding may make ε uneven: go up
-        found = _rounded_up(found * (1 + tolerance / 2))
+        found = _round_up(found * (1 + tolerance / 2))
     return found
 
 
-def _rounded_up(z: float) -> float:
+def _round_up(z: float) -> float:
     """The least number of so many significant digits that is not below z."""
     with localcontext(prec=_DIGITS, rounding=ROUND_CEILING):
         return float(+Decimal(z))

@@ -53,14 +53,14 @@ class DataSetBudget:
             BudgetExceeded: the total would exceed the file's cap; the run was not entered.
             PrivacyError: the file cannot be written, or is not a budget file.
         """
-        with self._opened() as (content, save):
+        with self._open() as (content, save):
             runs = self._with(content, run, releases)
             save({**content, "runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
         """Note, durably, how many releases a run has drawn and kept: a copy of it that has fewer is an older one."""
-        with self._opened() as (content, save):
+        with self._open() as (content, save):
             save({**content, "drawn": {**content.get("drawn", {}), run: releases}})
 
     def drawn(self, run: str) -> int:
@@ -82,7 +82,7 @@ class DataSetBudget:
             BudgetExceeded: as `enter`.
             PrivacyError: as `enter`.
         """
-        with self._opened() as (content, _):
+        with self._open() as (content, _):
             self._with(content, "", releases)
 
     def _with(self, content: dict[str, Any], run: str, releases: Sequence[Release]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class DataSetBudget:
 
     def cap(self, budget: Budget | None) -> None:
         """Set the cap that refuses the next run over it, or take it away."""
-        with self._opened() as (content, save):
+        with self._open() as (content, save):
             save({**content, "cap": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}})
 
     def add(self, other: DataSetBudget) -> None:
@@ -112,7 +112,7 @@ class DataSetBudget:
             PrivacyError: as `enter`; or one of them is not a budget file.
         """
         theirs = other.read()
-        with self._opened() as (content, save):
+        with self._open() as (content, save):
             both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
             save(content | both)
 
@@ -133,7 +133,7 @@ class DataSetBudget:
         return self._parse(written) if written else _empty()
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
+    def _open(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
         """The content, and a function that replaces it, whole or not at all; no other process comes between."""
         try:
             with locked_file(self.path) as (written, write):
@@ -142,9 +142,9 @@ class DataSetBudget:
                     lambda content: write(json.dumps(content, indent=1) + "\n"),
                 )
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._refuse(error) from error
 
-    def _refused(self, error: OSError) -> PrivacyError:
+    def _refuse(self, error: OSError) -> PrivacyError:
         return PrivacyError(
             f"The data set's budget file {self.path} cannot be written ({error.strerror}): "
             "name another with private.budget_file."

@@ -122,7 +122,7 @@ class Envelope:
         beyond = u - self.ratios[block] * np.exp(-_exponents(x.astype(np.float64), self.scale, self.law))
         taken = beyond < 0
         for i in np.flatnonzero(~(np.abs(beyond) > self.doubt + 2.0**-known)):
-            x[i], taken[i] = self._decided(int(block[i]), int(x[i]), int(uniform[i]) >> 64 - known, known)
+            x[i], taken[i] = self._decide(int(block[i]), int(x[i]), int(uniform[i]) >> 64 - known, known)
         taken &= ~negative | (x != 0)
         np.negative(x, where=negative, out=x)
         accepted: Int64Array = x[taken]
@@ -135,7 +135,7 @@ class Envelope:
             return words >> np.uint64(used) << np.uint64(used), 64 - used
         return random_words(len(words)), 64
 
-    def _decided(self, block: int, x: int, bits: int, known: int) -> tuple[int, bool]:
+    def _decide(self, block: int, x: int, bits: int, known: int) -> tuple[int, bool]:
         """What is proposed, and whether it is accepted, in exact arithmetic."""
         if block < len(self.cells):
             return x, below(bits, known, Fraction(self.c) / int(self.cells[block]), self.exponent(x))

@@ -32,7 +32,7 @@ def laplace_losses(parts: Iterable[Laplace]) -> tuple[FloatArray, FloatArray]:
         own = _losses(part, most)
         losses = np.add.outer(total[0], own[0]).ravel()
         order = np.argsort(losses)
-        total = _grouped(losses[order], np.multiply.outer(total[1], own[1]).ravel()[order])
+        total = _group(losses[order], np.multiply.outer(total[1], own[1]).ravel()[order])
     return total
 
 
@@ -85,7 +85,7 @@ def _losses(part: Laplace, most: int) -> tuple[FloatArray, FloatArray]:
     return values[::-1].copy(), many[::-1].copy()
 
 
-def _grouped(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _group(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """At most _MOST_EACH values once there are too many: each group keeps its largest."""
     if len(losses) <= _MOST_LOSSES:
         return losses, weights

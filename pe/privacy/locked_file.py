@@ -21,13 +21,13 @@ def locked_file(path: Path) -> Iterator[tuple[bytes, Write]]:
     Raises:
         OSError: the file cannot be made, read or replaced; what it held before stands.
     """
-    with _locked(path) as file:
+    with _lock(path) as file:
         mode = os.fstat(file.fileno()).st_mode & 0o777
         yield file.read(), lambda text: _replace(path.resolve(), text, mode)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
+def _lock(path: Path) -> Iterator[BinaryIO]:
     """The file, which no other process replaces meanwhile."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pe.privacy.words import POOL_OVERLAPS, rounded_up
+from pe.privacy.words import POOL_OVERLAPS, round_up
 
 
 def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
@@ -17,7 +17,7 @@ def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
 
 def certificate_markdown(certificate: Mapping[str, Any]) -> str:
     """The same content as the JSON, for people."""
-    total = f"ε = {rounded_up(certificate['epsilon'])} at δ = {certificate['delta']:g}"
+    total = f"ε = {round_up(certificate['epsilon'])} at δ = {certificate['delta']:g}"
     title = "# Privacy certificate" if certificate["holds"] else "# Privacy certificate: NO GUARANTEE"
     parts = [
         title,
@@ -43,7 +43,7 @@ def certificate_markdown(certificate: Mapping[str, Any]) -> str:
 
 
 def _epsilons(certificate: Mapping[str, Any]) -> str:
-    rows = ((f"{one['delta']:g}", rounded_up(one["epsilon"])) for one in certificate["epsilon_at"])
+    rows = ((f"{one['delta']:g}", round_up(one["epsilon"])) for one in certificate["epsilon_at"])
     table = _table(("δ", "ε"), rows)
     mu = certificate["gdp_mu"]
     return table if mu is None else table + f"\n\nAs Gaussian differential privacy: μ = {mu:.6g}."
@@ -56,7 +56,7 @@ def _data_set(data_set: Mapping[str, Any] | None) -> str:
     if data_set["runs"] == 1:
         runs = "The only recorded run over this data"
     whom = f", {data_set['for']}" if "for" in data_set else ""
-    return f"## The data set\n\n{runs}: ε = {rounded_up(data_set['epsilon'])} at δ = {data_set['delta']:g}{whom}."
+    return f"## The data set\n\n{runs}: ε = {round_up(data_set['epsilon'])} at δ = {data_set['delta']:g}{whom}."
 
 
 def _releases(releases: Iterable[Mapping[str, Any]]) -> str:

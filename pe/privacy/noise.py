@@ -52,11 +52,11 @@ class SystemNoise:
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
         """Independent draws with P(x) ∝ exp(−x²/2·scale²), x integer; 0 < scale ≤ 2^56."""
-        return discrete_draws(_count(shape), _checked(scale), "gaussian").reshape(shape)
+        return discrete_draws(_count(shape), _check(scale), "gaussian").reshape(shape)
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
         """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; 0 < scale ≤ 2^56."""
-        return discrete_draws(_count(shape), _checked(scale), "laplace").reshape(shape)
+        return discrete_draws(_count(shape), _check(scale), "laplace").reshape(shape)
 
     def coins(self, count: int, rate: float) -> Bools:
         """Independent coins, each True with probability `rate`; see pe/privacy/entropy.py."""
@@ -76,11 +76,11 @@ class UnsafeSeededNoise:
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
         """Rounded Gaussian draws of the seeded generator."""
-        return np.rint(self._generator.normal(scale=_checked(scale), size=shape)).astype(np.int64)
+        return np.rint(self._generator.normal(scale=_check(scale), size=shape)).astype(np.int64)
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
         """The difference of two geometric draws of the seeded generator, which is discrete Laplace."""
-        stop = -math.expm1(-1 / _checked(scale))
+        stop = -math.expm1(-1 / _check(scale))
         draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(stop, size=shape)
         return np.asarray(draws, dtype=np.int64)
 
@@ -113,7 +113,7 @@ def _count(shape: Shape) -> int:
     return math.prod(shape) if isinstance(shape, tuple) else shape
 
 
-def _checked(scale: float) -> float:
+def _check(scale: float) -> float:
     if not 0 < scale <= LARGEST_SCALE:
         raise PrivacyError(f"The scale of noise lies above 0 and up to 2^56 grid steps, not {scale!r}.")
     return float(scale)

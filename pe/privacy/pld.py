@@ -55,7 +55,7 @@ def _compose(parts: Parts, guess: float) -> Any:
     if parts.laplace:
         total = total.compose(_laplace(parts, interval))
     for part in (*parts.sampled, *parts.lattice):
-        total = total.compose(_repeated(part, interval))
+        total = total.compose(_repeat(part, interval))
     return total
 
 
@@ -68,7 +68,7 @@ def _gaussian(deviation: float, interval: float) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _repeated(part: Sampled | Lattice, interval: float) -> Any:
+def _repeat(part: Sampled | Lattice, interval: float) -> Any:
     """One part, all its repetitions together."""
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation

@@ -45,7 +45,7 @@ def rdp_curve(parts: Parts) -> tuple[FloatArray, FloatArray]:
         divergence = divergence + laplace.count * _pure_rdp(laplace, orders)
     for part in parts.sampled:
         plain = orders / (2 * part.noise_multiplier**2)
-        once = plain if part.replace else np.minimum(plain, _sampled(part.rate, part.noise_multiplier))
+        once = plain if part.replace else np.minimum(plain, _sampled_curve(part.rate, part.noise_multiplier))
         divergence = divergence + part.count * once
     return orders, divergence
 
@@ -57,7 +57,7 @@ def _pure_rdp(part: Laplace, orders: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=64)
-def _sampled(rate: float, noise_multiplier: float) -> FloatArray:
+def _sampled_curve(rate: float, noise_multiplier: float) -> FloatArray:
     """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit."""
     from absl import logging
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent

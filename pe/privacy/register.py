@@ -108,7 +108,7 @@ class Register:
             RecipeError: runs over these records stand in another budget file, or in one that is lost.
             PrivacyError: the register, or a budget file, cannot be read.
         """
-        with self._opened() as (key, known, _):
+        with self._open() as (key, known, _):
             _check(known, _sample(key, digests), ledger, named)
 
     @contextmanager
@@ -119,7 +119,7 @@ class Register:
             RecipeError: as `check`.
             PrivacyError: as `check`.
         """
-        with self._opened() as (key, known, save):
+        with self._open() as (key, known, save):
             sample = _sample(key, digests)
             _check(known, sample, ledger, named)
             yield
@@ -127,7 +127,7 @@ class Register:
             save([*others, _Known(str(ledger.path.resolve()), run, sample)])
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[bytes, list[_Known], Callable[[list[_Known]], None]]]:
+    def _open(self) -> Iterator[tuple[bytes, list[_Known], Callable[[list[_Known]], None]]]:
         """The key, what is known, and a function that replaces that; no other process comes between."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -52,8 +52,8 @@ def not_covered(
         found.insert(
             0,
             f"The generator was fitted by the run '{other['run']}' on other private records, for which that alone cost "
-            f"ε = {rounded_up(other['epsilon'])} at δ = {delta:g}. That nobody's records are in both sets is declared, "
-            f"not verified: for whoever is in both, the total is ε = {rounded_up(other['epsilon_if_in_both'])}.",
+            f"ε = {round_up(other['epsilon'])} at δ = {delta:g}. That nobody's records are in both sets is declared, "
+            f"not verified: for whoever is in both, the total is ε = {round_up(other['epsilon_if_in_both'])}.",
         )
     if private_data_sent_to == NOT_DECLARED:
         found.insert(
@@ -97,17 +97,17 @@ def statement(epsilon: float, delta: float, kind: Relation, name: str, unsafe: b
     if unsafe:
         return "NO GUARANTEE. " + UNSAFE
     what = "record" if name == "record" else f"user (as named by '{name}')"
-    factor = rounded_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
+    factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
-        f"All covered files together are (ε = {rounded_up(epsilon)}, δ = {delta:g})-differentially private under "
+        f"All covered files together are (ε = {round_up(epsilon)}, δ = {delta:g})-differentially private under "
         f"{kind} for one {what}. Whatever anybody concludes from them, and whatever else is known to that person: the "
         f"probability of that conclusion is at most {factor} times what it would be in the neighbouring world, "
         f"plus {delta:g}. A test for whether a given {what} was used that wrongly accuses 1 in 100 finds at "
-        f"most {rounded_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
+        f"most {round_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
     )
 
 
-def rounded_up(value: float, digits: int = 6) -> str:
+def round_up(value: float, digits: int = 6) -> str:
     """A number that must not be understated, to so many significant digits."""
     if value == 0 or math.isinf(value):
         return f"{value:g}"

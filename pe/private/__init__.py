@@ -6,7 +6,7 @@ Only pe.histogram, pe.class_counts, pe.evaluation and adapters.trained use what 
 
 from pe.private.dataset import BadRecord, PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
-from pe.private.files import found_labels
+from pe.private.files import find_labels
 from pe.private.folder import ImageFolder
 from pe.private.medical import Dicom
 from pe.private.mnist import MnistSample
@@ -25,5 +25,5 @@ __all__ = [
     "PrivateEmbeddings",
     "PrivateSource",
     "embed_private",
-    "found_labels",
+    "find_labels",
 ]

@@ -33,7 +33,7 @@ def pixel_digest(image: UInt8Array) -> bytes:
     return hashlib.sha256(repr(image.shape).encode() + image.tobytes()).digest()
 
 
-def keyed(key: bytes, digest: bytes) -> bytes:
+def key_digest(key: bytes, digest: bytes) -> bytes:
     """A digest under a key, 32 bytes: without the key nobody can test a guess at the image."""
     return hmac.digest(key, digest, "sha256")
 
@@ -55,7 +55,7 @@ def find_overlap(
     Raises:
         ContractError: a public image has another shape: it was not decoded as the private records are.
     """
-    records, equal, compared, first = {keyed(key, digest) for digest in digests}, 0, 0, ""
+    records, equal, compared, first = {key_digest(key, digest) for digest in digests}, 0, 0, ""
     whole = hashlib.sha256()
     for name, image in public:
         if image.dtype != "uint8" or image.shape != shape:
@@ -63,6 +63,6 @@ def find_overlap(
         compared += 1
         digest = pixel_digest(image)
         whole.update(digest)
-        if keyed(key, digest) in records:
+        if key_digest(key, digest) in records:
             equal, first = equal + 1, first or name
     return Overlap(equal, compared, first, whole.hexdigest())

@@ -91,7 +91,7 @@ def list_files(
     return listed
 
 
-def found_labels(root: Path) -> tuple[str, ...]:
+def find_labels(root: Path) -> tuple[str, ...]:
     """The label names in a folder, for `pe init` to propose: the owner confirms which are public. Confidential.
 
     Empty where there are no labels.

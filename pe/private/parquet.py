@@ -95,7 +95,7 @@ class ImageParquet(SourceFields):
 
     def _inspect(self, path: Path) -> int:
         """The number of rows, once all columns are there and the images are bytes. Confidential."""
-        with _opened(path) as (file, arrow):
+        with _open(path) as (file, arrow):
             schema = file.schema_arrow
             for column in (self.image_column, self.label_column, self.privacy_unit):
                 if column is not None and column != RECORD and schema.names.count(column) != 1:
@@ -129,7 +129,7 @@ class _Rows:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+def _open(path: Path) -> Iterator[tuple[Any, Any]]:
     """The Parquet file and pyarrow; pyarrow's errors inside become PrivateDataError."""
     try:
         import pyarrow as arrow
@@ -145,14 +145,14 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
 
 def _column(path: Path, column: str, together: int) -> Iterator[object]:
     """A column's values, one after another, `together` in memory. Confidential."""
-    with _opened(path) as (file, _):
+    with _open(path) as (file, _):
         for batch in file.iter_batches(together, columns=[column], use_threads=False):
             for value in batch.column(0):
                 yield value.as_py()
 
 
 def _labels(path: Path, column: str) -> Iterator[object]:
-    with _opened(path) as (file, _):
+    with _open(path) as (file, _):
         names = _feature_names(file.schema_arrow.metadata or {}, column)
     for value in _column(path, column, _VALUES_READ):
         yield names[value] if isinstance(value, int) and 0 <= value < len(names) else value

@@ -23,10 +23,10 @@ def read_yaml(path: Path) -> Any:
         raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path} is not YAML: it is no text in UTF-8. Name a recipe.") from error
-    return _parsed(text, str(path))
+    return _parse(text, str(path))
 
 
-def changed(content: Any, change: str) -> Any:
+def with_change(content: Any, change: str) -> Any:
     """`content` with one value changed.
 
     Args:
@@ -46,11 +46,11 @@ def changed(content: Any, change: str) -> Any:
         below = inner.get(key)
         inner[key] = dict(below) if isinstance(below, dict) else {}
         inner = inner[key]
-    inner[keys[-1]] = _parsed(value, f"--set {change}")
+    inner[keys[-1]] = _parse(value, f"--set {change}")
     return content
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parse(text: str, where: str) -> Any:
     try:
         loader = _Loader(text)
         try:

@@ -95,12 +95,12 @@ def kinds() -> list[Part]:
 
 def _source(model: type[Any]) -> Part:
     """A source, without the keys that it has as all have them."""
-    shared = {"kind"} | {key.name for key in set(_described(SourceFields)) & set(_described(model))}
-    keys = tuple(key for key in _described(model) if key.name not in shared)
+    shared = {"kind"} | {key.name for key in set(_describe(SourceFields)) & set(_describe(model))}
+    keys = tuple(key for key in _describe(model) if key.name not in shared)
     return Part("private", str(_fields(model)["kind"].default), _text(model), keys)
 
 
-def _described(model: type[Any]) -> list[Key]:
+def _describe(model: type[Any]) -> list[Key]:
     """All keys of a model whose docstrings say what they mean."""
     return list(_keys(_fields(model), _meanings(model)))
 

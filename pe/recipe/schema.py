@@ -12,7 +12,7 @@ from pe.errors import RecipeError
 from pe.plugins.validation import sentence
 from pe.privacy.release import Relation
 from pe.private.sources import PrivateSource
-from pe.recipe.reading import changed, read_yaml
+from pe.recipe.reading import read_yaml, with_change
 
 WITHHELD = "withheld"
 
@@ -228,7 +228,7 @@ class Recipe(Section):
         """
         content = read_yaml(path)
         for change in changes:
-            content = changed(content, change)
+            content = with_change(content, change)
         return cls.parse(content, str(path))
 
     def dump(self) -> str:

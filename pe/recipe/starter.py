@@ -87,10 +87,10 @@ def starter_recipe(
         final=final,
         population=[voting] * _ITERATIONS + [final],
     )
-    return "\n".join(map(_aligned, text.split("\n")))
+    return "\n".join(map(_align, text.split("\n")))
 
 
-def _aligned(line: str) -> str:
+def _align(line: str) -> str:
     """A line whose comment, if it has one, stands below the others'."""
     code, tab, comment = line.partition("\t")
     return f"{code:<{_COLUMN - 2}}  {comment}" if tab else code

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from pe.errors import RunError
-from pe.privacy.words import rounded_up
+from pe.privacy.words import round_up
 from pe.report.contact_sheet import mosaic
 from pe.report.diagnostics import public_plan
 from pe.report.internal import read_metrics
@@ -86,7 +86,7 @@ def _public(run: Run) -> dict[str, str]:
     found = {"generator": recipe.api.kind, "embedding": recipe.embedding.kind}
     try:
         certificate = run.guarantee
-        found |= {"ε": rounded_up(certificate["epsilon"], 4), "δ": f"{certificate['delta']:g}"}
+        found |= {"ε": round_up(certificate["epsilon"], 4), "δ": f"{certificate['delta']:g}"}
         if not certificate["holds"]:
             found["ε"] += " (NO GUARANTEE)"
     except RunError:

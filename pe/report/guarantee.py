@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pe.privacy.release import Relation
-from pe.privacy.words import power, rounded_up
+from pe.privacy.words import power, round_up
 from pe.report.page import listed, paragraph, section, table
 
 Certificate = Mapping[str, Any]
@@ -30,13 +30,13 @@ def promise(certificate: Certificate) -> str:
         return str(certificate["statement"])
     epsilon, delta, unit = certificate["epsilon"], certificate["delta"], certificate["unit"]["name"]
     what = "record" if unit == "record" else f"user (as named by '{unit}')"
-    factor = rounded_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
+    factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         "Whatever anybody concludes from these files, and whatever else they know: the probability of that conclusion "
         f"is at most {factor} times what it would be if any one {what} "
         f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for whether a given {what} "
         "was used that wrongly accuses 1 in 100 finds at most "
-        f"{rounded_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
+        f"{round_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
     )
 
 
@@ -44,7 +44,7 @@ def certificate_section(certificate: Certificate | None, page: str) -> str:
     """The certificate, but for its files' hashes; `page` is the name of the file that shows it. None: no section."""
     if certificate is None:
         return ""
-    numbers = f"ε = {rounded_up(certificate['epsilon'])}, δ = {certificate['delta']:g}"
+    numbers = f"ε = {round_up(certificate['epsilon'])}, δ = {certificate['delta']:g}"
     kind = f"under {certificate['relation']['name']} for one {certificate['unit']['name']}"
     holds = f"All covered files together are ({numbers})-differentially private {kind}."
     covered = sum(one["file"] != page for one in certificate["covered"])
@@ -88,4 +88,4 @@ def _data_set(certificate: Certificate) -> str:
     if found["runs"] == 1:
         runs = "The only recorded run over this data set"
     whom = f", {found['for']}" if "for" in found else ""
-    return paragraph(f"{runs}: ε = {rounded_up(found['epsilon'])} at δ = {found['delta']:g}{whom}.")
+    return paragraph(f"{runs}: ε = {round_up(found['epsilon'])} at δ = {found['delta']:g}{whom}.")

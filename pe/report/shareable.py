@@ -15,7 +15,7 @@ from pe.data.population import Population
 from pe.data.samples import Images
 from pe.errors import RunError
 from pe.plan import Plan
-from pe.privacy.words import POOL_OVERLAPS, rounded_up
+from pe.privacy.words import POOL_OVERLAPS, round_up
 from pe.recipe.schema import Recipe
 from pe.report.charts import Line, line_chart
 from pe.report.diagnostics import Generation, generations, public_plan
@@ -125,7 +125,7 @@ def _headline(
     made = len(last) + sum(map(len, extensions))
     numbers = [(f"{made:,}", "synthetic images" if isinstance(last.samples, Images) else "synthetic samples")]
     if certificate:
-        numbers = [(rounded_up(certificate["epsilon"], 4), "ε"), (f"{certificate['delta']:g}", "δ"), *numbers]
+        numbers = [(round_up(certificate["epsilon"], 4), "ε"), (f"{certificate['delta']:g}", "δ"), *numbers]
     numbers += [(str(len(plan.classes)), "labels" if len(plan.classes) > 1 else "label")]
     if plan.steps:
         numbers += [(f"{len(populations) - 1} of {len(plan.steps)}", "iterations")]

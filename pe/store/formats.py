@@ -76,7 +76,7 @@ def _read_samples(path: Path, form: Format) -> tuple[list[str], Part]:
             if Images.kind not in archive.files:
                 raise RunError(f"Only images can be exported as {form}: use npz.")
             names, labels, images = archive["label_names"].tolist(), archive["labels"], archive[Images.kind]
-            return names, _checked(path.name, names, labels, images, archive.get(_SOFT))
+            return names, _check(path.name, names, labels, images, archive.get(_SOFT))
     except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
         raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
 
@@ -88,10 +88,10 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
     except (ContractError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
     for index, one in enumerate(more, start=1):
-        yield _checked(extension_place(index), names, one.labels, one.samples.array, one.conditions.get(SOFT_LABEL))
+        yield _check(extension_place(index), names, one.labels, one.samples.array, one.conditions.get(SOFT_LABEL))
 
 
-def _checked(name: str, names: list[str], labels: Array, images: Array, soft: Array | None) -> Part:
+def _check(name: str, names: list[str], labels: Array, images: Array, soft: Array | None) -> Part:
     """Labels, images and soft labels, as they can be written.
 
     Raises:

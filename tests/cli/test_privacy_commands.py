@@ -14,7 +14,7 @@ from pe.errors import RunError
 from pe.planning.budget import epsilon_for, noise_multiplier_for
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation
-from pe.privacy.words import rounded_up
+from pe.privacy.words import round_up
 from pe.store.export import examine
 from tests.cli.test_commands import assert_one_sentence
 from tests.cli.typed import pe as command
@@ -73,9 +73,9 @@ def test_the_whole_range_of_numbers_has_an_answer_on_the_safe_side(relation: Rel
         for delta in (1e-12, 1e-5, 0.1):
             for multiplier in (1e-2, 1.0, 1e5):
                 found = epsilon_for(multiplier, iterations, delta, relation)
-                assert 0 <= found <= float(rounded_up(found))
+                assert 0 <= found <= float(round_up(found))
             for target in (1e-3, 1.0, 1e3):
-                multiplier = float(rounded_up(noise_multiplier_for(Budget(target, delta), iterations, relation)))
+                multiplier = float(round_up(noise_multiplier_for(Budget(target, delta), iterations, relation)))
                 assert epsilon_for(multiplier, iterations, delta, relation) <= target
 
 

@@ -12,10 +12,10 @@ from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import Classifier, NetworkSettings
-from pe.evaluation.labelled import Labelled, hold_out, labelled
+from pe.evaluation.labelled import Labelled, hold_out, label_images
 from pe.evaluation.networks import MovingAverage, network
 from pe.evaluation.training import Training, _Batches, _loss
-from pe.evaluation.utility import chosen, utility
+from pe.evaluation.utility import choose_classifiers, utility
 from pe.progress import Progress
 
 EASY = ("logistic_regression", "mlp", "resnet9", "wrn-10-1", "wrn-10-1-x2")
@@ -58,7 +58,7 @@ def test_the_test_set_chooses_nothing() -> None:
     training, test = {"synthetic": stripes(150, 0)}, stripes(60, 1)
     turned = Labelled(test.images, (test.labels + 1).astype(np.int32) % 3)
     one, other = (utility(classifiers, training, each, 3, [0, 1], Progress()) for each in (test, turned))
-    assert chosen(one) == chosen(other)
+    assert choose_classifiers(one) == choose_classifiers(other)
     for name, by_set in one.items():
         np.testing.assert_array_equal(by_set["synthetic"].validation, other[name]["synthetic"].validation)
         rows = np.roll(by_set["synthetic"].confusion, 1, axis=0)  # the same predictions under other true labels
@@ -91,7 +91,7 @@ def test_the_chosen_classifier_is_the_best_by_validation_even_if_the_test_set_sa
         [0],
         Progress(),
     )
-    assert chosen(found) == {"real": "by validation"}
+    assert choose_classifiers(found) == {"real": "by validation"}
 
 
 def test_several_seeds_give_a_mean_and_a_spread() -> None:
@@ -224,7 +224,7 @@ def test_what_a_generator_says_of_its_samples_takes_the_place_of_the_label_asked
     images = Images(np.zeros((3, 4, 4, 1), np.uint8))
     soft = np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], np.float32)
     asked = np.array([0, 0, 1], np.int32)
-    whole = labelled(images, asked, Conditions({SOFT_LABEL: soft}))
+    whole = label_images(images, asked, Conditions({SOFT_LABEL: soft}))
     assert whole.labels.tolist() == [0, 1, 1]
     np.testing.assert_array_equal(whole.take(np.array([2])).soft, soft[2:])
-    assert labelled(images, asked, Conditions()).labels is asked
+    assert label_images(images, asked, Conditions()).labels is asked

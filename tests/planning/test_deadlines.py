@@ -14,7 +14,7 @@ from adapters.sdapi import SDAPI
 from embeddings.pixels import Pixels
 from pe.data.samples import Images
 from pe.nearest import nearest
-from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, rounded_up
+from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, round_up
 from pe.planning.fitting import fit_dry_runs
 from pe.planning.layout import lay_out
 from pe.plugins.protocols import PluginInfo, info_of
@@ -81,7 +81,7 @@ def test_each_piece_of_private_work_has_a_deadline_that_follows_from_public_numb
         seconds, unheld = deadlines(wanted, plan, Mean())
         assert list(seconds) == [EMBEDDING, "histogram/1", "histogram/2"]
         assert not unheld
-        assert all(value >= 0.1 and value == rounded_up(value) for value in seconds.values())
+        assert all(value >= 0.1 and value == round_up(value) for value in seconds.values())
 
 
 class Slow(Mean):
@@ -159,4 +159,4 @@ def test_an_embedding_on_another_machine_is_not_tried_by_a_plan() -> None:
 
 @pytest.mark.parametrize(("seconds", "wanted"), [(0.2, 0.2), (0.21, 0.5), (1.0, 1.0), (51, 100), (0.05, 0.05), (7, 10)])
 def test_deadlines_are_round(seconds: float, wanted: float) -> None:
-    assert rounded_up(seconds) == pytest.approx(wanted)
+    assert round_up(seconds) == pytest.approx(wanted)

@@ -16,7 +16,7 @@ from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.store import MemoryStore
 from pe.privacy.verify import verify
-from pe.privacy.words import power, rounded_up, statement
+from pe.privacy.words import power, round_up, statement
 
 BUDGET = Budget(4, 1e-6)
 SETTINGS = PlanSettings(3, Relation.ADD_REMOVE, "patient", class_counts=0.05)
@@ -172,10 +172,10 @@ def test_the_power_of_a_test_is_bounded_as_it_must_be():
 
 
 def test_a_printed_epsilon_is_never_below_the_true_one():
-    assert rounded_up(4.0000001) == "4.00001"
-    assert rounded_up(3.9999999) == "4"
-    assert rounded_up(123.4561) == "123.457"
-    assert rounded_up(0) == "0"
+    assert round_up(4.0000001) == "4.00001"
+    assert round_up(3.9999999) == "4"
+    assert round_up(123.4561) == "123.457"
+    assert round_up(0) == "0"
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1, 2.5, 5, 10, 20, 100])
@@ -190,7 +190,7 @@ def test_no_number_of_the_promise_is_below_the_true_one(epsilon: float):
     ("value", "shown"), [(1.0090957, "1.01"), (9.9999976, "10"), (0.0, "0"), (math.inf, "inf"), (1.2340001, "1.235")]
 )
 def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float, shown: str) -> None:
-    assert rounded_up(value, 4) == shown
+    assert round_up(value, 4) == shown
     assert float(shown) >= value
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from adapters.server.command import serve
 from adapters.server.errors import CODES
 from adapters.server.ingress import ROUTES
-from adapters.server.openapi import described
+from adapters.server.openapi import describe
 from adapters.server.settings import Limits, Settings, digest_of
 from pe.cli.doctor import doctor
 from pe.errors import RecipeError
@@ -44,7 +44,7 @@ def test_the_description_is_of_the_routes_there_are(small: Server) -> None:
 
 
 def test_the_description_lists_every_route() -> None:
-    found = {(path, method) for path, each in described(Limits())["paths"].items() for method in each}
+    found = {(path, method) for path, each in describe(Limits())["paths"].items() for method in each}
     assert found == {(path.replace(":path", ""), method.lower()) for path, method, _ in ROUTES}
 
 
