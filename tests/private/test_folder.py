@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from pe.errors import PrivateDataError
-from pe.private import ImageFolder, found_labels
+from pe.private import ImageFolder, find_labels
 
 
 def folder(root, **settings):
@@ -83,7 +83,7 @@ def test_an_image_outside_any_class_folder_has_no_label(scans, picture):
 
 def test_classes_are_public_and_never_derived(scans):
     refused(scans, r"confirm it with classes: \[bad, good\], or set classes: \[\]", classes=None)
-    assert found_labels(scans) == ("bad", "good")
+    assert find_labels(scans) == ("bad", "good")
 
 
 def test_numbers_are_proposed_in_their_order_and_may_be_given_as_numbers(tmp_path, picture):
@@ -122,7 +122,7 @@ def test_names_in_other_unicode_forms_are_the_same_names(tmp_path, picture):
     assert folder(tmp_path, classes=[composed]).labels.tolist() == [0]
     picture(tmp_path / composed / "2.png", 1)
     assert folder(tmp_path, classes=[decomposed]).labels.tolist() == [0, 0]
-    assert found_labels(tmp_path) == (composed,)
+    assert find_labels(tmp_path) == (composed,)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS refuses such names")
@@ -155,7 +155,7 @@ def test_missing_and_empty_folders(tmp_path):
     (tmp_path / "file").write_text("")
     refused(tmp_path / "file", "is not a folder")
     with pytest.raises(PrivateDataError):
-        found_labels(tmp_path / "none")
+        find_labels(tmp_path / "none")
 
 
 def test_symbolic_links_inside_are_refused_and_the_folder_may_be_one(scans, tmp_path):
@@ -184,13 +184,13 @@ def test_a_table_lists_the_records_in_its_order(scans, read):
     assert data.unit_name == "patient"
     assert (read(data)[0][1] == np.asarray(Image.open(scans / "bad/eve/1.png"))).all()
     assert folder(scans, privacy_unit="subfolder").units.tolist() == [0, 1, 0]
-    assert found_labels(scans) == ("bad", "good")
+    assert find_labels(scans) == ("bad", "good")
 
 
 def test_a_table_without_labels_is_one_label(scans):
     table(scans, "file\ngood/bob/1.png\n")
     assert folder(scans, classes=None).classes == ("all",)
-    assert found_labels(scans) == ()
+    assert find_labels(scans) == ()
 
 
 def test_a_table_from_a_spreadsheet_is_read(scans):
