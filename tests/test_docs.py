@@ -92,7 +92,7 @@ def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence()
     assert "query.steps  (integer ≥ 1; default: 1000)" in privimage  # as PrivImage has it
     mnist = told("mnist")
     assert "default: 28" in mnist  # a key of all sources, but not as all have it
-    assert "budget_file" not in mnist
+    assert "ledger_file" not in mnist
     section, contents = told("evolution"), told()
     assert "threshold_sigmas" in section
     assert all(name in contents for name in ("evolution", "privimage", "open_clip", "parquet"))

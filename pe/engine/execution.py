@@ -11,11 +11,11 @@ from typing import Any
 from pe import evolution
 from pe.class_counts import dp_class_counts
 from pe.data.population import Population
+from pe.engine.audit_record import write_audit_record
 from pe.engine.clock import public_clock
 from pe.engine.logs import logging_to
 from pe.engine.private_side import PrivateSide
 from pe.engine.public_pool import PublicPool
-from pe.engine.record import write_record
 from pe.engine.software import software_versions
 from pe.errors import PluginError
 from pe.fit.fitted import FITTED, Fitted
@@ -131,7 +131,7 @@ class Execution:
             if not all(map(ledger.drawn, self.plan.releases)):
                 self._set_clock(run, ledger)
             data_set = self._enter(run, ledger)
-            write_record(run, self.recipe, self.api, self.embedding, ledger)
+            write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
             progress = self.surroundings.progress
             of_delta = warnings(self.recipe.privacy.delta, self.recipe.private.declared_size)
             for warning in (*of_delta, *overlap_warnings(self.recipe, self.api)):
@@ -154,7 +154,7 @@ class Execution:
             self._certify(run, ledger, data_set)
             level_times(run.folder)
             run.journal.add_event("finished")
-            write_record(run, self.recipe, self.api, self.embedding, ledger)
+            write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
         return run.run
 
     def _set_clock(self, run: RunWriter, ledger: Ledger) -> None:

@@ -17,7 +17,7 @@ from pe.fit.trainer import PrivateRecords
 from pe.planning.deadlines import EMBEDDING
 from pe.plugins.protocols import Embedding, check_vectors, info_of
 from pe.privacy.clock import PublicClock
-from pe.privacy.data_set import DataSetBudget
+from pe.privacy.data_set import DataSetLedger
 from pe.privacy.register import Register
 from pe.privacy.release import Release
 from pe.private.dataset import Preflight, PrivateDataset
@@ -43,7 +43,7 @@ class Identity:
     Attributes:
         key: of the fingerprint, hexadecimal.
         fingerprint: of the private records, under the key.
-        run: the run's own random name in the data set's budget file; "" before it is entered there.
+        run: the run's own random name in the data set's ledger file; "" before it is entered there.
         inode: of the run's directory when it was entered: that of a copy is another.
     """
 
@@ -122,7 +122,7 @@ class PrivateSide:
             check_vectors(self.embedding, self.embedding.embed(black), 1)
 
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
-        """Enter the run into the data set's budget file, before anything is released; again changes nothing.
+        """Enter the run into the data set's ledger file, before anything is released; again changes nothing.
 
         A copy of a run's directory, or an older state of it, is entered as another run: the first has drawn, or may
         draw, what it is about to draw once more.
@@ -134,62 +134,62 @@ class PrivateSide:
             BudgetExceeded: the file's cap would be exceeded.
             RecipeError: runs over the same records stand in another file.
         """
-        budget = self._budget()
-        if budget is None:
+        data_set = self._data_set()
+        if data_set is None:
             return None
         identity, here = Identity.read(run), run.folder.stat().st_ino
-        older = budget.drawn(identity.run) > len(run.journal.released())
+        older = data_set.drawn(identity.run) > len(run.journal.released())
         if identity.run and (older or identity.inode not in (here, _UNKNOWN)):
             self.progress.warn(
-                f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's budget."
+                f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's ledger."
             )
             identity = replace(identity, run="")
         if not identity.run or identity.inode != here:
             identity = replace(identity, run=identity.run or secrets.token_hex(16), inode=here)
             run.write(IDENTITY, identity.dump())
-        with self._register(budget, identity.run):
-            return budget.enter(identity.run, releases, delta)
+        with self._register(data_set, identity.run):
+            return data_set.enter(identity.run, releases, delta)
 
     def drew(self, run: RunWriter) -> None:
-        """Note in the data set's budget file that the run has kept one more release."""
-        budget = self._budget()
-        if budget is not None:
-            budget.drew(Identity.read(run).run, len(run.journal.released()))
+        """Note in the data set's ledger file that the run has kept one more release."""
+        data_set = self._data_set()
+        if data_set is not None:
+            data_set.drew(Identity.read(run).run, len(run.journal.released()))
 
     def total(self, delta: float) -> dict[str, Any] | None:
-        """The data set's total as it stands now; None where it has no budget file."""
-        budget = self._budget()
-        return None if budget is None else budget.total(delta)
+        """The data set's total as it stands now; None where it has no ledger file."""
+        data_set = self._data_set()
+        return None if data_set is None else data_set.total(delta)
 
     def check_cap(self, releases: Sequence[Release]) -> None:
         """Refuse a new run that the data set's cap forbids, before the run exists; the pre-flight comes first.
 
         Raises:
             BudgetExceeded: the cap would be exceeded.
-            RecipeError: runs over the same records stand in another budget file, as for a copy or a link.
+            RecipeError: runs over the same records stand in another ledger file, as for a copy or a link.
         """
-        budget = self._budget()
-        if budget is None:
+        data_set = self._data_set()
+        if data_set is None:
             return
         if self._found is not None and self._place() is not None:
-            Register().check(self._found.digests, budget, self.source.budget_file is not None)
-        budget.check(releases)
+            Register().check(self._found.digests, data_set, self.source.ledger_file is not None)
+        data_set.check(releases)
 
-    def _register(self, budget: DataSetBudget, run: str) -> AbstractContextManager[None]:
-        """What notes that these records' runs stand in `budget`; of a run that is all drawn, this was done before."""
+    def _register(self, data_set: DataSetLedger, run: str) -> AbstractContextManager[None]:
+        """What notes that these records' runs stand in `data_set`; of a run that is all drawn, this was done before."""
         if self._found is None or self._place() is None:
             return nullcontext()
-        return Register().entering(self._found.digests, budget, self.source.budget_file is not None, run)
+        return Register().entering(self._found.digests, data_set, self.source.ledger_file is not None, run)
 
-    def _budget(self) -> DataSetBudget | None:
-        if str(self.source.budget_file) == WITHHELD:
+    def _data_set(self) -> DataSetLedger | None:
+        if str(self.source.ledger_file) == WITHHELD:
             raise RecipeError(
-                f"private.budget_file is '{WITHHELD}', as where a recipe is shared: name the data set's budget file."
+                f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data set's ledger file."
             )
-        if self.source.budget_file is not None:
-            return DataSetBudget(self.source.budget_file)
+        if self.source.ledger_file is not None:
+            return DataSetLedger(self.source.ledger_file)
         place = self._place()
-        return None if place is None else DataSetBudget.beside(place)
+        return None if place is None else DataSetLedger.beside(place)
 
     def _place(self) -> Path | None:
         """Where the records lie; None for a sample that has no place on disk."""

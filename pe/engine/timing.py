@@ -179,7 +179,7 @@ def _run(private: Path, out: Path, clock: str, generator: Untrusted) -> Seen:
     budget = private.with_name("budget.json")  # of both data sets, which share records
     source = {"kind": "npz", "path": private, "size": _SIDE, "channels": 1, "classes": [], "declared_size": _RECORDS}
     content = {
-        "private": {**source, "budget_file": budget},
+        "private": {**source, "ledger_file": budget},
         "api": {"kind": object_kind(generator)},
         "embedding": {"kind": "pixels", "batch_size": _RECORDS, **attacked["embedding"]},
         "privacy": {"noise_multiplier": 10, "delta": 1e-5, "public_clock": clock},

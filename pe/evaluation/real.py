@@ -72,7 +72,7 @@ def source_at(place: str, private: PrivateSource, labelled: bool = True) -> Priv
     kind = _kind_at(path, private)
     declared: dict[str, Any] = {}
     if kind == private.kind:
-        declared = asdict(private) | {"privacy_unit": "record", "declared_size": None, "budget_file": None}
+        declared = asdict(private) | {"privacy_unit": "record", "declared_size": None, "ledger_file": None}
     elif kind == "parquet" and classes:
         declared = {"label_column": _LABEL_COLUMN}
     if kind == "parquet" and not classes:

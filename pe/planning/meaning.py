@@ -11,7 +11,7 @@ from pe.plugins.registry import Group, load, plugins
 from pe.recipe.schema import PluginSpec, Recipe
 
 _MACHINE_ONLY = (
-    "name", "limits", "private.path", "private.budget_file", "private.largest_side", "api.price", "refusals.max_share",
+    "name", "limits", "private.path", "private.ledger_file", "private.largest_side", "api.price", "refusals.max_share",
     "evolution.neighbor_search", "privacy.public_clock", "privacy.clock_slack",
 )  # fmt: skip
 
@@ -20,7 +20,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     """The keys whose change gives the run another meaning: `key: old → new`, sorted.
 
     What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
-    whether they are the same), where their budget file does (the register tells whether it holds their runs), and the
+    whether they are the same), where their ledger file does (the register tells whether it holds their runs), and the
     settings that a plug-in's `info` names as machine_settings (device, concurrency, batch size, the key's environment
     variable). So may the declared size, unless a fit is planned by it.
     """

@@ -36,7 +36,7 @@ def build_certificate(
         files: name → SHA-256 of every shareable file (covered.hash_files).
         declared_size: the public number of private records; None: not stated.
         software: distribution → version.
-        data_set: what the data set's budget file adds up to over all runs, if there is one:
+        data_set: what the data set's ledger file adds up to over all runs, if there is one:
             {"epsilon", "delta", "runs"}.
         private_data_sent_to: the host to which the recipe lets private images go; None: to nobody; or
             words.NOT_DECLARED, where the embedding does not say.

@@ -1,4 +1,4 @@
-"""The data set's budget: a file beside the private data that adds up all runs over it.
+"""The data set's ledger: a file beside the private data that adds up all runs over it.
 
 Every run enters its planned releases before its first one is drawn, and stays entered, finished or not. The
 file holds no private value; it belongs to the owner of the data.
@@ -23,8 +23,8 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class DataSetBudget:
-    """The budget file of one data set.
+class DataSetLedger:
+    """The ledger file of one data set.
 
     Attributes:
         path: the file; it need not exist yet.
@@ -33,10 +33,10 @@ class DataSetBudget:
     path: Path
 
     @classmethod
-    def beside(cls, data: Path) -> DataSetBudget:
-        """The budget of the data at `data`, a folder or a file: `<data>.budget.json` beside it."""
+    def beside(cls, data: Path) -> DataSetLedger:
+        """The ledger of the data at `data`, a folder or a file: `<data>.ledger.json` beside it."""
         resolved = data.resolve()
-        return cls(resolved.with_name(f"{resolved.name}.budget.json"))
+        return cls(resolved.with_name(f"{resolved.name}.ledger.json"))
 
     def enter(self, run: str, releases: Sequence[Release], delta: float) -> dict[str, Any]:
         """Enter a run, durably; entering it again replaces its entry.
@@ -51,7 +51,7 @@ class DataSetBudget:
 
         Raises:
             BudgetExceeded: the total would exceed the file's cap; the run was not entered.
-            PrivacyError: the file cannot be written, or is not a budget file.
+            PrivacyError: the file cannot be written, or is not a ledger file.
         """
         with self._open() as (content, save):
             runs = self._with(content, run, releases)
@@ -71,7 +71,7 @@ class DataSetBudget:
         """The data set's total as it stands now, as `enter` returns it.
 
         Raises:
-            PrivacyError: it is not a budget file.
+            PrivacyError: it is not a ledger file.
         """
         return _total(self.read()["runs"], delta)
 
@@ -103,13 +103,13 @@ class DataSetBudget:
         with self._open() as (content, save):
             save({**content, "cap": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}})
 
-    def add(self, other: DataSetBudget) -> None:
-        """Count all runs of another budget file in this one, too, durably: for records that both stand for.
+    def add(self, other: DataSetLedger) -> None:
+        """Count all runs of another ledger file in this one, too, durably: for records that both stand for.
 
         A run that stands in both counts once.
 
         Raises:
-            PrivacyError: as `enter`; or one of them is not a budget file.
+            PrivacyError: as `enter`; or one of them is not a ledger file.
         """
         theirs = other.read()
         with self._open() as (content, save):
@@ -122,13 +122,13 @@ class DataSetBudget:
         Also deltas (identity → the run's δ) and drawn (identity → releases kept), which older files lack.
 
         Raises:
-            PrivacyError: it is not a budget file, or cannot be read.
+            PrivacyError: it is not a ledger file, or cannot be read.
         """
         try:
             written = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
             raise PrivacyError(
-                f"The data set's budget file {self.path} cannot be read ({error.strerror}): see to its permissions."
+                f"The data set's ledger file {self.path} cannot be read ({error.strerror}): see to its permissions."
             ) from error
         return self._parse(written) if written else _empty()
 
@@ -146,8 +146,8 @@ class DataSetBudget:
 
     def _refuse(self, error: OSError) -> PrivacyError:
         return PrivacyError(
-            f"The data set's budget file {self.path} cannot be written ({error.strerror}): "
-            "name another with private.budget_file."
+            f"The data set's ledger file {self.path} cannot be written ({error.strerror}): "
+            "name another with private.ledger_file."
         )
 
     def _parse(self, written: bytes) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class DataSetBudget:
             if cap is not None:
                 Budget(**cap)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise PrivacyError(f"{self.path} is not a budget file of this software: restore it from a copy.") from error
+            raise PrivacyError(f"{self.path} is not a ledger file of this software: restore it from a copy.") from error
         return content
 
 

@@ -1,6 +1,6 @@
-"""The register of data sets: in which budget file the runs over which records stand, for all data sets of one user.
+"""The register of data sets: in which ledger file the runs over which records stand, for all data sets of one user.
 
-A data set's budget file lies beside the data, so a copy of the same records elsewhere would begin a file of its own.
+A data set's ledger file lies beside the data, so a copy of the same records elsewhere would begin a file of its own.
 The register remembers a sample of each data set's records, under a key of its own, and the file in which runs over them
 were entered. It is confidential: whoever can read it can test a guess at a record.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pe.errors import PrivacyError, RecipeError
-from pe.privacy.data_set import DataSetBudget
+from pe.privacy.data_set import DataSetLedger
 from pe.privacy.locked_file import locked_file
 
 FORMAT = 1
@@ -59,7 +59,7 @@ class _Known:
     """A data set over which a run was entered.
 
     Attributes:
-        file: the budget file.
+        file: the ledger file.
         run: the last run over these records that was entered in it.
         records: their sample.
     """
@@ -68,14 +68,14 @@ class _Known:
     run: str
     records: Sample
 
-    def stands_in(self, ledger: DataSetBudget) -> bool:
-        """Whether a budget file holds that run, wherever the file lies by now."""
+    def stands_in(self, ledger: DataSetLedger) -> bool:
+        """Whether a ledger file holds that run, wherever the file lies by now."""
         return self.run in ledger.read()["runs"]
 
     @property
     def lost(self) -> bool:
-        """Whether the budget file is gone, or is an older one that lacks the run."""
-        return not self.stands_in(DataSetBudget(Path(self.file)))
+        """Whether the ledger file is gone, or is an older one that lacks the run."""
+        return not self.stands_in(DataSetLedger(Path(self.file)))
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ class Register:
 
     path: Path = field(default_factory=register_path)
 
-    def check(self, digests: Iterable[bytes], ledger: DataSetBudget, named: bool) -> None:
-        """Refuse a budget file that lacks earlier runs over the same records; nothing is noted.
+    def check(self, digests: Iterable[bytes], ledger: DataSetLedger, named: bool) -> None:
+        """Refuse a ledger file that lacks earlier runs over the same records; nothing is noted.
 
-        So a run over several data sets together goes where the runs over each are counted (`DataSetBudget.add`).
+        So a run over several data sets together goes where the runs over each are counted (`DataSetLedger.add`).
 
         Two data sets count as the same when they share a tenth, or more, of the smaller one's records. That is told
         from at most SAMPLE records of each, so a set below a hundredth of the other's size may be missed.
@@ -101,18 +101,18 @@ class Register:
 
         Args:
             digests: of the records; of equal ones, one.
-            ledger: the budget file that the run would be entered in.
+            ledger: the ledger file that the run would be entered in.
             named: whether the recipe names it, so that it may follow one that is lost.
 
         Raises:
-            RecipeError: runs over these records stand in another budget file, or in one that is lost.
-            PrivacyError: the register, or a budget file, cannot be read.
+            RecipeError: runs over these records stand in another ledger file, or in one that is lost.
+            PrivacyError: the register, or a ledger file, cannot be read.
         """
         with self._open() as (key, known, _):
             _check(known, _sample(key, digests), ledger, named)
 
     @contextmanager
-    def entering(self, digests: Iterable[bytes], ledger: DataSetBudget, named: bool, run: str) -> Iterator[None]:
+    def entering(self, digests: Iterable[bytes], ledger: DataSetLedger, named: bool, run: str) -> Iterator[None]:
         """Check as `check` does; once the block has entered `run` in `ledger`, note that it stands there, durably.
 
         Raises:
@@ -158,14 +158,14 @@ class Register:
             ) from error
 
 
-def _check(known: Sequence[_Known], sample: Sample, ledger: DataSetBudget, named: bool) -> None:
+def _check(known: Sequence[_Known], sample: Sample, ledger: DataSetLedger, named: bool) -> None:
     """Refuse, if runs over these records are known that do not stand in `ledger`."""
     elsewhere = [one for one in known if _same(one.records, sample) and not one.stands_in(ledger)]
     for one in elsewhere:
         if not one.lost:
-            remedy = f"set private.budget_file: {one.file}, so that they add up"
-            if ledger.read()["runs"].keys() - DataSetBudget(Path(one.file)).read()["runs"].keys():
-                remedy = f"count them together by `pe budget --file {ledger.path} --add {one.file}`"
+            remedy = f"set private.ledger_file: {one.file}, so that they add up"
+            if ledger.read()["runs"].keys() - DataSetLedger(Path(one.file)).read()["runs"].keys():
+                remedy = f"count them together by `pe ledger --file {ledger.path} --add {one.file}`"
             raise RecipeError(
                 f"Runs over these records, or a tenth of them or more, stand in {one.file}, and this one would be "
                 f"entered in {ledger.path}: {remedy}."
@@ -173,7 +173,7 @@ def _check(known: Sequence[_Known], sample: Sample, ledger: DataSetBudget, named
     if elsewhere and not named:
         raise RecipeError(
             f"Runs over these records, or a tenth of them or more, stood in {elsewhere[0].file}, which is gone or "
-            f"older: restore it, or set private.budget_file to where it lies now (if it is lost, to {ledger.path}, "
+            f"older: restore it, or set private.ledger_file to where it lies now (if it is lost, to {ledger.path}, "
             "and those runs count no more)."
         )
 

@@ -76,7 +76,7 @@ class SourceFields:
         channels: 3 (colour) or 1 (grey).
         largest_side: the largest height or width that an image has on disk, in pixels, where that is not `size`: the
             public clock leaves time to decode it.
-        budget_file: where the data set's budget is kept; None: beside the data.
+        ledger_file: where the data set's ledger is kept; None: beside the data.
         on_bad_image: "fail": an unreadable image is an error before the run; "skip": it casts no vote.
     """
 
@@ -89,7 +89,7 @@ class SourceFields:
     resize: Resize | None = None
     channels: Channels = 3
     on_bad_image: OnBadImage = "fail"
-    budget_file: Path | None = None
+    ledger_file: Path | None = None
 
     @property
     def height_width(self) -> tuple[int, int]:

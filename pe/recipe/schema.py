@@ -245,7 +245,7 @@ class Recipe(Section):
     def dump_shareable(self) -> str:
         """The recipe as YAML for everybody: where the private records lie is withheld."""
         content = self._content()
-        places = content["private"].keys() & {"path", "budget_file"}
+        places = content["private"].keys() & {"path", "ledger_file"}
         return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
 
 

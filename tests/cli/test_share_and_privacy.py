@@ -1,4 +1,4 @@
-"""`pe privacy`, `pe export`, `pe purge`, `pe epsilon`, `pe calibrate`, `pe budget` on real runs."""
+"""`pe privacy`, `pe export`, `pe purge`, `pe epsilon`, `pe calibrate`, `pe ledger` on real runs."""
 
 from __future__ import annotations
 
@@ -161,49 +161,49 @@ def test_nonsense_is_one_sentence(tmp_path: Path, arguments: list[object], sente
 
 
 def test_budget_adds_up_the_runs_over_the_data(run: pe.Run, tmp_path: Path) -> None:
-    answer = json.loads(command("budget", "private.npz", "--json", cwd=tmp_path).stdout)
+    answer = json.loads(command("ledger", "private.npz", "--json", cwd=tmp_path).stdout)
     assert answer == {"epsilon": pytest.approx(5, rel=1e-3), "delta": 1e-5, "runs": 1, "cap": None}
     flags = ["--cap-epsilon", 6, "--cap-delta", 1e-5]
-    assert "Cap: ε = 6 at δ = 1e-05" in command("budget", "private.npz", *flags, cwd=tmp_path).stdout
+    assert "Cap: ε = 6 at δ = 1e-05" in command("ledger", "private.npz", *flags, cwd=tmp_path).stdout
     flags = ["--cap-epsilon", 4, "--cap-delta", 1e-6]
-    reached = command("budget", "private.npz", *flags, cwd=tmp_path)
+    reached = command("ledger", "private.npz", *flags, cwd=tmp_path)
     assert "1 run: ε = 5." in reached.stdout
     assert "at δ = 1e-06." in reached.stdout
     assert "warning: the runs there are have reached the cap" in reached.stderr
 
 
-def test_a_budget_file_elsewhere_is_read_and_capped_where_it_lies(tmp_path: Path) -> None:
+def test_a_ledger_file_elsewhere_is_read_and_capped_where_it_lies(tmp_path: Path) -> None:
     make_private(tmp_path / "private.npz")
-    there = tmp_path / "office" / "budget.json"
+    there = tmp_path / "office" / "ledger.json"
     there.parent.mkdir()
-    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"], budget_file=there)
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"], ledger_file=there)
     settings = {"epsilon": 2, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 0}
-    assert "budget.json does not exist" in command("budget", "--file", there, cwd=tmp_path).stderr
-    capped = command("budget", "--file", there, "--cap-epsilon", 2.5, "--cap-delta", 1e-5, cwd=tmp_path)
+    assert "ledger.json does not exist" in command("ledger", "--file", there, cwd=tmp_path).stderr
+    capped = command("ledger", "--file", there, "--cap-epsilon", 2.5, "--cap-delta", 1e-5, cwd=tmp_path)
     assert "0 runs: ε = 0" in capped.stdout
     pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "first", **settings)
-    told = json.loads(command("budget", "--file", there, "--json", cwd=tmp_path).stdout)
+    told = json.loads(command("ledger", "--file", there, "--json", cwd=tmp_path).stdout)
     assert (told["runs"], told["cap"]) == (1, {"epsilon": 2.5, "delta": 1e-5})
     with pytest.raises(pe.PEError, match=r"above the cap of ε = 2\.5"):
         pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "second", **settings)
-    both = command("budget", "private.npz", "--file", there, cwd=tmp_path)
+    both = command("ledger", "private.npz", "--file", there, cwd=tmp_path)
     assert both.returncode == 2
-    assert "Name DATA, the private records, or --file, their budget file" in both.stderr
+    assert "Name DATA, the private records, or --file, their ledger file" in both.stderr
 
 
 def test_the_total_is_stated_at_the_runs_own_delta(run: pe.Run, tmp_path: Path) -> None:
     def told(*flags: object) -> dict[str, object]:
-        return json.loads(command("budget", "private.npz", *flags, "--json", cwd=tmp_path).stdout)
+        return json.loads(command("ledger", "private.npz", *flags, "--json", cwd=tmp_path).stdout)
 
     data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a/b", "c d"])
     settings = {"noise_multiplier": 1.0, "delta": 1e-9, "population": 8, "iterations": 1, "lookahead": 0}
     pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "other", **settings)
     assert (told()["delta"], told()["runs"]) == (1e-9, 2)
     assert told("--delta", 1e-5)["epsilon"] < told()["epsilon"]
-    file = tmp_path / "private.npz.budget.json"
+    file = tmp_path / "private.npz.ledger.json"
     older = json.loads(file.read_text())
     older.pop("deltas")
     file.write_text(json.dumps(older))
-    asked = command("budget", "private.npz", cwd=tmp_path)
+    asked = command("ledger", "private.npz", cwd=tmp_path)
     assert asked.returncode == 2
     assert "does not say at which δ its runs were made: give --delta" in asked.stderr

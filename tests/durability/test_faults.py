@@ -18,7 +18,7 @@ from pe.engine.execution import Surroundings
 from pe.engine.private_side import IDENTITY
 from pe.errors import DamagedFile, LimitReached, PEError, RunError
 from pe.plugins.protocols import Answer, RandomRequest
-from pe.privacy.data_set import DataSetBudget
+from pe.privacy.data_set import DataSetLedger
 from pe.progress import Progress
 from pe.store.lock import RunLock, check_local
 from tests.durability import driver
@@ -243,7 +243,7 @@ def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as
     around = dataclasses.replace(surroundings(stopped), noise=None)
     shutil.copytree(run, stopped / "backup")
     resume_run(run, around, recipe)
-    budget = DataSetBudget.beside(stopped / "private.npz")
+    budget = DataSetLedger.beside(stopped / "private.npz")
     assert len(budget.read()["runs"]) == 1
     for path in run.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -260,11 +260,11 @@ def test_a_copy_that_goes_on_counts_as_one_more_run_and_a_run_that_was_moved_doe
     for name in ("moved", "copy"):
         around = dataclasses.replace(surroundings(stopped), progress=told, noise=None)
         resume_run(stopped / name, around, recipe)
-    budget = DataSetBudget.beside(stopped / "private.npz")
+    budget = DataSetLedger.beside(stopped / "private.npz")
     names = [json.loads((stopped / name / IDENTITY).read_text())["run"] for name in ("moved", "copy")]
     assert set(budget.read()["runs"]) == set(names)
     assert len(set(names)) == 2
     assert [warning for warning in told.warnings if "copy" in warning] == [
-        f"{stopped / 'copy'} is a copy, or was restored: it counts as one more run of the data set's budget."
+        f"{stopped / 'copy'} is a copy, or was restored: it counts as one more run of the data set's ledger."
     ]
     assert pe.Run.open(stopped / "copy").guarantee["data_set"] == budget.total(1e-5)

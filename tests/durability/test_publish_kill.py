@@ -77,7 +77,7 @@ def test_a_run_killed_before_each_operation_of_its_publishing_ends_as_if_it_had_
     assert shareable(tmp_path / "run") == whole
     assert {path.name for path in (tmp_path / "run" / "confidential").iterdir()} == {
         *("chunks", "embeddings", "identity.json", "journal.sqlite"),
-        *("lock", "log.txt", "recipe.yaml", "record.json"),
+        *("lock", "log.txt", "recipe.yaml", "audit-record.json"),
     }
     assert set(Counter((tmp_path / "asked").read_text().split()).values()) == {1}
     connection = sqlite3.connect(tmp_path / "run" / "confidential" / "journal.sqlite")

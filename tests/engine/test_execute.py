@@ -19,7 +19,7 @@ from adapters.trained.dp_merf.adapter import DPMERF
 from pe.engine import execute
 from pe.engine.private_side import PrivateSide
 from pe.errors import BudgetExceeded, ContractError, PluginError, PrivateDataError, RecipeError, RunError
-from pe.privacy.data_set import DataSetBudget
+from pe.privacy.data_set import DataSetLedger
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.progress import Progress
@@ -237,7 +237,7 @@ def test_the_certificate_states_the_data_set_s_total_over_all_runs(private: pe.I
 def test_a_cap_on_the_data_set_refuses_the_next_run_before_its_first_release(
     private: pe.ImageNpz, tmp_path: Path
 ) -> None:
-    DataSetBudget.beside(tmp_path / "private.npz").cap(Budget(1.3, 1e-5))
+    DataSetLedger.beside(tmp_path / "private.npz").cap(Budget(1.3, 1e-5))
     evolve(private, tmp_path / "a", epsilon=1.0)
     api = Shades()
     with pytest.raises(BudgetExceeded, match="above the cap"):
@@ -250,7 +250,7 @@ def test_the_record_for_the_data_protection_officer_is_confidential_and_whole(
     private: pe.ImageNpz, tmp_path: Path
 ) -> None:
     run = evolve(private, tmp_path / "run")
-    record = json.loads((run.confidential / "record.json").read_text())
+    record = json.loads((run.confidential / "audit-record.json").read_text())
     assert [entry["event"] for entry in record["when"]] == ["started", "finished"]
     assert record["declared data"]["declared size"] == 100
     assert [entry["hosts"] for entry in record["recipients"]] == ["none: it runs on this machine", "not stated by Mean"]
@@ -265,7 +265,7 @@ def test_a_user_without_a_name_on_the_system_is_recorded_by_number(
         raise KeyError("getpwuid(): uid not found")
 
     monkeypatch.setattr(getpass, "getuser", nameless)  # as in a container that is run by an arbitrary user
-    record = json.loads((evolve(private, tmp_path / "run").confidential / "record.json").read_text())
+    record = json.loads((evolve(private, tmp_path / "run").confidential / "audit-record.json").read_text())
     assert record["who"]["user"] == str(os.getuid())
 
 
@@ -374,7 +374,7 @@ def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confid
     (warning,) = heard.warnings
     assert warning.startswith("Private work (embedding) took longer than its public deadline of ")
     assert "raise privacy.clock_slack" in warning
-    record = json.loads((run.folder / "confidential" / "record.json").read_text())
+    record = json.loads((run.folder / "confidential" / "audit-record.json").read_text())
     assert [one["event"] for one in record["when"]] == ["started", "overran embedding", "finished"]
 
 
@@ -416,15 +416,15 @@ def test_a_run_that_was_entered_meanwhile_is_in_the_data_set_s_total(private: pe
     class Entering(Shades):
         def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
             other = Release("votes", "discrete_gaussian", 1.0, 1.0, grid=2**20)
-            DataSetBudget.beside(private.path).enter("other", [other], 1e-5)
+            DataSetLedger.beside(private.path).enter("other", [other], 1e-5)
             return super().variation_api(request)
 
     run = evolve(private, tmp_path / "run", Entering())
-    assert run.guarantee["data_set"] == DataSetBudget.beside(private.path).total(1e-5)
+    assert run.guarantee["data_set"] == DataSetLedger.beside(private.path).total(1e-5)
     assert run.guarantee["data_set"]["runs"] == 2
 
 
-def test_a_budget_file_that_is_withheld_is_asked_for(private: pe.ImageNpz, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"private\.budget_file is 'withheld'.*name the data set's budget file"):
-        evolve(replace(private, budget_file=Path("withheld")), tmp_path / "run")
+def test_a_ledger_file_that_is_withheld_is_asked_for(private: pe.ImageNpz, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"private\.ledger_file is 'withheld'.*name the data set's ledger file"):
+        evolve(replace(private, ledger_file=Path("withheld")), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Runs over links and copies of the same records stand in one budget file, so that its cap holds for them."""
+"""Runs over links and copies of the same records stand in one ledger file, so that its cap holds for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 import pe
 from pe.errors import BudgetExceeded, LimitReached, RecipeError
-from pe.privacy.data_set import DataSetBudget
+from pe.privacy.data_set import DataSetLedger
 from pe.privacy.ledger import Budget
 from pe.privacy.register import register_path
 from tests.generators import Mean, Shades
@@ -60,26 +60,26 @@ def another_form(scans: Path) -> Any:
 def test_a_cap_holds_over_links_and_copies(
     scans: pe.ImageFolder, tmp_path: Path, copied: Callable[[Path], Any]
 ) -> None:
-    ledger = DataSetBudget.beside(scans.path)
+    ledger = DataSetLedger.beside(scans.path)
     ledger.cap(Budget(1.3, 1e-5))
     evolve(scans, tmp_path / "a")
     again, api = copied(scans.path), Shades()
-    with pytest.raises(RecipeError, match=r"Runs over these records.* stand in .*scans\.budget\.json, and this one"):
+    with pytest.raises(RecipeError, match=r"Runs over these records.* stand in .*scans\.ledger\.json, and this one"):
         evolve(again, tmp_path / "b", api)
     with pytest.raises(BudgetExceeded, match="above the cap"):
-        evolve(replace(again, budget_file=ledger.path), tmp_path / "b", api)
+        evolve(replace(again, ledger_file=ledger.path), tmp_path / "b", api)
     assert api.asked == 0
     assert not (tmp_path / "b").exists()
 
 
 def test_runs_over_a_copy_are_added_up_in_the_file_that_is_named(scans: pe.ImageFolder, tmp_path: Path) -> None:
     evolve(scans, tmp_path / "a")
-    again = replace(a_copy_under_other_names(scans.path), budget_file=DataSetBudget.beside(scans.path).path)
+    again = replace(a_copy_under_other_names(scans.path), ledger_file=DataSetLedger.beside(scans.path).path)
     assert evolve(again, tmp_path / "b").guarantee["data_set"]["runs"] == 2
     assert evolve(again, tmp_path / "c").guarantee["data_set"]["runs"] == 3
 
 
-def test_a_link_to_the_folder_has_its_budget_file_as_before(scans: pe.ImageFolder, tmp_path: Path) -> None:
+def test_a_link_to_the_folder_has_its_ledger_file_as_before(scans: pe.ImageFolder, tmp_path: Path) -> None:
     evolve(scans, tmp_path / "a")
     (tmp_path / "link").symlink_to(scans.path)
     assert evolve(replace(scans, path=tmp_path / "link"), tmp_path / "b").guarantee["data_set"]["runs"] == 2
@@ -96,9 +96,9 @@ def test_a_run_goes_on_where_its_records_and_their_file_moved_to(scans: pe.Image
         evolve(scans, tmp_path / "a", max_images=20)
     moved = replace(scans, path=tmp_path / "moved")
     scans.path.rename(moved.path)
-    with pytest.raises(RecipeError, match=r"set private\.budget_file: .*scans\.budget\.json"):
+    with pytest.raises(RecipeError, match=r"set private\.ledger_file: .*scans\.ledger\.json"):
         evolve(moved, tmp_path / "a", resume=True, max_images=None)
-    named = replace(moved, budget_file=DataSetBudget.beside(scans.path).path)
+    named = replace(moved, ledger_file=DataSetLedger.beside(scans.path).path)
     assert evolve(named, tmp_path / "a", resume=True, max_images=None).guarantee["data_set"]["runs"] == 1
 
 

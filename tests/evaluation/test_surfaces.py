@@ -87,7 +87,7 @@ def evolved(
 ) -> tuple[pe.Run, dict[str, object]]:
     """A run over these private images, which always lie in the same file, and all that it showed on the way."""
     path = folder.parent.parent / "private.npz"
-    path.with_name("private.npz.budget.json").unlink(missing_ok=True)  # each world has its own
+    path.with_name("private.npz.ledger.json").unlink(missing_ok=True)  # each world has its own
     register_path().unlink(missing_ok=True)
     np.savez(
         path, images=np.array(shades, np.uint8)[:, None, None, None].repeat(16, 1).reshape(-1, 4, 4, 1), labels=labels
@@ -216,7 +216,7 @@ def test_an_image_that_is_skipped_is_named_in_the_confidential_log_alone(
         logged = (resumed.confidential / "log.txt").read_text()
         assert ("casts no vote" in logged) == (str(scans / "dark" / "1.png") in logged) == (side == "bad")
         shown.append((run.folder, listener.told, capfd.readouterr()))
-        scans.with_name("scans.budget.json").unlink()
+        scans.with_name("scans.ledger.json").unlink()
         register_path().unlink()
     (good, told, printed), (bad, told_too, printed_too) = shown
     assert compare_surfaces(good, bad) == []

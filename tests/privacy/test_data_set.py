@@ -10,7 +10,7 @@ from pe.errors import BudgetExceeded, PrivacyError
 from pe.histogram import histogram_releases
 from pe.privacy.accounting import epsilon
 from pe.privacy.closed_form import gaussian_epsilon
-from pe.privacy.data_set import DataSetBudget
+from pe.privacy.data_set import DataSetLedger
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 
@@ -18,8 +18,8 @@ RUN = histogram_releases(8.0, 3)
 
 
 def test_runs_over_one_data_set_add_up(tmp_path: Path) -> None:
-    budget = DataSetBudget.beside(tmp_path / "scans")
-    assert budget.path == tmp_path.resolve() / "scans.budget.json"
+    budget = DataSetLedger.beside(tmp_path / "scans")
+    assert budget.path == tmp_path.resolve() / "scans.ledger.json"
     first = budget.enter("one", RUN, 1e-5)
     both = budget.enter("two", RUN, 1e-5)
     assert first == {"epsilon": epsilon(RUN, 1e-5), "delta": 1e-5, "runs": 1}
@@ -27,12 +27,12 @@ def test_runs_over_one_data_set_add_up(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_counts_once(tmp_path: Path) -> None:
-    budget = DataSetBudget.beside(tmp_path / "scans")
+    budget = DataSetLedger.beside(tmp_path / "scans")
     assert budget.enter("one", RUN, 1e-5) == budget.enter("one", RUN, 1e-5)
 
 
 def test_a_cap_refuses_the_run_that_would_exceed_it_and_does_not_enter_it(tmp_path: Path) -> None:
-    budget = DataSetBudget.beside(tmp_path / "scans")
+    budget = DataSetLedger.beside(tmp_path / "scans")
     budget.cap(Budget(epsilon(RUN + RUN, 1e-6) + 1e-9, 1e-6))
     budget.enter("one", RUN, 1e-5)
     budget.enter("two", RUN, 1e-5)
@@ -47,7 +47,7 @@ def test_a_cap_refuses_the_run_that_would_exceed_it_and_does_not_enter_it(tmp_pa
     "kind", [{"relation": Relation.REPLACE_ONE}, {"relation": Relation.ZERO_OUT}, {"unit": "patient"}]
 )
 def test_runs_of_several_kinds_are_totalled_for_a_record_that_is_replaced(tmp_path: Path, kind: dict[str, Any]) -> None:
-    budget = DataSetBudget.beside(tmp_path / "scans")
+    budget = DataSetLedger.beside(tmp_path / "scans")
     other = Release("votes", "discrete_gaussian", 1.0, 40.0, grid=2**20, **kind)
     assert "for" not in budget.enter("one", RUN, 1e-5)
     total = budget.enter("two", [other], 1e-5)
@@ -59,7 +59,7 @@ def test_runs_of_several_kinds_are_totalled_for_a_record_that_is_replaced(tmp_pa
 
 
 def test_runs_that_start_together_are_all_counted(tmp_path: Path) -> None:
-    budget = DataSetBudget.beside(tmp_path / "scans")
+    budget = DataSetLedger.beside(tmp_path / "scans")
     threads = [threading.Thread(target=budget.enter, args=(str(i), RUN, 1e-5)) for i in range(12)]
     for thread in threads:
         thread.start()
@@ -71,21 +71,21 @@ def test_runs_that_start_together_are_all_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"format": 9, "cap": null, "runs": {}}', '{"format": 1, "cap": 3, "runs": {}}']
 )
-def test_what_is_no_budget_file_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
-    budget = DataSetBudget(tmp_path / "b.json")
+def test_what_is_no_ledger_file_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
+    budget = DataSetLedger(tmp_path / "b.json")
     budget.path.write_text(text)
-    with pytest.raises(PrivacyError, match="not a budget file"):
+    with pytest.raises(PrivacyError, match="not a ledger file"):
         budget.enter("one", RUN, 1e-5)
     assert budget.path.read_text() == text
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PrivacyError, match=r"name another with private\.budget_file"):
-        DataSetBudget(tmp_path / "none" / "b.json").enter("one", RUN, 1e-5)
+    with pytest.raises(PrivacyError, match=r"name another with private\.ledger_file"):
+        DataSetLedger(tmp_path / "none" / "b.json").enter("one", RUN, 1e-5)
 
 
 def test_the_file_holds_releases_and_deltas_and_nothing_else(tmp_path: Path) -> None:
-    budget = DataSetBudget(tmp_path / "b.json")
+    budget = DataSetLedger(tmp_path / "b.json")
     budget.enter("one", RUN, 1e-5)
     content = json.loads(budget.path.read_text())
     runs = {"one": [release.to_dict() for release in RUN]}
@@ -94,7 +94,7 @@ def test_the_file_holds_releases_and_deltas_and_nothing_else(tmp_path: Path) -> 
 
 
 def test_a_full_disk_loses_no_run_that_was_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    budget = DataSetBudget(tmp_path / "b.json")
+    budget = DataSetLedger(tmp_path / "b.json")
     budget.enter("one", RUN, 1e-5)
     before = budget.path.read_bytes()
 
@@ -110,10 +110,10 @@ def test_a_full_disk_loses_no_run_that_was_entered(tmp_path: Path, monkeypatch: 
 
 
 def test_a_link_to_the_file_stays_one_and_so_do_its_rights(tmp_path: Path) -> None:
-    budget = DataSetBudget(tmp_path / "b.json")
+    budget = DataSetLedger(tmp_path / "b.json")
     budget.enter("one", RUN, 1e-5)
     budget.path.chmod(0o660)
     (tmp_path / "link").symlink_to(budget.path)
-    assert DataSetBudget(tmp_path / "link").enter("two", RUN, 1e-5) == budget.total(1e-5)
+    assert DataSetLedger(tmp_path / "link").enter("two", RUN, 1e-5) == budget.total(1e-5)
     assert (tmp_path / "link").is_symlink()
     assert budget.path.stat().st_mode & 0o777 == 0o660

@@ -1,4 +1,4 @@
-"""The register knows data sets again, wherever they and their budget files lie, and tells nobody else about them."""
+"""The register knows data sets again, wherever they and their ledger files lie, and tells nobody else about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from pe.errors import PrivacyError, RecipeError
 from pe.histogram import histogram_releases
-from pe.privacy.data_set import DataSetBudget
+from pe.privacy.data_set import DataSetLedger
 from pe.privacy.register import SAMPLE, Register, register_path
 
 RUN = histogram_releases(8.0, 3)
@@ -23,16 +23,16 @@ def records(start: int, stop: int) -> list[bytes]:
     return [hashlib.sha256(str(i).encode()).digest() for i in range(start, stop)]
 
 
-def ledger(folder: Path, name: str) -> DataSetBudget:
-    return DataSetBudget(folder / f"{name}.budget.json")
+def ledger(folder: Path, name: str) -> DataSetLedger:
+    return DataSetLedger(folder / f"{name}.ledger.json")
 
 
-def enter(budget: DataSetBudget, digests: list[bytes], run: str, named: bool = False) -> None:
+def enter(budget: DataSetLedger, digests: list[bytes], run: str, named: bool = False) -> None:
     with Register().entering(digests, budget, named, run):
         budget.enter(run, RUN, 1e-5)
 
 
-def refused(budget: DataSetBudget, digests: list[bytes], sentence: str, named: bool = False) -> None:
+def refused(budget: DataSetLedger, digests: list[bytes], sentence: str, named: bool = False) -> None:
     for ask in (lambda: Register().check(digests, budget, named), lambda: enter(budget, digests, "x", named)):
         with pytest.raises(RecipeError, match=sentence) as error:
             ask()
@@ -44,7 +44,7 @@ def refused(budget: DataSetBudget, digests: list[bytes], sentence: str, named: b
 def test_the_same_records_elsewhere_are_sent_to_the_file_that_counts_them(tmp_path: Path, named: bool) -> None:
     first, second = ledger(tmp_path, "first"), ledger(tmp_path, "second")
     enter(first, records(0, 50), "one")
-    refused(second, records(0, 50)[::-1], r"stand in .*first\.budget\.json.*set private\.budget_file: .*first", named)
+    refused(second, records(0, 50)[::-1], r"stand in .*first\.ledger\.json.*set private\.ledger_file: .*first", named)
     Register().check(records(0, 50), first, named=True)
     enter(first, records(0, 50), "two", named=True)
     assert first.read()["runs"].keys() == {"one", "two"}
@@ -63,7 +63,7 @@ def test_other_records_have_a_file_of_their_own(tmp_path: Path) -> None:
 )
 def test_a_set_that_shares_many_records_is_known_again(tmp_path: Path, digests: list[bytes]) -> None:
     enter(ledger(tmp_path, "first"), records(0, 20_000), "one")
-    refused(ledger(tmp_path, "second"), digests, r"stand in .*first\.budget\.json")
+    refused(ledger(tmp_path, "second"), digests, r"stand in .*first\.ledger\.json")
 
 
 @pytest.mark.parametrize("small", range(5))
@@ -74,16 +74,16 @@ def test_small_sets_are_compared_whole(tmp_path: Path, small: int) -> None:
 
 def test_a_file_that_was_moved_with_its_data_is_taken_where_it_is(tmp_path: Path) -> None:
     enter(ledger(tmp_path, "first"), records(0, 50), "one")
-    ledger(tmp_path, "first").path.rename(tmp_path / "moved.budget.json")
+    ledger(tmp_path, "first").path.rename(tmp_path / "moved.ledger.json")
     enter(ledger(tmp_path, "moved"), records(0, 50), "two")
-    refused(ledger(tmp_path, "first"), records(0, 50), r"stand in .*moved\.budget\.json")
+    refused(ledger(tmp_path, "first"), records(0, 50), r"stand in .*moved\.ledger\.json")
 
 
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_a_file_that_is_gone_is_never_begun_anew_without_a_word(tmp_path: Path, name: str) -> None:
     enter(ledger(tmp_path, "first"), records(0, 50), "one")
     ledger(tmp_path, "first").path.unlink()
-    refused(ledger(tmp_path, name), records(0, 50), r"stood in .*first\.budget\.json, which is gone or older: restore")
+    refused(ledger(tmp_path, name), records(0, 50), r"stood in .*first\.ledger\.json, which is gone or older: restore")
     enter(ledger(tmp_path, name), records(0, 50), "two", named=True)  # the owner says so in the recipe
     enter(ledger(tmp_path, name), records(0, 50), "three")
 
@@ -102,21 +102,21 @@ def test_two_copies_of_the_file_do_not_count_apart(tmp_path: Path) -> None:
     enter(first, records(0, 50), "one")
     shutil.copy(first.path, second.path)
     enter(second, records(0, 50), "two")
-    refused(first, records(0, 50), r"stand in .*second\.budget\.json")
+    refused(first, records(0, 50), r"stand in .*second\.ledger\.json")
 
 
 def test_a_union_of_two_data_sets_goes_where_the_runs_over_both_are_counted(tmp_path: Path) -> None:
     first, second, third = (ledger(tmp_path, name) for name in ("first", "second", "third"))
     enter(first, records(0, 50), "one")
     enter(second, records(50, 100), "two")
-    refused(third, records(0, 100), r"set private\.budget_file: .*first")
+    refused(third, records(0, 100), r"set private\.ledger_file: .*first")
     refused(
-        first, records(0, 100), r"`pe budget --file .*first\.budget\.json --add .*second\.budget\.json`", named=True
+        first, records(0, 100), r"`pe ledger --file .*first\.ledger\.json --add .*second\.ledger\.json`", named=True
     )
     first.add(second)
     enter(first, records(0, 100), "three", named=True)
     assert first.read()["runs"].keys() == {"one", "two", "three"}
-    refused(second, records(50, 100), r"set private\.budget_file: .*first")
+    refused(second, records(50, 100), r"set private\.ledger_file: .*first")
     enter(first, records(50, 100), "four", named=True)
 
 
@@ -125,24 +125,24 @@ def test_a_copied_file_and_a_record_more_do_not_begin_a_count_of_their_own(tmp_p
     enter(first, records(0, 50), "one")
     shutil.copy(first.path, second.path)
     enter(second, records(0, 51), "two")
-    refused(first, records(0, 50), r"stand in .*second\.budget\.json")
+    refused(first, records(0, 50), r"stand in .*second\.ledger\.json")
     first.path.unlink()
-    refused(ledger(tmp_path, "third"), records(0, 50), r"stand in .*second\.budget\.json", named=True)
+    refused(ledger(tmp_path, "third"), records(0, 50), r"stand in .*second\.ledger\.json", named=True)
     enter(second, records(0, 51), "three")
 
 
-def test_an_unreadable_budget_file_or_register_is_one_sentence_that_names_it(
+def test_an_unreadable_ledger_file_or_register_is_one_sentence_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budget = ledger(tmp_path, "first")
     enter(budget, records(0, 50), "one")
     written = budget.path.read_bytes()
     budget.path.write_bytes(b"\xff\xfe")
-    with pytest.raises(PrivacyError, match=r"first\.budget\.json is not a budget file"):
+    with pytest.raises(PrivacyError, match=r"first\.ledger\.json is not a ledger file"):
         Register().check(records(0, 50), ledger(tmp_path, "second"), named=False)
     budget.path.unlink()
     budget.path.mkdir()
-    with pytest.raises(PrivacyError, match=r"budget file .*first\.budget\.json cannot be read"):
+    with pytest.raises(PrivacyError, match=r"ledger file .*first\.ledger\.json cannot be read"):
         Register().check(records(0, 50), ledger(tmp_path, "second"), named=False)
     budget.path.rmdir()
     budget.path.write_bytes(written)

@@ -171,7 +171,7 @@ def test_a_fit_that_breaks_off_after_its_release_goes_on_without_the_private_rec
     assert not (tmp_path / "run" / "model").exists()
     path.unlink()
     run = resume_run(tmp_path / "run", Surroundings())
-    recipients = json.loads((run.confidential / "record.json").read_text())["recipients"]
+    recipients = json.loads((run.confidential / "audit-record.json").read_text())["recipients"]
     assert recipients[0]["data"].startswith("the private records themselves, while it is fitted")
     assert (run.folder / "releases" / "fit-mean_features.npy").read_bytes() == released
     assert run.guarantee["releases"][0]["charges"] == 1

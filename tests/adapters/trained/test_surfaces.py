@@ -51,7 +51,7 @@ def _releases_are_held_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 def fitted(folder: Path, kind: str, chosen: list[int]) -> tuple[pe.Run, list[object]]:
     """A run on these of the records, which always lie in the same file, and all that it told."""
     path = folder.parent.parent / "private.npz"
-    path.with_name("private.npz.budget.json").unlink(missing_ok=True)  # each world has its own
+    path.with_name("private.npz.ledger.json").unlink(missing_ok=True)  # each world has its own
     register_path().unlink(missing_ok=True)
     images = np.random.default_rng(1).integers(0, 256, (COUNT, SIDE, SIDE, 1), dtype=np.uint8)
     np.savez(path, images=images[chosen], labels=np.array(CLASSES)[np.array(chosen) % 2])

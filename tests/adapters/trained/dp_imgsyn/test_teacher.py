@@ -82,7 +82,7 @@ def test_what_cannot_be_fitted_is_one_sentence(tmp_path: Path, changes: dict[str
     with pytest.raises(PEError, match=said) as raised:
         run_recipe(recipe(path, **changes), tmp_path / "run", Surroundings())
     assert "\n" not in str(raised.value)
-    assert list(tmp_path.iterdir()) == [path]  # neither a run nor an entry in the data set's budget
+    assert list(tmp_path.iterdir()) == [path]  # neither a run nor an entry in the data set's ledger
 
 
 def test_a_teacher_of_one_s_own_is_fitted_and_layers_may_share_their_weights(tmp_path: Path) -> None:

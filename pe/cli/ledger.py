@@ -1,4 +1,4 @@
-"""`pe budget`: what all runs over a data set have spent together."""
+"""`pe ledger`: what all runs over a data set have spent together."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import click
 from pe.cli.options import json_option
 
 if TYPE_CHECKING:
-    from pe.privacy.data_set import DataSetBudget
+    from pe.privacy.data_set import DataSetLedger
 
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--file", "place", type=click.Path(path_type=Path), help="The budget file, where private.budget_file puts it."
+    "--file", "place", type=click.Path(path_type=Path), help="The ledger file, where private.ledger_file puts it."
 )
 @click.option("--delta", type=float, help="At which the total is stated; default: the cap's, or the runs' smallest.")
 @click.option("--cap-epsilon", type=float, help="Refuse every run that would bring the total above this.")
 @click.option("--cap-delta", type=float, help="δ of the cap.")
 @click.option(
-    "--add", type=click.Path(exists=True, path_type=Path), help="Count the runs of this budget file here, too."
+    "--add", type=click.Path(exists=True, path_type=Path), help="Count the runs of this ledger file here, too."
 )
 @click.option("--no-cap", is_flag=True, help="Take the cap away.")
 @json_option
-def budget(
+def ledger(
     data: Path | None,
     place: Path | None,
     delta: float | None,
@@ -39,9 +39,9 @@ def budget(
 ) -> None:
     """What all runs over DATA have spent together, and the cap.
 
-    DATA is the folder or file of private records; the budget lies beside it, or else in --file.
+    DATA is the folder or file of private records; its ledger lies beside it, or else in --file.
     """
-    from pe.privacy.data_set import MIXED, DataSetBudget, mixed, total_epsilon
+    from pe.privacy.data_set import MIXED, DataSetLedger, mixed, total_epsilon
     from pe.privacy.ledger import Budget
     from pe.privacy.words import round_up
 
@@ -49,7 +49,7 @@ def budget(
         raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
     file = _file(data, place, may_be_new=cap_epsilon is not None or add is not None)
     if add is not None:
-        file.add(DataSetBudget(add))
+        file.add(DataSetLedger(add))
     if no_cap:
         file.cap(None)
     elif cap_epsilon is not None and cap_delta is not None:
@@ -71,16 +71,16 @@ def budget(
         click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)
 
 
-def _file(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetBudget:
-    """The budget file beside the data, or the one that was named; the latter may be one that a cap is to begin."""
-    from pe.privacy.data_set import DataSetBudget
+def _file(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLedger:
+    """The ledger file beside the data, or the one that was named; the latter may be one that a cap is to begin."""
+    from pe.privacy.data_set import DataSetLedger
 
     if data is not None and place is None:
         if data.exists():
-            return DataSetBudget.beside(data)
+            return DataSetLedger.beside(data)
         raise click.UsageError(f"{data} does not exist.")
     if place is None or data is not None:
-        raise click.UsageError("Name DATA, the private records, or --file, their budget file.")
+        raise click.UsageError("Name DATA, the private records, or --file, their ledger file.")
     if place.exists() or may_be_new:
-        return DataSetBudget(place)
+        return DataSetLedger(place)
     raise click.UsageError(f"{place} does not exist.")

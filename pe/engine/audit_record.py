@@ -16,12 +16,16 @@ from pe.recipe.schema import Recipe
 from pe.store.places import CONFIDENTIAL
 from pe.store.writer import RunWriter
 
-RECORD = f"{CONFIDENTIAL}/record.json"
+AUDIT_RECORD = f"{CONFIDENTIAL}/audit-record.json"
 
 
-def write_record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embedding, ledger: Ledger) -> None:
+def write_audit_record(
+    run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embedding, ledger: Ledger
+) -> None:
     """Write the record as things stand: at every start, and again when the run is finished."""
-    run.write(RECORD, json.dumps(_record(run, recipe, api, embedding, ledger), indent=2, ensure_ascii=False) + "\n")
+    run.write(
+        AUDIT_RECORD, json.dumps(_record(run, recipe, api, embedding, ledger), indent=2, ensure_ascii=False) + "\n"
+    )
 
 
 def _record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embedding, ledger: Ledger) -> dict[str, Any]:
