@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.population import Population
 from pe.engine.execution import Surroundings
 from pe.engine.logs import logging_to
 from pe.engine.public_pool import PublicPool
@@ -18,7 +19,7 @@ from pe.errors import RecipeError, RunError
 from pe.fit.trainer import Trainer, load_model
 from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.meaning import differences
-from pe.plugins.protocols import info_of
+from pe.plugins.protocols import GenerationAPI, info_of
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
 from pe.store.certified import reissue
@@ -55,44 +56,53 @@ def extend_run(
     """
     if count < 1 or not 0 <= degree <= 1:
         raise RecipeError(f"An extension has at least 1 sample and a degree in [0, 1], not {count} and {degree:g}.")
-    run = Run.open(folder)
-    last = run.synthetic
+    last = Run.open(folder).synthetic
     stored, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
     if meant := differences(stored, recipe):
         raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(meant)}.")
     api = build_generator(recipe, surroundings.api)
     if not (folder / FULL_RECIPE).is_file():
         _check_named(folder, recipe, api, changes)
-    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, api, surroundings.progress)
     with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
         if writer.journal.happened("started") and not writer.journal.happened("finished"):
             raise RunError(f"{folder} is not finished: `pe resume {folder}` finishes it.")
-        if pool is not None:
-            pool.check_same(folder)
-        index = _index(writer, count, degree)
-        load_model(api, folder)
-        parents, place = spread(len(last), count), extension_place(index)
-        command = f"pe extend {folder} -n {count} --degree {degree:g}"
-        dispatcher = build_dispatcher(
-            recipe,
-            api,
-            run=writer,
-            progress=surroundings.progress,
-            stop=surroundings.stop,
-            command=lambda option: f"{command}{option}",
-        )
-        more = dispatcher.vary(f"extension/{index}", place, last, parents, degree, f"extension {index}")
-        if pool is not None:
-            pool.check_same(folder)  # as the generator read it
-        name = f"extension-{index:03d}.npz"
-        writer.write_samples(name, more, recipe.private.labels)
-        columns = sorted((folder / place).iterdir())
-        reissue(run.folder, [name, *(f"{place}/{path.name}" for path in columns)])
-        (folder / _PENDING).unlink()
-        writer.journal.add_event(f"extended by {count}")
+        name = _extend(writer, recipe, api, last, count, degree, surroundings)
     if (folder / REPORT).is_file():
         write_report(folder)
     return folder / name
+
+
+def _extend(
+    run: RunWriter,
+    recipe: Recipe,
+    api: GenerationAPI,
+    last: Population,
+    count: int,
+    degree: float,
+    surroundings: Surroundings,
+) -> str:
+    """Vary the members of `last`, write the samples and issue the certificate anew; the name of their .npz file."""
+    folder, progress = run.folder, surroundings.progress
+    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, api, progress)
+    if pool is not None:
+        pool.check_same(folder)
+    index = _index(run, count, degree)
+    load_model(api, folder)
+    command = f"pe extend {folder} -n {count} --degree {degree:g}"
+    dispatcher = build_dispatcher(
+        recipe, api, run, progress=progress, stop=surroundings.stop, command=lambda option: f"{command}{option}"
+    )
+    place, title = extension_place(index), f"extension {index}"
+    more = dispatcher.vary(f"extension/{index}", place, last, spread(len(last), count), degree, title)
+    if pool is not None:
+        pool.check_same(folder)  # as the generator read it
+    name = f"extension-{index:03d}.npz"
+    run.write_samples(name, more, recipe.private.labels)
+    columns = sorted((folder / place).iterdir())
+    reissue(folder, [name, *(f"{place}/{path.name}" for path in columns)])
+    (folder / _PENDING).unlink()
+    run.journal.add_event(f"extended by {count}")
+    return name
 
 
 def _check_named(folder: Path, recipe: Recipe, api: object, changes: Sequence[str]) -> None:

@@ -141,15 +141,7 @@ def audit(
     middle_error, tail_error = _errors(confidence)
     tail = tail_threshold(claim.mu, claim.delta, runs, tail_error)
     worlds = np.random.default_rng(_SEED).permutation(np.repeat([True, False], runs))
-    noise = SystemNoise() if noise is None else noise
-    statistics, noises = np.zeros(2 * runs), []
-    with (progress or Progress()).task("auditing", 2 * runs) as task:
-        for start in range(0, 2 * runs, BLOCKS):
-            part = worlds[start : start + BLOCKS]
-            for statistic, fingerprint in _histograms(claim, part, noise):
-                statistics[start : start + BLOCKS] += statistic / math.sqrt(claim.iterations)
-                noises.append(fingerprint)
-            task.advance(len(part))
+    statistics, fingerprints = _sample(claim, worlds, noise or SystemNoise(), progress or Progress())
 
     def rates(threshold: float, error: float) -> Rates:
         flagged = statistics > threshold
@@ -157,7 +149,6 @@ def audit(
 
     middle, high, low = rates(0.0, middle_error), rates(tail, tail_error), rates(-tail, tail_error)
     ratios = (middle, middle.mirrored, high, low.mirrored)
-    fingerprints = np.concatenate(noises)
     return Audit(
         claim=claim,
         runs=runs,
@@ -173,6 +164,21 @@ def audit(
 def _errors(confidence: float) -> tuple[float, float]:
     """How wrong each bound may be: half for the two in the middle, half for the four in the tails."""
     return (1 - confidence) / 4, (1 - confidence) / 8
+
+
+def _sample(
+    claim: Claim, worlds: npt.NDArray[np.bool_], noise: Noise, progress: Progress
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """The test statistic of a run in each of `worlds`, and a fingerprint of each block of noise."""
+    statistics, noises = np.zeros(len(worlds)), []
+    with progress.task("auditing", len(worlds)) as task:
+        for start in range(0, len(worlds), BLOCKS):
+            part = worlds[start : start + BLOCKS]
+            for statistic, fingerprint in _histograms(claim, part, noise):
+                statistics[start : start + BLOCKS] += statistic / math.sqrt(claim.iterations)
+                noises.append(fingerprint)
+            task.advance(len(part))
+    return statistics, np.concatenate(noises)
 
 
 def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Reals, Integers]]:

@@ -6,6 +6,7 @@ from pe.dispatch.limits import Price
 from pe.errors import RecipeError
 from pe.plan import Plan
 from pe.planning.calls import Span
+from pe.planning.deadlines import ClockTerms
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.recipe.schema import Recipe
 
@@ -69,7 +70,12 @@ def limit_warnings(
     return found
 
 
-def privacy_warnings(recipe: Recipe) -> list[str]:
+def recipe_warnings(recipe: Recipe, clock: ClockTerms) -> list[str]:
+    """About the declared size, the public clock, and a part of the budget that nothing uses."""
+    return [*_privacy_warnings(recipe), *filter(None, [clock.warning]), *_share_warnings(recipe)]
+
+
+def _privacy_warnings(recipe: Recipe) -> list[str]:
     """About the declared size: missing, too small for δ, or of records where others are protected."""
     declared, delta, unit = recipe.private.declared_size, recipe.privacy.delta, recipe.private.privacy_unit
     if declared is None:
@@ -88,7 +94,7 @@ def privacy_warnings(recipe: Recipe) -> list[str]:
     return found
 
 
-def share_warnings(recipe: Recipe) -> list[str]:
+def _share_warnings(recipe: Recipe) -> list[str]:
     """About a part of the budget that nothing uses."""
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
     if share is None or share == 1 or recipe.evolution.iterations or recipe.evolution.estimate_label_sizes:

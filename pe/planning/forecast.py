@@ -15,9 +15,8 @@ from pe.planning.cautions import (
     cost_warnings,
     limit_warnings,
     meaning_of,
-    privacy_warnings,
+    recipe_warnings,
     refusals,
-    share_warnings,
 )
 from pe.planning.deadlines import HeldBack, held_back
 from pe.planning.fitting import fit_dry_runs
@@ -167,16 +166,7 @@ def forecast(
     calls = total(one.calls for one in iterations)
     price = price_of(recipe)
     least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
-    warnings = (
-        *here,
-        *refusals(plan, api),
-        *cost_warnings(price, calls, images),
-        *limit_warnings(recipe, images, (least, cost), images_per_second),
-        *privacy_warnings(recipe),
-        *filter(None, [clock.terms.warning]),
-        *share_warnings(recipe),
-        *signal_warnings(recipe, plan, [one.signal for one in iterations if one.signal]),
-    )
+    signals = [one.signal for one in iterations if one.signal]
     delta = recipe.privacy.delta
     return Forecast(
         iterations,
@@ -187,7 +177,14 @@ def forecast(
         delta=delta,
         degree=None if api is None else api.capabilities.degree,
         seconds=None if images_per_second is None else images.most / images_per_second,
-        warnings=warnings,
+        warnings=(
+            *here,
+            *refusals(plan, api),
+            *cost_warnings(price, calls, images),
+            *limit_warnings(recipe, images, (least, cost), images_per_second),
+            *recipe_warnings(recipe, clock.terms),
+            *signal_warnings(recipe, plan, signals),
+        ),
         clock=clock,
         synthetic=sum(plan.steps[-1].sizes if plan.steps else plan.sizes),
         fit=plan.fit,

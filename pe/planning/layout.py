@@ -51,11 +51,24 @@ def lay_out(
     if releases is None:
         releases = planned_releases(recipe, unit, fit_releases(recipe, classes, unit))
     fit = tuple(release for release in releases if release.name.startswith(FIT))
+    histograms = [release for release in releases if release.name != CLASS_COUNTS and release not in fit]
+    counted = next((release for release in releases if release.name == CLASS_COUNTS), None)
+    return Plan(
+        classes=classes,
+        sizes=sizes[0],
+        steps=_steps(evolution, sizes, histograms),
+        selection=evolution.selection,
+        voting=Voting(evolution.neighbors, evolution.metric, evolution.neighbor_search),
+        seed=recipe.seed,
+        class_counts=counted,
+        fit=fit,
+    )
+
+
+def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: Sequence[Release]) -> tuple[Step, ...]:
     degrees = _schedule(evolution.degree, evolution.iterations)
     lookaheads = _schedule(evolution.lookahead, evolution.iterations)
-    histograms = [release for release in releases if release.name != CLASS_COUNTS and release not in fit]
-    reused = lookaheads if evolution.reuse_lookahead else [0] * evolution.iterations
-    steps = tuple(
+    return tuple(
         Step(
             t=t,
             sizes=sizes[t],
@@ -63,22 +76,9 @@ def lay_out(
             lookahead=k,
             threshold=_threshold(evolution, release, t),
             release=release,
-            reuse=reuse,
+            reuse=k if evolution.reuse_lookahead else 0,
         )
-        for t, (release, degree, k, reuse) in enumerate(
-            zip(histograms, degrees, lookaheads, reused, strict=True), start=1
-        )
-    )
-    counted = next((release for release in releases if release.name == CLASS_COUNTS), None)
-    return Plan(
-        classes=classes,
-        sizes=sizes[0],
-        steps=steps,
-        selection=evolution.selection,
-        voting=Voting(evolution.neighbors, evolution.metric, evolution.neighbor_search),
-        seed=recipe.seed,
-        class_counts=counted,
-        fit=fit,
+        for t, (release, degree, k) in enumerate(zip(histograms, degrees, lookaheads, strict=True), start=1)
     )
 
 

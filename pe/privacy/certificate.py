@@ -44,11 +44,7 @@ def build_certificate(
             because the recipe declares that run's private records disjoint from these; None: there is no such run.
         pool_overlaps: "declared" where public images may be private records, as the recipe declares; else None.
     """
-    delta = ledger.budget.delta
-    deltas = sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
-    events = ledger.events()
-    unsafe = ledger.unsafe
-    total = ledger.total()
+    delta, events, unsafe, total = ledger.budget.delta, ledger.events(), ledger.unsafe, ledger.total()
     others = None if fitted_on_others is None else _others(*fitted_on_others, events, delta)
     return {
         "format": FORMAT,
@@ -63,7 +59,7 @@ def build_certificate(
         "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
         "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
         "declared_size": declared_size,
-        "epsilon_at": [{"delta": key, "epsilon": value} for key, value in ledger.epsilon_at(deltas).items()],
+        "epsilon_at": _at_other_deltas(ledger),
         "gdp_mu": gdp_mu(events),
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
@@ -77,6 +73,12 @@ def build_certificate(
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
     }
+
+
+def _at_other_deltas(ledger: Ledger) -> list[dict[str, float]]:
+    delta = ledger.budget.delta
+    deltas = sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
+    return [{"delta": key, "epsilon": value} for key, value in ledger.epsilon_at(deltas).items()]
 
 
 def _others(run: str, fit: Sequence[Release], events: Sequence[Release], delta: float) -> dict[str, Any]:
