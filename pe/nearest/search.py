@@ -9,9 +9,10 @@ import numpy as np
 from pe.errors import RecipeError, nearest_name
 from pe.nearest.choose import Backend, choose
 from pe.nearest.decide import Decider
-from pe.nearest.distinct import distinct
 from pe.nearest.exact import Metric
 from pe.nearest.margin import Integers, Vectors
+
+_BLOCK = 2**18  # elements looked at together: they stay in the cache
 
 
 def nearest(
@@ -43,7 +44,7 @@ def nearest(
         MissingDependency: the backend is not installed.
     """
     _check(queries, candidates, q, metric, backend)
-    kept = distinct(candidates)
+    kept = _distinct(candidates)
     answer = np.full((len(queries), q), -1, np.int64)
     if kept.size:
         vectors = np.ascontiguousarray(candidates if len(kept) == len(candidates) else candidates[kept])
@@ -51,6 +52,22 @@ def nearest(
         positions = decider(queries)
         answer[:, : decider.q] = np.where(positions >= 0, kept[positions], -1)
     return answer
+
+
+def _distinct(candidates: Vectors) -> Integers:
+    """The index of the first occurrence of each finite vector, ascending; −0.0 and 0.0 are the same."""
+    first: dict[int, list[int]] = {}
+    kept: list[int] = []
+    step = max(1, _BLOCK // candidates.shape[1])
+    for start in range(0, len(candidates), step):
+        block = candidates[start : start + step] + np.float32(0)  # −0.0 + 0.0 = 0.0: equal vectors, equal bytes
+        for offset in np.flatnonzero(np.isfinite(block).all(axis=1)):
+            row = block[offset]
+            alike = first.setdefault(hash(row.tobytes()), [])
+            if not any(np.array_equal(row, candidates[other]) for other in alike):
+                alike.append(start + int(offset))
+                kept.append(start + int(offset))
+    return np.array(kept, np.int64)
 
 
 def _check(queries: Vectors, candidates: Vectors, q: int, metric: str, backend: str) -> None:

@@ -18,7 +18,6 @@ import pe
 import pe.histogram
 from pe.cli.progress import Bars
 from pe.engine.report import write_report
-from pe.evaluation.surfaces import compare_surfaces
 from pe.histogram import count_votes
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.privacy.ledger import Ledger
@@ -26,6 +25,7 @@ from pe.privacy.noise import Noise
 from pe.privacy.register import register_path
 from pe.privacy.release import Release
 from pe.progress import Progress, Task
+from tests.evaluation.surfaces import compare_surfaces
 from tests.generators import Mean, Shades
 
 SETTINGS = {"epsilon": 2.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 2}

@@ -14,7 +14,6 @@ import pe
 from adapters.trained.dp_merf.adapter import DPMERF
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
-from pe.evaluation.surfaces import compare_surfaces
 from pe.fit.trainer import Fitting
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise
@@ -22,6 +21,7 @@ from pe.privacy.register import register_path
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
 from tests.contracts.fitted import KINDS
+from tests.evaluation.surfaces import compare_surfaces
 from tests.evaluation.test_surfaces import Listener
 
 SIDE, CLASSES, COUNT = 8, ("ell", "oh"), 24
