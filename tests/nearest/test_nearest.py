@@ -300,7 +300,7 @@ class TestMistakes:
 
     def test_a_missing_backend_names_the_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "faiss", None)
-        with pytest.raises(MissingDependency, match=r"faiss, which is not installed: .*evolution\[cpu\]'"):
+        with pytest.raises(MissingDependency, match=r"faiss, which is not installed: .*evolution-toolkit\[cpu\]'"):
             nearest(self.good, self.good, backend="faiss")
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(MissingDependency, match=r"torch, which is not installed: .*evolution\[embeddi"):
