@@ -303,7 +303,7 @@ class TestMistakes:
         with pytest.raises(MissingDependency, match=r"faiss, which is not installed: .*evolution-toolkit\[cpu\]'"):
             nearest(self.good, self.good, backend="faiss")
         monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(MissingDependency, match=r"torch, which is not installed: .*evolution\[embeddi"):
+        with pytest.raises(MissingDependency, match=r"torch, which is not installed: .*evolution-toolkit\[embeddi"):
             nearest(self.good, self.good, backend="torch")
         with pytest.raises(MissingDependency, match=r"private-evolution-toolkit\[cpu\]"):
             nearest(self.good, self.good)
