@@ -20,10 +20,10 @@ from adapters.diffusion.batching import BatchSize
 from adapters.diffusion.device import choose_devices, memory_refused
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.items import Item, Job, steps_run
-from adapters.diffusion.noise import normals, seeded
+from adapters.diffusion.noise import _check_form, normals, seeded
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
-from pe.errors import APIError, ContractError, RecipeError
+from pe.errors import APIError, ContractError, PluginError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
 
@@ -351,3 +351,13 @@ def test_a_variation_of_degree_one_is_a_new_sample_of_the_parent_s_class(folder:
         for seed, one in zip(seeds, parents.conditions["api_class"], strict=True)
     ]
     np.testing.assert_array_equal(api.variation_api(request).samples.array, np.stack(api._engine.run(items)))
+
+
+@pytest.mark.parametrize("header", [16, 32])
+def test_a_torch_that_keeps_its_state_in_another_form_is_refused(monkeypatch: pytest.MonkeyPatch, header: int) -> None:
+    monkeypatch.setattr("adapters.diffusion.noise._HEADER", header)
+    _check_form.cache_clear()
+    with pytest.raises(PluginError, match="keeps the state of its random numbers in a form"):
+        seeded(1)
+    monkeypatch.undo()
+    seeded(1)
