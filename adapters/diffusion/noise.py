@@ -61,6 +61,6 @@ def _check_form() -> None:
     drawn = torch.empty(_WORDS, dtype=torch.int64).random_(0, bound, generator=_filled(words)).numpy()
     if not np.array_equal(drawn, twister.random_raw(_WORDS) % bound):
         raise PluginError(
-            f"torch {torch.__version__} keeps the state of its random numbers in a form that this toolkit does not know, "
-            "so seeds would not be obeyed: install the version of torch that constraints.txt names."
+            f"torch {torch.__version__} keeps the state of its random numbers in a form that is not known here, so "
+            "seeds would not be obeyed: install the version of torch that constraints.txt names."
         )
