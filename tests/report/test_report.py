@@ -29,6 +29,7 @@ from pe.errors import RunError
 from pe.privacy.verify import verify
 from pe.report.charts import ticks
 from pe.report.compare import compare as side_by_side
+from pe.report.compare import comparison_page
 from pe.report.diagnostics import generations, public_plan
 from pe.report.page import environment, prose, render
 from pe.report.pictures import contact_sheet, mosaic
@@ -82,8 +83,8 @@ def test_no_name_becomes_markup(tmp_path: Path, evil: str) -> None:
     data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=[evil, "b"])
     settings = {"population": 8, "iterations": 1, "lookahead": 0, "noise_multiplier": 1, "delta": 1e-5}
     run = pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
-    for confidential in (False, True):
-        page = write_report(run.folder, confidential=confidential).read_text()
+    pages = [write_report(run.folder, confidential=confidential).read_text() for confidential in (False, True)]
+    for page in (*pages, comparison_page(side_by_side([run, run]))):
         assert evil not in page
         assert "onerror=alert" not in page.replace("onerror=alert(1)&gt;", "")
 
