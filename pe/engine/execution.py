@@ -34,7 +34,7 @@ from pe.privacy.release import Release
 from pe.privacy.words import NOT_DECLARED, warnings
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
-from pe.report.contact_sheet import contact_sheet
+from pe.report.pictures import contact_sheet
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, SYNTHETIC
 from pe.store.publish import level_times, publish
 from pe.store.releases import JournalReleases

@@ -1,88 +1,48 @@
-"""Small line charts as inline SVG: they take their colours from the page, so they follow light and dark."""
+"""Small line charts: where everything lies; templates/parts.html draws it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
 from math import floor, log10
+from typing import NamedTuple
 
-_WIDTH, _HEIGHT = 560, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 40
+Line = tuple[str, Sequence[float], Sequence[float]]
+"""A curve: its name, its x, ascending, and as many y."""
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 548, 12, 200  # of the plot in a picture of 560 × 240
 
 
-@dataclass(frozen=True)
-class Line:
-    """A curve.
+class Chart(NamedTuple):
+    """Where things lie in the picture.
 
     Attributes:
-        name: in the legend.
-        xs: ascending.
-        ys: as many.
+        x_ticks: places of the horizontal axis, and their numbers.
+        y_ticks: likewise of the vertical one.
+        curves: of each line its name, how much of the accent colour it has, in per cent, and its points.
     """
 
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
+    x_ticks: list[tuple[float, float]]
+    y_ticks: list[tuple[float, float]]
+    curves: list[tuple[str, int, list[tuple[float, float]]]]
 
 
-def line_chart(
-    title: str, lines: Sequence[Line], x_name: str, y_name: str, *, level: tuple[str, float] | None = None
-) -> str:
-    """An SVG figure with a legend.
+def chart(lines: Sequence[Line]) -> Chart:
+    """A chart of lines of at least one point each; colours go from pale to strong in their order."""
+    x_ticks = ticks(min(min(xs) for _, xs, _ in lines), max(max(xs) for _, xs, _ in lines))
+    y_ticks = ticks(min(0.0, *(min(ys) for *_, ys in lines)), max(0.0, *(max(ys) for *_, ys in lines)))
 
-    Args:
-        title: what it shows, also for those who cannot see it.
-        lines: at least one, each of at least one point; colours go from pale to strong in their order.
-        x_name: of the horizontal axis.
-        y_name: of the vertical axis.
-        level: a name and a height at which a dashed line lies.
-    """
-    xs = [x for line in lines for x in line.xs]
-    ys = [y for line in lines for y in line.ys] + ([level[1]] if level else [])
-    x_ticks, y_ticks = ticks(min(xs), max(xs)), ticks(min(*ys, 0.0), max(*ys, 0.0))
-    frame = _Frame(x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
-    parts = [_grid(frame, x_ticks, y_ticks)]
-    if level:
-        y = frame.y(level[1])
-        parts.append(f'<line class="level" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text class="note" x="{_WIDTH - _RIGHT}" y="{y - 5:.1f}" text-anchor="end">{escape(level[0])}</text>'
-        )
-    for i, line in enumerate(lines):
-        parts.append(_curve(frame, line, _strength(i, len(lines))))
-    legend = "".join(
-        f'<li><span class="swatch" style="--w:{_strength(i, len(lines))}%"></span>{escape(line.name)}</li>'
-        for i, line in enumerate(lines)
-    )
-    across, down = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
-    axes = (
-        f'<text class="axis" x="{across}" y="{_HEIGHT - 4}" text-anchor="middle">{escape(x_name)}</text>'
-        f'<text class="axis" transform="translate(12 {down}) rotate(-90)" text-anchor="middle">{escape(y_name)}</text>'
-    )
-    label = escape(title, quote=True)
-    return (
-        f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
-        f"{''.join(parts)}{axes}</svg><figcaption>{escape(title)}"
-        + (f'<ul class="legend">{legend}</ul>' if len(lines) > 1 else "")
-        + "</figcaption></figure>"
-    )
+    def x(value: float) -> float:
+        return round(_LEFT + (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (_RIGHT - _LEFT), 1)
 
+    def y(value: float) -> float:
+        return round(_BOTTOM - (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (_BOTTOM - _TOP), 1)
 
-@dataclass(frozen=True)
-class _Frame:
-    """From data to the picture's coordinates."""
-
-    x0: float
-    x1: float
-    y0: float
-    y1: float
-
-    def x(self, value: float) -> float:
-        return _LEFT + (value - self.x0) / ((self.x1 - self.x0) or 1) * (_WIDTH - _LEFT - _RIGHT)
-
-    def y(self, value: float) -> float:
-        return _HEIGHT - _BOTTOM - (value - self.y0) / ((self.y1 - self.y0) or 1) * (_HEIGHT - _TOP - _BOTTOM)
+    last = len(lines) - 1
+    curves = [
+        (name, round(35 + 65 * i / last) if last else 100, [(x(a), y(b)) for a, b in zip(xs, ys, strict=True)])
+        for i, (name, xs, ys) in enumerate(lines)
+    ]
+    return Chart([(x(value), value) for value in x_ticks], [(y(value), value) for value in y_ticks], curves)
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -94,34 +54,3 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
     first, last = floor(low / step), -floor(-high / step)
     return [step * i for i in range(first, last + 1)]
-
-
-def _grid(frame: _Frame, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> str:
-    horizontal = "".join(
-        f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{frame.y(y):.1f}" y2="{frame.y(y):.1f}"/>'
-        f'<text class="tick" x="{_LEFT - 6}" y="{frame.y(y) + 4:.1f}" text-anchor="end">{_number(y)}</text>'
-        for y in y_ticks
-    )
-    vertical = "".join(
-        f'<text class="tick" x="{frame.x(x):.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{_number(x)}</text>'
-        for x in x_ticks
-    )
-    return horizontal + vertical
-
-
-def _curve(frame: _Frame, line: Line, strength: int) -> str:
-    points = [(frame.x(x), frame.y(y)) for x, y in zip(line.xs, line.ys, strict=True)]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    marks = ""
-    if len(points) <= 20:
-        marks = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in points)
-    return f'<g class="curve" style="--w:{strength}%"><polyline points="{path}"/>{marks}</g>'
-
-
-def _strength(i: int, count: int) -> int:
-    """How much of the accent colour curve i has, per cent."""
-    return 100 if count == 1 else round(35 + 65 * i / (count - 1))
-
-
-def _number(value: float) -> str:
-    return f"{value:,.4g}" if abs(value) >= 1e-9 else "0"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from pe.errors import RunError
 from pe.privacy.words import round_up
-from pe.report.contact_sheet import mosaic
-from pe.report.diagnostics import public_plan
+from pe.report.diagnostics import certificate_of, public_plan
 from pe.report.internal import read_metrics
-from pe.report.page import page, paragraph, section, table
-from pe.report.pictures import image_tag, png
+from pe.report.page import render
+from pe.report.pictures import mosaic, png
 from pe.report.quality import headline_numbers
 from pe.store.run import Run
 
@@ -59,16 +57,10 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 def comparison_page(found: Comparison) -> str:
     """The comparison as an HTML page."""
-    head = ("", *found.names)
-    numbers = [table(head, [(name, *values) for name, values in found.public], even=True)]
-    banner = ""
-    if found.internal:
-        banner = "Confidential: the internal numbers are measured on private or held-out records without noise."
-        numbers += ["<h3>Internal, not for sharing</h3>"]
-        numbers += [table(head, [(name, *values) for name, values in found.internal], even=True)]
-    sheets = "".join(_sheet(run) for run in found.runs) or paragraph("No run has a population yet.")
-    body = f"<header><h1>{len(found.names)} runs compared</h1></header>" + section("Numbers", *numbers)
-    return page("Runs compared", body + section("How they evolved", sheets), banner)
+    public, internal = ([(name, *values) for name, values in rows] for rows in (found.public, found.internal))
+    sheets = [sheet for run in found.runs if (sheet := _sheet(run))[2]]
+    values = {"names": list(found.names), "public": public, "internal": internal, "sheets": sheets}
+    return render("comparison.html", values)
 
 
 def _rows(columns: Sequence[dict[str, str]]) -> Rows:
@@ -83,14 +75,11 @@ def _internal(run: Run) -> dict[str, str]:
 
 def _public(run: Run) -> dict[str, str]:
     recipe, plan = public_plan(run)
-    found = {"generator": recipe.api.kind, "embedding": recipe.embedding.kind}
-    try:
-        certificate = run.guarantee
-        found |= {"ε": round_up(certificate["epsilon"], 4), "δ": f"{certificate['delta']:g}"}
-        if not certificate["holds"]:
-            found["ε"] += " (NO GUARANTEE)"
-    except RunError:
-        found |= {"ε": "not finished"}
+    found = {"generator": recipe.api.kind, "embedding": recipe.embedding.kind, "ε": "not finished"}
+    certificate = certificate_of(run)
+    if certificate:
+        void = "" if certificate["holds"] else " (NO GUARANTEE)"
+        found |= {"ε": round_up(certificate["epsilon"], 4) + void, "δ": f"{certificate['delta']:g}"}
     made, added = run.populations(), sum(map(len, run.extensions()))
     found |= {
         "iterations": f"{max(len(made) - 1, 0)} of {len(plan.steps)}" if plan.steps else "none",
@@ -106,18 +95,8 @@ def _each(values: Sequence[float]) -> str:
     return ", ".join(f"{value:g}" for value in (values if len(set(values)) > 1 else values[:1])) or "–"
 
 
-def _sheet(run: Run) -> str:
-    """A run's contact sheet, one row per iteration and one column per label; "" while it has no population."""
-    populations, (_, plan) = run.populations(), public_plan(run)
-    if not populations:
-        return ""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("", *plan.classes))
-    rows = ""
-    for t, population in enumerate(populations):
-        cells = [mosaic(population, label) for label in range(len(plan.classes))]
-        alts = [f"Samples of label {name} in S{t} of {run.folder.name}" for name in plan.classes]
-        tags = ["" if cell is None else image_tag(png(cell), alt) for cell, alt in zip(cells, alts, strict=True)]
-        rows += f'<tr><th scope="row">S{t}</th>' + "".join(f"<td>{tag}</td>" for tag in tags) + "</tr>"
-    width = f"min-width: {3 + 2.5 * len(plan.classes)}rem; max-width: {3 + 7 * len(plan.classes)}rem"
-    sheet = f'<table class="sheet" style="{width}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    return f'<figure><figcaption>{escape(run.folder.name)}</figcaption><div class="scroll">{sheet}</div></figure>'
+def _sheet(run: Run) -> tuple[str, list[str], list[list[bytes | None]]]:
+    """A run's name, its labels, and for each iteration a picture of every label that has samples."""
+    classes = list(public_plan(run)[1].classes)
+    rows = [[mosaic(population, label) for label in range(len(classes))] for population in run.populations()]
+    return run.folder.name, classes, [[None if cell is None else png(cell) for cell in row] for row in rows]

@@ -6,6 +6,7 @@ Durations, calls and retries are not here: they are confidential, or depend on c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,11 @@ from pe.plan import Plan, Step
 from pe.planning.layout import plan_of
 from pe.planning.signal import signal_of
 from pe.recipe.schema import Recipe
+from pe.report.pictures import strips
 from pe.store.places import RECIPE
 from pe.store.run import Run
 
 Floats = npt.NDArray[np.float64]
-Items = npt.NDArray[np.int64]
 
 BLOCK = 4096
 
@@ -36,7 +37,7 @@ class Generation:
         votes: float64 (m,), noisy votes of S_{t−1}'s m members, in votes; may be negative.
         threshold: H, in votes.
         sigma: standard deviation of the noise, in votes.
-        expected: votes per candidate by the declared size, of the label with the fewest; None: not declared.
+        signal: votes per candidate by the declared size, of the label with the fewest, over σ; None: not declared.
         passing: share of candidates over the threshold, in [0, 1].
         effective: (Σw)² / Σw² with the weights w = max(votes − H, 0): as many equal parents would be as even.
         parents: distinct members of S_{t−1} that have offspring in S_t; None: S_t is not finished.
@@ -49,7 +50,7 @@ class Generation:
     votes: Floats
     threshold: float
     sigma: float
-    expected: float | None
+    signal: float | None
     passing: float
     effective: float
     parents: int | None
@@ -63,6 +64,28 @@ def public_plan(run: Run) -> tuple[Recipe, Plan]:
     return recipe, plan_of(run, recipe)
 
 
+def certificate_of(run: Run) -> dict[str, Any] | None:
+    """The run's certificate; None while the run is not finished."""
+    try:
+        return run.guarantee
+    except RunError:
+        return None
+
+
+def evolution(run: Run) -> dict[str, Any]:
+    """What both reports show of how a run evolved.
+
+    Raises:
+        RunError: nothing of the run is there yet to be shown.
+    """
+    recipe, plan = public_plan(run)
+    populations = run.populations()
+    if not populations:
+        raise RunError(f"{run.folder} has no population yet: there is nothing to report.")
+    shown = [strips(population, plan.classes) for population in populations]
+    return {"name": recipe.name, "plan": plan, "found": generations(run, recipe, plan), "populations": shown}
+
+
 def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
     """Every iteration whose votes were released."""
     populations = run.populations()
@@ -72,11 +95,26 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
         votes = noisy_votes(run, step)
         if votes is None or len(populations) < step.t:
             break
-        before = populations[step.t - 1]
-        after = populations[step.t] if len(populations) > step.t else None
+        before, after = populations[step.t - 1], populations[step.t] if len(populations) > step.t else None
         if after is not None:
             lineage = lineage[after.parents]
-        found.append(_generation(recipe, plan, step, votes, before, after, lineage))
+        weights = np.maximum(votes - step.threshold, 0.0)
+        square = float(np.square(weights).sum())
+        signal = signal_of(recipe, plan, step, np.bincount(before.labels, minlength=len(plan.classes)).tolist())
+        one = Generation(
+            t=step.t,
+            degree=step.degree,
+            votes=votes,
+            threshold=step.threshold,
+            sigma=signal.sigma,
+            signal=None if signal.fewest is None else signal.fewest / signal.sigma,
+            passing=float(np.mean(votes > step.threshold)),
+            effective=float(weights.sum() ** 2 / square) if square else 0.0,
+            parents=None if after is None else len(np.unique(after.parents)),
+            founders=None if after is None else len(np.unique(lineage)),
+            moved=None if after is None else _moved(before, after),
+        )
+        found.append(one)
     return found
 
 
@@ -94,34 +132,6 @@ def noisy_votes(run: Run, step: Step) -> Floats | None:
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
     return np.asarray(array, dtype=np.float64) / step.release.grid
-
-
-def _generation(
-    recipe: Recipe,
-    plan: Plan,
-    step: Step,
-    votes: Floats,
-    before: Population,
-    after: Population | None,
-    lineage: Items,
-) -> Generation:
-    weights = np.maximum(votes - step.threshold, 0.0)
-    square = float(np.square(weights).sum())
-    candidates = np.bincount(before.labels, minlength=len(plan.classes)).tolist()
-    signal = signal_of(recipe, plan, step, candidates)
-    return Generation(
-        step.t,
-        step.degree,
-        votes,
-        step.threshold,
-        signal.sigma,
-        signal.fewest,
-        float(np.mean(votes > step.threshold)),
-        float(weights.sum() ** 2 / square) if square else 0.0,
-        None if after is None else len(np.unique(after.parents)),
-        None if after is None else len(np.unique(lineage)),
-        None if after is None else _moved(before, after),
-    )
 
 
 def _moved(before: Population, after: Population) -> float | None:

@@ -6,17 +6,14 @@ Guarantee: none. It is written into confidential/, says so in red, and `pe purge
 from __future__ import annotations
 
 import json
-from html import escape
 from typing import Any
 
 from pe.dispatch.limits import Price
 from pe.errors import RunError
 from pe.planning.build import price_of
-from pe.recipe.schema import Recipe
-from pe.report.diagnostics import generations, public_plan
-from pe.report.page import listed, page, paragraph, section, table
-from pe.report.quality import quality_sections
-from pe.report.samples import evolution_section
+from pe.report.diagnostics import evolution, public_plan
+from pe.report.page import render
+from pe.report.quality import quality
 from pe.store.journal import Journal
 from pe.store.places import CONFIDENTIAL
 from pe.store.run import Run
@@ -25,34 +22,18 @@ from pe.store.writer import read_journal
 INTERNAL_REPORT = f"{CONFIDENTIAL}/report.html"
 METRICS = f"{CONFIDENTIAL}/metrics.json"
 
-_BANNER = (
-    "Confidential. This page is made of private records without noise: it must not be shared, and the certificate does "
-    "not cover it."
-)
-
 
 def internal_report(run: Run) -> str:
     """The confidential page of a run.
 
     Raises:
-        RunError: the confidential side was purged.
+        RunError: the confidential side was purged, or nothing of the run is there yet to be shown.
     """
     if not run.confidential.is_dir():
         raise RunError(f"{run.folder} has no confidential side: it was purged, or is a copy.")
-    recipe, plan = public_plan(run)
-    populations = run.populations()
-    if not populations:
-        raise RunError(f"{run.folder} has no population yet: there is nothing to report.")
     metrics = read_metrics(run)
-    parts = [f"<header><h1>{escape(recipe.name)}: for its owner</h1></header>"]
-    if metrics is None:
-        parts.append(section("Quality", paragraph("Not measured yet: `pe evaluate RUN --test PATH` does.")))
-    else:
-        parts += quality_sections(run, metrics)
-    parts.append(_cost_section(run, recipe))
-    found = generations(run, recipe, plan)
-    parts.append(evolution_section(populations, plan.classes, found, steps=len(plan.steps), fitted=bool(plan.fit)))
-    return page(f"{recipe.name}: confidential report", "\n".join(parts), _BANNER)
+    values = evolution(run) | _costs(run) | ({"metrics": None} if metrics is None else quality(run, metrics))
+    return render("confidential.html", values)
 
 
 def read_metrics(run: Run) -> dict[str, Any] | None:
@@ -73,20 +54,15 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
     return metrics
 
 
-def _cost_section(run: Run, recipe: Recipe) -> str:
-    """Calls, images, refusals, cost and time, phase by phase."""
-    price = price_of(recipe)
+def _costs(run: Run) -> dict[str, object]:
+    """Calls, images, refusals, cost and time, phase by phase and in all; when what happened."""
+    price = price_of(public_plan(run)[0])
     with read_journal(run) as journal:
-        events, phases = journal.events(), journal.phases()
-        rows = [_phase(journal, name, price) for name in phases]
+        events, phases = journal.events(), [_phase(journal, name, price) for name in journal.phases()]
         totals = journal.totals()
     spent = price.of(totals.calls, totals.images, totals.tokens)
-    rows.append(
-        ("all", f"{totals.calls:,}", "", f"{totals.images:,}", f"{totals.refused:,}", "", _money(price, spent), "")
-    )
-    head = ("phase", "calls", "of them again", "images", "refused", "failed", "cost", "seconds asked")
-    times = [f"{event}: {at}" for at, event in events]
-    return section("Calls, cost and time", table(head, rows), listed(times))
+    numbers = (f"{totals.calls:,}", "", f"{totals.images:,}", f"{totals.refused:,}", "", _money(price, spent), "")
+    return {"events": events, "phases": [*phases, ("all", *numbers)]}
 
 
 def _phase(journal: Journal, name: str, price: Price) -> tuple[str, ...]:

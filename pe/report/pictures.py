@@ -1,43 +1,91 @@
-"""Pictures for pages: PNG files inside the page itself."""
+"""Pictures of a run as PNG files: the contact sheet, and rows of samples."""
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
-from html import escape
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from pe.data.population import Population
 from pe.data.samples import Images
 
-Pixels = npt.NDArray[np.uint8]
+_CELL = 96
+_GAP = 8
+_LEFT, _TOP = 56, 34
+_PAPER, _INK = (255, 255, 255), (40, 40, 40)
+_PER_STRIP, _EXTREMES = 12, 10
+_LARGEST = 96  # pixels of an image's longer side in a row, at the most
 
-_LARGEST = 96
-"""Pixels of an image's longer side in a page, at the most."""
-
-
-def image_tag(picture: bytes, alt: str) -> str:
-    """An <img> that holds its PNG file."""
-    width, height = Image.open(io.BytesIO(picture)).size
-    data = base64.b64encode(picture).decode()
-    return f'<img src="data:image/png;base64,{data}" alt="{escape(alt, quote=True)}" width="{width}" height="{height}">'
+Strips = list[tuple[str, bytes]]
+"""Rows of images, each with its name."""
 
 
-def strip(population: Population, members: Sequence[int] | npt.NDArray[np.int64], gap: int = 2) -> bytes:
-    """The images of `members` side by side, with transparent gaps, as a PNG file."""
-    assert isinstance(population.samples, Images)
-    images = population.samples.take(np.asarray(members, dtype=np.int64)).pixels
-    tiles = [_tile(image) for image in images]
-    height, width = tiles[0].height, tiles[0].width
-    whole = Image.new("RGBA", (len(tiles) * (width + gap) - gap, height))
-    for i, tile in enumerate(tiles):
-        whole.paste(tile, (i * (width + gap), 0))
-    return png(whole)
+def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per_cell: int = 9) -> bytes:
+    """A PNG of S_0 … S_T; each cell a square of up to `per_cell` members of a label, spread evenly over them.
+
+    Args:
+        populations: of images; one row each.
+        classes: the label names; one column each.
+        per_cell: images per cell, ≥ 1.
+    """
+    *xs, width = (_LEFT + column * (_CELL + _GAP) for column in range(len(classes) + 1))
+    height = _TOP + len(populations) * (_CELL + _GAP)
+    sheet = Image.new("RGB", (width, height), _PAPER)
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=15)
+    for column, name in enumerate(classes):
+        pen.text((xs[column] + _CELL // 2, _TOP // 2), name[:12], fill=_INK, font=font, anchor="mm")
+    for row, population in enumerate(populations):
+        y = _TOP + row * (_CELL + _GAP)
+        pen.text((_LEFT // 2, y + _CELL // 2), f"S{row}", fill=_INK, font=font, anchor="mm")
+        for column in range(len(classes)):
+            shown = mosaic(population, column, per_cell)
+            if shown is not None:
+                sheet.paste(shown, (xs[column], y), shown)
+    return png(sheet)
+
+
+def mosaic(population: Population, label: int, count: int = 9) -> Image.Image | None:
+    """Up to `count` members of a label, spread evenly over them, in a square whose empty places are transparent.
+
+    None where the label has no member.
+    """
+    members = np.flatnonzero(population.labels == label)
+    if not members.size:
+        return None
+    samples = population.samples.take(members[np.linspace(0, members.size - 1, min(count, members.size)).astype(int)])
+    assert isinstance(samples, Images)
+    pixels = samples.pixels
+    side = ceil(sqrt(len(pixels)))
+    _, height, width, _ = pixels.shape
+    grid = np.zeros((side * side, height, width, 4), dtype=np.uint8)
+    grid[: len(pixels), ..., :3] = pixels
+    grid[: len(pixels), ..., 3] = 255
+    tiled = grid.reshape(side, side, height, width, 4).swapaxes(1, 2).reshape(side * height, side * width, 4)
+    return Image.fromarray(tiled).resize((_CELL, _CELL), Image.Resampling.LANCZOS)
+
+
+def strips(population: Population, classes: Sequence[str]) -> Strips:
+    """A row for each label that has members, evenly spread over them."""
+    rows = []
+    for label, name in enumerate(classes):
+        members = np.flatnonzero(population.labels == label)
+        if members.size:
+            spread = np.linspace(0, members.size - 1, min(_PER_STRIP, members.size)).round().astype(np.int64)
+            rows.append((name, _strip(population, members[spread])))
+    return rows
+
+
+def extremes(voted: Population, votes: npt.NDArray[np.float64]) -> Strips:
+    """A row of the members with most and one of those with fewest noisy votes, none of them in both."""
+    order = np.argsort(-votes, kind="stable")
+    count = min(_EXTREMES, len(order) // 2)
+    if not count or not isinstance(voted.samples, Images):
+        return []
+    return [("most", _strip(voted, order[:count])), ("fewest", _strip(voted, order[-count:]))]
 
 
 def png(image: Image.Image) -> bytes:
@@ -47,15 +95,19 @@ def png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def spread_over(members: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Up to `count` of `members`, evenly spread."""
-    chosen: npt.NDArray[np.int64] = members[
-        np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(np.int64)
-    ]
-    return chosen
+def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2) -> bytes:
+    """The images of `members` side by side, with transparent gaps, as a PNG file."""
+    assert isinstance(population.samples, Images)
+    images = population.samples.take(members).pixels
+    tiles = [_tile(image) for image in images]
+    height, width = tiles[0].height, tiles[0].width
+    whole = Image.new("RGBA", (len(tiles) * (width + gap) - gap, height))
+    for i, tile in enumerate(tiles):
+        whole.paste(tile, (i * (width + gap), 0))
+    return png(whole)
 
 
-def _tile(image: Pixels) -> Image.Image:
+def _tile(image: npt.NDArray[np.uint8]) -> Image.Image:
     """An image as it is shown: small ones by whole-number enlargement, large ones reduced."""
     picture = Image.fromarray(np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3))))
     longest = max(picture.size)

@@ -199,7 +199,7 @@ def test_importing_pe_is_light() -> None:
     import subprocess
     import sys
 
-    heavy = ["torch", "faiss", "dp_accounting", "pydantic", "scipy", "sklearn", "numpy", "httpx"]
+    heavy = ["torch", "faiss", "dp_accounting", "pydantic", "scipy", "sklearn", "numpy", "httpx", "jinja2"]
     code = f"import sys, pe; print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert json.loads(out.replace("'", '"')) == []

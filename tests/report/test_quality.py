@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from html import escape
+from html import unescape
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -17,8 +17,8 @@ from pe.evaluation.evaluate import evaluate_run
 from pe.evaluation.request import Request
 from pe.progress import Progress
 from pe.report.compare import compare
-from pe.report.memorisation import memorisation_section
-from pe.report.quality import headline_numbers, quality_sections
+from pe.report.page import render
+from pe.report.quality import headline_numbers, quality
 from pe.store.run import Run
 from tests.generators import Mean, Shades
 
@@ -53,7 +53,7 @@ def test_every_part_of_a_real_evaluation_is_on_the_page(evaluated: tuple[Path, d
     assert f"AUC of {metrics['memorisation']['membership']['auc']:.3f}" in text
     assert page.count('<figure class="chart">') == 2
     assert 'alt="Synthetic images, each beside its nearest private record"' in page
-    assert all(escape(note) in page for note in metrics["notes"])
+    assert all(note in unescape(page) for note in metrics["notes"])
 
 
 def test_a_comparison_has_the_numbers_of_the_synthetic_data(evaluated: tuple[Path, dict]) -> None:
@@ -70,7 +70,7 @@ def test_a_comparison_has_the_numbers_of_the_synthetic_data(evaluated: tuple[Pat
 def test_distances_are_called_fid_and_kid_under_standard_inception_alone(standard: bool) -> None:
     found = {"frechet": 3.0, "kernel": {"mean": 0.1, "standard_error": None}, "standard_inception": standard}
     metrics = {"fidelity": {"inception": found | {"inception_score": {"mean": 2.5, "std": 0.1, "splits": 10}}}}
-    text = words("".join(quality_sections(NOWHERE, metrics)))
+    text = words(render("quality.html", quality(NOWHERE, metrics)))
     assert ("FID" in text, "KID" in text) == (standard, standard)
     assert "Inception Score" in text
     assert headline_numbers(metrics) == [("FID, inception" if standard else "Fréchet, inception", "3")]
@@ -85,7 +85,7 @@ def test_many_classes_have_a_list_of_confusions_in_place_of_a_matrix() -> None:
         "utility": {"mlp": {"synthetic": one | {"confusion": confusion.tolist()}}},
         "chosen_classifier": {"synthetic": "mlp"},
     }
-    page = "".join(quality_sections(NOWHERE, metrics))
+    page = render("quality.html", quality(NOWHERE, metrics))
     assert "<td>class 7</td><td>class 9</td><td>25.0%</td>" in page
     assert len(page) < 20_000
 
@@ -95,8 +95,8 @@ def test_many_classes_have_a_list_of_confusions_in_place_of_a_matrix() -> None:
 )
 def test_the_membership_test_is_put_into_words(low: float, high: float, meaning: str) -> None:
     member = {"auc": (low + high) / 2, "low": low, "high": high, "level": 0.95}
-    text = memorisation_section(NOWHERE, {"memorisation": {"embedding": "pixels", "membership": member}})
-    assert meaning in text
+    metrics = {"memorisation": {"embedding": "pixels", "membership": member}}
+    assert meaning in render("quality.html", quality(NOWHERE, metrics))
 
 
 def test_an_evaluation_without_anything_but_notes_is_a_page(run: Path) -> None:

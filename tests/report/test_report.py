@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
+from hatchling.builders.wheel import WheelBuilder
+from jinja2 import UndefinedError
 from PIL import Image
 
 import pe
@@ -25,12 +27,13 @@ from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import RunError
 from pe.privacy.verify import verify
-from pe.report.charts import Line, line_chart, ticks
+from pe.report.charts import ticks
 from pe.report.compare import compare as side_by_side
-from pe.report.contact_sheet import contact_sheet, mosaic
+from pe.report.compare import comparison_page
 from pe.report.diagnostics import generations, public_plan
-from pe.report.guarantee import promise
-from pe.report.page import paragraph
+from pe.report.page import environment, prose, render
+from pe.report.pictures import contact_sheet, mosaic
+from pe.report.shareable import promise
 from pe.store.run import Run
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
@@ -80,8 +83,8 @@ def test_no_name_becomes_markup(tmp_path: Path, evil: str) -> None:
     data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=[evil, "b"])
     settings = {"population": 8, "iterations": 1, "lookahead": 0, "noise_multiplier": 1, "delta": 1e-5}
     run = pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
-    for confidential in (False, True):
-        page = write_report(run.folder, confidential=confidential).read_text()
+    pages = [write_report(run.folder, confidential=confidential).read_text() for confidential in (False, True)]
+    for page in (*pages, comparison_page(side_by_side([run, run]))):
         assert evil not in page
         assert "onerror=alert" not in page.replace("onerror=alert(1)&gt;", "")
 
@@ -163,7 +166,7 @@ def test_the_promise_names_the_world_that_is_compared(run: Path, relation: str, 
 
 
 def test_backticks_are_code_and_escape_first() -> None:
-    assert paragraph("`a<b` and e^ε") == "<p><code>a&lt;b</code> and e<sup>ε</sup></p>"
+    assert prose("`a<b` and e^ε") == "<code>a&lt;b</code> and e<sup>ε</sup>"
 
 
 def test_an_empty_place_of_the_contact_sheet_is_no_black_tile() -> None:
@@ -220,8 +223,22 @@ def test_axes_span_what_they_show_with_round_numbers(low: float, high: float) ->
     assert 2 <= len(found) <= 12
 
 
+def test_a_page_without_a_value_that_it_names_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="'names' is undefined"):
+        render("comparison.html", {"public": [], "internal": [], "sheets": []})
+
+
+def test_the_templates_are_in_the_wheel() -> None:
+    root = Path(__file__).parents[2]
+    packed = {file.distribution_path for file in WheelBuilder(str(root)).recurse_included_files()}
+    templates = {str(path.relative_to(root)) for path in (root / "pe/report/templates").iterdir()}
+    assert len(templates) >= 9
+    assert templates <= packed
+
+
 def test_a_chart_escapes_its_words() -> None:
-    svg = line_chart("a < b", [Line("<x>", [0, 1], [2, 3]), Line("y", [0, 1], [2, 3])], "&", '"')
+    lines = [("<x>", [0, 1], [2, 3]), ("y", [0, 1], [2, 3])]
+    svg = environment().get_template("parts.html").module.chart("a < b", lines, "&", '"')
     assert "<x>" not in svg
     assert 'aria-label="a &lt; b"' in svg
 
