@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import model_validator
 
-from adapters.http import Asked, Fault, PromptedGenerator, Size, Worded, check_redirect, workers_for
+from adapters.http import Asked, Fault, PromptedGenerator, Received, Size, Worded, check_redirect, stated, workers_for
 from adapters.http.pictures import Pixels
 from pe.data.images import convert_pixels
 from pe.errors import BadImage, MissingDependency, RecipeError
@@ -89,14 +89,11 @@ class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
 
     def _send(self, client: InferenceClient, asked: Asked) -> Image:
         given = self._given
-        named = {
-            "negative_prompt": given.negative_prompt,
-            "num_inference_steps": given.steps,
-            "guidance_scale": given.guidance_scale,
-        }
-        fields: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+        fields = stated(
+            negative_prompt=given.negative_prompt, num_inference_steps=given.steps, guidance_scale=given.guidance_scale
+        )
         if asked.parents:
-            fields |= asked.told if given.variation_model is None else {"model": given.variation_model, **asked.told}
+            fields |= stated(model=given.variation_model, **asked.told)
             return _sent(lambda: client.image_to_image(asked.parents[0], asked.prompt, **fields))
         if given.size:
             fields["height"], fields["width"] = given.size
@@ -104,7 +101,7 @@ class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
             fields["seed"] = asked.seed
         return _sent(lambda: client.text_to_image(asked.prompt, **fields))
 
-    def _read(self, client: InferenceClient, sent: Image) -> tuple[list[Pixels | Failed], int]:
+    def _read(self, client: InferenceClient, sent: Image) -> Received:
         return [self._pixels(sent)], 0
 
     def _pixels(self, image: Image) -> Pixels | Failed:

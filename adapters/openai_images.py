@@ -14,11 +14,13 @@ from adapters.http import (
     Asked,
     Fault,
     PromptedGenerator,
+    Received,
     Scalar,
     Worded,
     check_redirect,
     object_of,
     open_client,
+    stated,
     workers_for,
 )
 from adapters.http.pictures import Pixels
@@ -110,7 +112,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
     def _send(self, client: _Client, asked: Asked) -> httpx2.Response:
         given, images = self._given, client[0].images.with_raw_response
         seed = {given.seed_field: asked.seed} if given.seed_field else {}
-        fields = _given(size=given.size, quality=given.quality, output_format=given.output_format)
+        fields = stated(size=given.size, quality=given.quality, output_format=given.output_format)
         fields |= {
             "model": given.model,
             "n": len(asked.seeds),
@@ -121,10 +123,10 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
         parent = ("image.png", asked.parents[0], "image/png")
         if given.variation == "variations":
             return _sent(lambda: _variation(client[0], parent, fields))
-        fields |= _given(input_fidelity=given.input_fidelity)
+        fields |= stated(input_fidelity=given.input_fidelity)
         return _sent(lambda: images.edit(image=parent, prompt=asked.prompt, **fields))
 
-    def _read(self, client: _Client, sent: httpx2.Response) -> tuple[list[Pixels | Failed], int]:
+    def _read(self, client: _Client, sent: httpx2.Response) -> Received:
         answer = object_of(sent)
         entries, usage = answer.get("data"), answer.get("usage")
         if not isinstance(entries, list):
@@ -170,8 +172,3 @@ def _sent(send: Callable[[], Any]) -> httpx2.Response:
     except openai.APIConnectionError as error:  # time-outs, too
         raise Fault(f"{error} ({type(error.__cause__).__name__})") from error
     return cast("httpx2.Response", getattr(response, "http_response", response))
-
-
-def _given(**fields: object) -> dict[str, Any]:
-    """The fields that are not None."""
-    return {name: value for name, value in fields.items() if value is not None}

@@ -11,15 +11,15 @@ from adapters.http import (
     HTTPClient,
     Prompted,
     PromptedGenerator,
+    Received,
     Scalar,
     Seconds,
     Size,
     object_of,
     workers_for,
 )
-from adapters.http.pictures import Pixels
 from adapters.prompts import Ladder
-from pe.plugins.protocols import Capabilities, Failed
+from pe.plugins.protocols import Capabilities
 from pe.plugins.validation import Count
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
         parents = [head + base64.b64encode(data).decode() for data in asked.parents]
         return client.ask("/sdapi/v1/img2img", body | {"init_images": parents, **asked.told})
 
-    def _read(self, client: HTTPClient, sent: httpx2.Response) -> tuple[list[Pixels | Failed], int]:
+    def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
         answer = object_of(sent)
         images = answer.get("images")
         if not isinstance(images, list):

@@ -83,6 +83,12 @@ class ServerClient:
     models with classes or none) and `diffusion` (for models that take prompts), to the model's own numerical noise.
 
     Conditions: `api_class`, or `prompt`, drawn for each new sample and carried on.
+
+    Args:
+        settings: see `ServerSettings`.
+
+    Raises:
+        RecipeError: a setting is wrong.
     """
 
     Settings = ServerSettings

@@ -1,11 +1,11 @@
 """The one policy for all endpoints: keys, connections, retries, rates, settings, and what comes back."""
 
-from adapters.http.answers import encoded
+from adapters.http.answers import Received, encoded
 from adapters.http.client import HTTPClient, OnFirstUse, check_redirect, object_of, open_client
 from adapters.http.endpoints import Endpoints
 from adapters.http.faults import Fault, Rejected
 from adapters.http.gate import workers_for
-from adapters.http.generator import Asked, PromptedGenerator
+from adapters.http.generator import Asked, PromptedGenerator, stated
 from adapters.http.policy import Policy
 from adapters.http.settings import Concurrent, Connection, Pictures, Prompted, Scalar, Seconds, Size, Worded
 
@@ -21,6 +21,7 @@ __all__ = [
     "Policy",
     "Prompted",
     "PromptedGenerator",
+    "Received",
     "Rejected",
     "Scalar",
     "Seconds",
@@ -30,5 +31,6 @@ __all__ = [
     "encoded",
     "object_of",
     "open_client",
+    "stated",
     "workers_for",
 ]

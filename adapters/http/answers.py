@@ -13,9 +13,12 @@ from pe.data.samples import Images, Samples
 from pe.errors import APIError
 from pe.plugins.protocols import Answer, Failed, Refused, Usage
 
+Received = tuple[list[Pixels | Failed], int]
+"""Images in order, or why one is none; and the tokens billed."""
 
-def answer_of(count: int, outcome: Outcome[tuple[list[Pixels | Failed], int]], rule: PictureRule) -> Answer:
-    """The answer to a request for `count` items, of which these pictures came, and so many tokens were billed.
+
+def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule) -> Answer:
+    """The answer to a request for `count` items.
 
     Pictures beyond `count` are billed and ignored; those that are lacking have failed.
     """

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.answers import answer_of, encoded
+from adapters.http.answers import Received, answer_of, encoded
 from adapters.http.client import OnFirstUse, key_of
-from adapters.http.pictures import PictureRule, Pixels
+from adapters.http.pictures import PictureRule
 from adapters.http.policy import Policy
 from adapters.http.settings import Concurrent, Prompted
 from adapters.prompts import Prompts, prompts_of
 from pe.data.conditions import Conditions
-from pe.plugins.protocols import Answer, Failed, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import read_settings
 
 Given = TypeVar("Given", bound=Prompted)
@@ -49,6 +49,9 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
     """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as condition `prompt`.
 
     A kind says how to open the endpoint, what to send, and how to read the answer.
+
+    Args:
+        settings: see the kind's `Settings`.
 
     Raises:
         RecipeError: a setting is wrong.
@@ -102,8 +105,8 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         """Make one call; a `Fault` where it brings nothing."""
 
     @abstractmethod
-    def _read(self, client: Client, sent: Sent) -> tuple[list[Pixels | Failed], int]:
-        """The images of an answer, and the tokens billed; a `Fault` where it holds none."""
+    def _read(self, client: Client, sent: Sent) -> Received:
+        """What an answer holds; a `Fault` where that is no image."""
 
     def _ask(self, asked: Asked) -> Answer:
         client, policy = self._opened.get()
@@ -114,6 +117,11 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         given, key = self._given, key_of(self._given.key_env)
         policy = Policy(self._host, concurrency=given.concurrency, tries=given.tries, secret=key)
         return self._connect(key), policy
+
+
+def stated(**fields: object) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _prompt(request: RandomRequest | VariationRequest) -> str:
