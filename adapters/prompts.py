@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ PROMPT = "prompt"
 """The condition's column."""
 
 Texts = str | list[str]
+TextsByLabel = Texts | dict[str, Texts]
 
 LADDER: dict[float, Texts] = {
     0.2: "Make an almost identical image of the same subject; change only the finest details.",
@@ -80,29 +82,41 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Wordings for degrees of variation, for a generator that has no number for it.
+    """How a generator is told the degree of a variation: by a wording, or as a number where it has a field for that.
 
     Attributes:
         rungs: (degree, texts), ascending: a degree up to this one is put in one of these texts, in which `{prompt}`
             becomes the sample's own prompt.
+        field: takes the number; None: there is none.
     """
 
     rungs: tuple[tuple[float, tuple[str, ...]], ...]
+    field: str | None = None
 
     @classmethod
-    def of(cls, setting: Mapping[float, Texts]) -> Ladder:
-        """From the recipe's `wordings`: degree → text, or several to choose from.
+    def of(cls, wordings: Mapping[float, Texts] | None, field: str | None = None) -> Ladder:
+        """From the recipe's `wordings`: degree → text, or several to choose from; None: `LADDER`.
 
         Raises:
             RecipeError: a degree outside (0, 1], or none for degree 1.
         """
+        setting = LADDER if wordings is None else wordings
         rungs = tuple(
             sorted((float(degree), tuple(_listed(texts, f"wordings.{degree}"))) for degree, texts in setting.items())
         )
         if not rungs or not all(0 < degree <= 1 for degree, _ in rungs) or rungs[-1][0] != 1:
             degrees = [degree for degree, _ in rungs]
             raise RecipeError(f"wordings has texts up to the degrees {degrees}: they lie above 0, and the last is 1.")
-        return cls(rungs)
+        return cls(rungs, field)
+
+    @property
+    def degree(self) -> Literal["exact", "wording"]:
+        """How a degree is obeyed."""
+        return "exact" if self.field else "wording"
+
+    def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
+        """The prompt that asks for a variation of a sample whose own is `prompt`, and the field beside it."""
+        return (prompt, {self.field: degree}) if self.field else (self.word(degree, prompt, seed), {})
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
         """The text for `degree`, in [0, 1]; of several, the seed chooses."""
@@ -111,6 +125,8 @@ class Ladder:
 
     def describe(self, degree: float) -> str:
         """What `pe plan` says of `degree`."""
+        if self.field:
+            return f"sent as {self.field} = {degree:g}"
         return f"worded as “{self.word(degree, '<the prompt>')}”"
 
 

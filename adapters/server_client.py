@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import model_validator
 
 from adapters.classes import Choices, Classes
-from adapters.http import Endpoints, Fault, key_of, object_of, workers_for
-from adapters.prompts import PROMPT, Prompts, Texts, prompts_of
+from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
+from adapters.prompts import PROMPT, Prompts, prompts_of
 from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
 from pe.data.conditions import Conditions
-from pe.data.images import Resize, convert_pixels
+from pe.data.images import convert_pixels
 from pe.data.samples import Images, Samples
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import (
-    Answer,
-    Capabilities,
-    Failed,
-    PluginInfo,
-    RandomRequest,
-    Refused,
-    Seeds,
-    Usage,
-    VariationRequest,
-)
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.validation import Count, read_settings
 
 if TYPE_CHECKING:
     import httpx2
@@ -36,19 +27,13 @@ if TYPE_CHECKING:
 API_CLASS = "api_class"
 """The condition's column: int64, the model's own class of each sample, as local diffusion models have it."""
 
-Size = int | tuple[int, int]
 Pixels = npt.NDArray[np.uint8]
 
 
-class ServerClient:
-    """RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
+class ServerSettings(Concurrent, Pictures):
+    """What a recipe says of such servers.
 
-    The same recipe over the same model has the same samples here and with the local adapters `pixel_diffusion` (for
-    models with classes or none) and `diffusion` (for models that take prompts), to the model's own numerical noise.
-
-    Conditions: `api_class`, or `prompt`, drawn for each new sample and carried on.
-
-    Args:
+    Attributes:
         base_url: of the server, without /v1; or several, of which each request takes the least busy.
         prompts: for a model that takes them: a text, a list, or either for each label; `{label}` is replaced.
         classes: for a model with classes: label → its class, by name or number, or several to draw from; without it
@@ -60,66 +45,72 @@ class ServerClient:
         image_size: of the samples; what is drawn is resized to it. None: as drawn.
         resize: how an image gets to a size.
         channels: 3, or 1 for grey samples, of a model that takes prompts.
-        key_env: the environment variable that holds the key; None: none is sent.
         chunk: most images of one request; what a run loses at most when it is killed. A server takes 256.
         concurrency: most requests at once, to each server.
         timeout: seconds to connect, and until the answer.
-        tries: how often a request is made before its samples count as failed.
-
-    Raises:
-        RecipeError: a setting is out of range.
     """
 
-    info = PluginInfo(machine_settings=("base_url", "key_env", "concurrency", "timeout", "tries"))
+    base_url: str | list[str]
+    classes: dict[str | int, Choices] | None = None
+    negative_prompt: str = ""
+    steps: Count = 50
+    guidance: float = 7.5
+    size: Size | None = None
+    chunk: Count = 64
+    concurrency: Count = 4
+    timeout: Seconds = 960.0
 
-    def __init__(
-        self,
-        *,
-        base_url: str | list[str],
-        prompts: Texts | dict[str, Texts] | None = None,
-        classes: dict[str | int, Choices] | None = None,
-        negative_prompt: str = "",
-        steps: int = 50,
-        guidance: float = 7.5,
-        size: Size | None = None,
-        image_size: Size | None = None,
-        resize: Resize = "crop",
-        channels: Literal[1, 3] = 3,
-        key_env: str | None = None,
-        chunk: int = 64,
-        concurrency: int = 4,
-        timeout: float = 960.0,
-        tries: int = 6,
-    ) -> None:
-        counts = {"steps": steps, "chunk": chunk, "concurrency": concurrency, "tries": tries}
-        for name, value in counts.items():
-            if value < 1:
-                raise RecipeError(f"{name} is {value}: it must be at least 1.")
-        if prompts is not None and classes is not None:
+    @model_validator(mode="after")
+    def _check_together(self) -> ServerSettings:
+        if self.prompts is not None and self.classes is not None:
             raise RecipeError("prompts and classes are given: a model takes the one or the other.")
-        if image_size is not None and size is None:
+        if self.image_size is not None and self.size is None:
             raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
-        self._urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        if not self._urls:
+        if not self.base_url:
             raise RecipeError("base_url is empty: name at least one server.")
-        self._prompts = None if prompts is None else Prompts.of(prompts)
+        return self
+
+    @property
+    def urls(self) -> list[str]:
+        """Of the servers."""
+        return [self.base_url] if isinstance(self.base_url, str) else self.base_url
+
+
+class ServerClient:
+    """RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
+
+    The same recipe over the same model has the same samples here and with the local adapters `pixel_diffusion` (for
+    models with classes or none) and `diffusion` (for models that take prompts), to the model's own numerical noise.
+
+    Conditions: `api_class`, or `prompt`, drawn for each new sample and carried on.
+
+    Args:
+        settings: see `ServerSettings`.
+
+    Raises:
+        RecipeError: a setting is wrong.
+    """
+
+    Settings = ServerSettings
+
+    info = PluginInfo(machine_settings=("base_url", *Concurrent.model_fields))
+
+    def __init__(self, **settings: Any) -> None:
+        self._given = given = read_settings(ServerSettings, settings, type(self).__name__)
+        self._prompts = None if given.prompts is None else Prompts.of(given.prompts)
         if self._prompts is not None:
             self.draw_conditions = self._prompts.draw  # only such a generator's conditions are drawn before the work
-        self._classes = None if classes is None else {str(label): named for label, named in classes.items()}
-        self._negative, self._steps, self._guidance = negative_prompt, steps, guidance
-        self._size, self._image_size, self._resize, self._channels = _pair(size), _pair(image_size), resize, channels
-        self._key_env, self._chunk, self._concurrency = key_env, chunk, concurrency
-        self._timeout, self._tries = timeout, tries
-        self._endpoints: Endpoints | None = None
-        self._model: Classes | None = None
-        self._opening = Lock()
-        self._hosts = tuple(urlsplit(url).netloc for url in self._urls)
+        self._classes = None if given.classes is None else {str(label): named for label, named in given.classes.items()}
+        self._endpoints = OnFirstUse(lambda: Endpoints(given.urls, given, given.concurrency))
+        self._model = OnFirstUse(self._described)
+        self._hosts = tuple(urlsplit(url).netloc for url in given.urls)
         self.info = replace(self.info, hosts=self._hosts)
 
     @property
     def capabilities(self) -> Capabilities:
         """Any classes or prompts in a request; several requests for each server, so that none is idle."""
-        return Capabilities(self._chunk, workers_for(self._concurrency * len(self._urls)), "nothing", "exact")
+        workers = workers_for(self._given.concurrency * len(self._given.urls))
+        return Capabilities(self._given.chunk, workers, "nothing", "exact")
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here.
@@ -129,13 +120,14 @@ class ServerClient:
         """
         if degree == 0:
             return "the parent itself, without a call"
-        run = int(self._steps * degree + 1e-9)
+        steps = self._given.steps
+        run = int(steps * degree + 1e-9)
         if not run:
             raise RecipeError(
-                f"evolution.degree is {degree:g}, and of {self._steps} steps that leaves none to run: take a degree of "
-                f"at least {1 / self._steps:.3g}, or more steps."
+                f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: take a degree of "
+                f"at least {1 / steps:.3g}, or more steps."
             )
-        return f"noised and denoised, the last {run} of {self._steps} steps"
+        return f"noised and denoised, the last {run} of {steps} steps"
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New images, each of a class drawn by its seed, or of its prompt.
@@ -168,24 +160,24 @@ class ServerClient:
         return Wanted(
             seeds,
             degree,
-            self._steps,
-            self._guidance if texts else None,
-            self._size,
+            self._given.steps,
+            self._given.guidance if texts else None,
+            self._given.size,
             images,
             conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
             tuple(map(str, prompts_of(conditions, len(seeds)))) if texts else None,
-            self._negative,
+            self._given.negative_prompt,
         )
 
     def _ask(self, wanted: Wanted, conditions: Conditions) -> Answer:
-        endpoints, body = self._open(), wanted_to_npz(wanted)
-        outcome = endpoints.post_bytes("/v1/batch/images", body, NPZ, lambda response: _made(response, len(wanted)))
-        if outcome.result is None:
-            assert outcome.fault is not None
-            miss = Refused(outcome.fault.words) if outcome.fault.refusal else Failed(str(outcome.fault))
-            empty = Images(np.empty((0, 1, 1, self._channels), dtype=np.uint8))
-            return Answer(empty, conditions.take([]), dict.fromkeys(range(len(wanted)), miss), Usage(outcome.calls, 0))
+        endpoints, body = self._endpoints.get(), wanted_to_npz(wanted)
+        outcome = endpoints.ask("/v1/batch/images", lambda response: _made(response, len(wanted)), body, NPZ)
+        if outcome.miss is not None:
+            empty = Images(np.empty((0, 1, 1, self._given.channels), dtype=np.uint8))
+            missing = dict.fromkeys(range(len(wanted)), outcome.miss)
+            return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
         made = outcome.result
+        assert made is not None
         images = Images(self._samples(made.images))
         return Answer(images, conditions.take(made.places), made.missing, Usage(outcome.calls, len(images)))
 
@@ -195,46 +187,33 @@ class ServerClient:
             raise APIError(f"A diffusion server varies images, not {samples.kind}.")
         if self._prompts is None:
             return np.ascontiguousarray(samples.pixels)
-        rule = self._resize if self._size else None
-        return np.stack([convert_pixels(each, size=self._size, resize=rule, channels=3) for each in samples.pixels])
+        size, rule = self._given.size, self._given.resize if self._given.size else None
+        return np.stack([convert_pixels(each, size=size, resize=rule, channels=3) for each in samples.pixels])
 
     def _samples(self, images: Pixels) -> Pixels:
         """What a model that takes prompts drew, as the samples are."""
         if self._prompts is None or not len(images):
             return images
-        size, rule = self._image_size, self._resize if self._image_size else None
-        return np.stack([convert_pixels(each, size=size, resize=rule, channels=self._channels) for each in images])
+        given = self._given
+        size, rule = given.image_size, given.resize if given.image_size else None
+        return np.stack([convert_pixels(each, size=size, resize=rule, channels=given.channels) for each in images])
 
     def _conditions(self, labels: tuple[str, ...], carried: Conditions, seeds: Seeds) -> Conditions:
         """What the samples carry; drawn for those that carry nothing."""
         if self._prompts is not None:
             return carried if PROMPT in carried else self._prompts.draw(labels, seeds)
-        if API_CLASS in carried and self._described().count is not None:
+        model = self._model.get()
+        if API_CLASS in carried and model.count is not None:
             return carried
-        drawn = self._described().draw(labels, seeds, self._classes)
+        drawn = model.draw(labels, seeds, self._classes)
         return Conditions() if drawn is None else Conditions({API_CLASS: drawn})
 
     def _described(self) -> Classes:
-        """What is served; asked once."""
-        endpoints = self._open()
-        if self._model is None:
-            outcome = endpoints.get("/v1/models", _classes_of)
-            if outcome.result is None:
-                raise APIError(f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault}).")
-            self._model = outcome.result
-        return self._model
-
-    def _open(self) -> Endpoints:
-        with self._opening:
-            if self._endpoints is None:
-                self._endpoints = Endpoints(
-                    self._urls,
-                    key=key_of(self._key_env),
-                    concurrency=self._concurrency,
-                    timeout=self._timeout,
-                    tries=self._tries,
-                )
-            return self._endpoints
+        """What is served."""
+        outcome = self._endpoints.get().ask("/v1/models", _classes_of)
+        if outcome.result is None:
+            raise APIError(f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault}).")
+        return outcome.result
 
 
 def _made(response: httpx2.Response, count: int) -> Made:
@@ -264,7 +243,3 @@ def _classes_of(response: httpx2.Response) -> Classes:
         return Classes(str(found["name"]), found["class_count"], tuple(found["classes"]))
     except (IndexError, KeyError, TypeError) as error:
         raise Fault("it is no server of `pe serve`", 404) from error
-
-
-def _pair(size: Size | None) -> tuple[int, int] | None:
-    return (size, size) if isinstance(size, int) else size

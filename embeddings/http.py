@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from adapters.http import Fault, HTTPClient, Policy, Rejected, encoded, key_of, object_of
+from adapters.http import Connection, Endpoints, Fault, OnFirstUse, Rejected, Seconds, encoded, object_of
 from pe.data.samples import Samples
 from pe.errors import APIError, ContractError, RecipeError
 from pe.plugins.protocols import PluginInfo, Vectors
+from pe.plugins.validation import Count, read_settings
 
 if TYPE_CHECKING:
     import httpx2
@@ -28,6 +28,24 @@ def jina_body(model: str | None, images: list[str]) -> dict[str, Any]:
     return {"model": model, "input": [{"image": image} for image in images]}
 
 
+class HTTPEmbeddingSettings(Connection):
+    """What a recipe says of the endpoint.
+
+    Attributes:
+        url: the endpoint's full address.
+        trusted_with_private_data: must be true: whoever runs the endpoint sees every private image.
+        model: as the endpoint names it.
+        batch_size: images per request.
+        tries: how often a request is made.
+    """
+
+    url: str
+    trusted_with_private_data: bool = False
+    model: str | None = None
+    batch_size: Count = 32
+    timeout: Seconds = 60.0
+
+
 class HTTPEmbedding:
     """Vectors by POST: images in base64 go out, {"data": [{"index", "embedding"}]} comes back.
 
@@ -35,54 +53,34 @@ class HTTPEmbedding:
     request, subclass nothing: hand over another `body`.
 
     Args:
-        url: the endpoint's full address.
-        trusted_with_private_data: must be true: whoever runs the endpoint sees every private image.
-        model: as the endpoint names it.
-        key_env: the environment variable that holds the key; None: none is sent.
-        batch_size: images per request.
-        timeout: seconds to connect, and between two bytes.
-        tries: how often a request is made.
         body: builds the request; not from a recipe.
+        settings: see `HTTPEmbeddingSettings`.
 
     Raises:
-        RecipeError: the endpoint is not trusted with private data.
+        RecipeError: a setting is wrong, or the endpoint is not trusted with private data.
     """
 
-    info = PluginInfo(machine_settings=("key_env", "timeout", "tries"))
+    Settings = HTTPEmbeddingSettings
 
-    def __init__(
-        self,
-        *,
-        url: str,
-        trusted_with_private_data: bool = False,
-        model: str | None = None,
-        key_env: str | None = None,
-        batch_size: int = 32,
-        timeout: float = 60.0,
-        tries: int = 6,
-        body: Body = jina_body,
-    ) -> None:
-        host = urlsplit(url).netloc
-        if not trusted_with_private_data:
+    info = PluginInfo(machine_settings=tuple(Connection.model_fields))
+
+    def __init__(self, *, body: Body = jina_body, **settings: Any) -> None:
+        self._given = given = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
+        self._host = urlsplit(given.url).netloc
+        if not given.trusted_with_private_data:
             raise RecipeError(
-                f"embedding 'http' would send every PRIVATE image to {host}: state "
+                f"embedding 'http' would send every PRIVATE image to {self._host}: state "
                 "embedding.trusted_with_private_data: true if whoever runs it may see them (the certificate will say "
                 "so), or take a local embedding."
             )
-        if batch_size < 1:
-            raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
-        self._url, self._host, self._model, self._body = url, host, model, body
-        self._key_env, self._timeout, self._tries = key_env, timeout, tries
-        self._batch_size = batch_size
-        self._opened: tuple[HTTPClient, Policy] | None = None
-        self._opening = Lock()
-        self.info = replace(self.info, hosts=(host,))
+        self._body, self._endpoint = body, OnFirstUse(lambda: Endpoints([given.url], given, concurrency=1))
+        self.info = replace(self.info, hosts=(self._host,))
         self._dimension: int | None = None
 
     @property
     def batch_size(self) -> int:
         """Images per request."""
-        return self._batch_size
+        return self._given.batch_size
 
     def embed(self, samples: Samples) -> Vectors:
         """float32, n×d, as the endpoint answers.
@@ -93,12 +91,8 @@ class HTTPEmbedding:
             APIError: the endpoint cannot be asked, or refuses these images.
             ContractError: it does not answer with one vector per image, of one length.
         """
-        return self._asked(_as_uris(samples))
-
-    def _asked(self, images: list[str]) -> Vectors:
-        """The endpoint's answer to one request."""
-        client, policy = self._open()
-        outcome = policy.call(lambda: client.post("", self._body(self._model, images)), _entries)
+        images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
+        outcome = self._endpoint.get().ask("", _entries, self._body(self._given.model, images))
         if outcome.fault is not None and outcome.fault.refusal:
             raise Rejected(f"{self._host} refuses: {outcome.fault}", outcome.fault.status)
         if outcome.result is None:
@@ -120,19 +114,6 @@ class HTTPEmbedding:
         if len(entries) != count or vectors.ndim != 2:
             raise ContractError(f"{self._host} answered with vectors that are not one per image.")
         return vectors
-
-    def _open(self) -> tuple[HTTPClient, Policy]:
-        with self._opening:
-            if self._opened is None:
-                key = key_of(self._key_env)
-                client = HTTPClient(self._url, key=key, concurrency=1, timeout=self._timeout)
-                self._opened = client, Policy(self._host, concurrency=1, tries=self._tries, secret=key)
-            return self._opened
-
-
-def _as_uris(samples: Samples) -> list[str]:
-    """Each image as a PNG file in a data URI."""
-    return ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
 
 
 def _entries(response: httpx2.Response) -> list[Any]:

@@ -1,27 +1,36 @@
-"""The one policy for all endpoints: keys, connections, retries, rates, and what comes back."""
+"""The one policy for all endpoints: keys, connections, retries, rates, settings, and what comes back."""
 
-from adapters.http.answers import answer_of, encoded
-from adapters.http.client import HTTPClient, check_redirect, key_of, object_of, open_client
+from adapters.http.answers import Received, encoded
+from adapters.http.client import HTTPClient, OnFirstUse, check_redirect, object_of, open_client
 from adapters.http.endpoints import Endpoints
-from adapters.http.faults import Fault, Rejected, body_words
+from adapters.http.faults import Fault, Rejected
 from adapters.http.gate import workers_for
-from adapters.http.pictures import PictureRule
-from adapters.http.policy import Outcome, Policy
+from adapters.http.generator import Asked, PromptedGenerator, stated
+from adapters.http.policy import Policy
+from adapters.http.settings import Concurrent, Connection, Pictures, Prompted, Scalar, Seconds, Size, Worded
 
 __all__ = [
+    "Asked",
+    "Concurrent",
+    "Connection",
     "Endpoints",
     "Fault",
     "HTTPClient",
-    "Outcome",
-    "PictureRule",
+    "OnFirstUse",
+    "Pictures",
     "Policy",
+    "Prompted",
+    "PromptedGenerator",
+    "Received",
     "Rejected",
-    "answer_of",
-    "body_words",
+    "Scalar",
+    "Seconds",
+    "Size",
+    "Worded",
     "check_redirect",
     "encoded",
-    "key_of",
     "object_of",
     "open_client",
+    "stated",
     "workers_for",
 ]

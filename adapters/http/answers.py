@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image
 
-from adapters.http.faults import Fault
 from adapters.http.pictures import PictureRule, Pixels
+from adapters.http.policy import Outcome
 from pe.data.samples import Images, Samples
 from pe.errors import APIError
 from pe.plugins.protocols import Answer, Failed, Refused, Usage
 
+Received = tuple[list[Pixels | Failed], int]
+"""Images in order, or why one is none; and the tokens billed."""
 
-def answer_of(
-    count: int, pictures: Sequence[Pixels | Failed | Refused] | Fault, rule: PictureRule, calls: int, tokens: int = 0
-) -> Answer:
+
+def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule) -> Answer:
     """The answer to a request for `count` items.
 
-    Args:
-        count: items asked for.
-        pictures: what came, in order; those beyond `count` are billed and ignored, those that are lacking have
-            failed. Or the fault instead of which nothing came: a refusal, or one that may heal.
-        rule: the samples' shape.
-        calls: requests made.
-        tokens: billed.
+    Pictures beyond `count` are billed and ignored; those that are lacking have failed.
     """
-    if isinstance(pictures, Fault):
-        miss = Refused(pictures.words) if pictures.refusal else Failed(str(pictures))
-        pictures = [miss] * count
-        billed = 0
-    else:
-        billed = len(pictures)
-        lacking = Failed(f"the endpoint sent {len(pictures)} images where {count} were asked for")
-        pictures = [*pictures[:count], *[lacking] * (count - len(pictures))]
+    came, tokens = outcome.result or ([], 0)
+    lacking = outcome.miss or Failed(f"the endpoint sent {len(came)} images where {count} were asked for")
+    pictures = [*came[:count], *[lacking] * (count - len(came))]
     good = [picture for picture in pictures if isinstance(picture, np.ndarray)]
     missing = {i: picture for i, picture in enumerate(pictures) if isinstance(picture, Failed | Refused)}
     pixels = np.stack(good) if good else np.empty((0, *rule.shape), dtype=np.uint8)
-    return Answer(Images(pixels), missing=missing, usage=Usage(calls, billed, tokens))
+    return Answer(Images(pixels), missing=missing, usage=Usage(outcome.calls, len(came), tokens))
 
 
 def encoded(samples: Samples) -> list[bytes]:

@@ -1,10 +1,11 @@
-"""Connections: pooled, bounded, with TLS verified; keys from the environment; nothing follows a redirect."""
+"""Concurrent: pooled, bounded, with TLS verified; keys from the environment; nothing follows a redirect."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import finalize
 
 from adapters.http.faults import Fault
@@ -12,6 +13,9 @@ from pe.errors import MissingDependency, RecipeError
 
 if TYPE_CHECKING:
     import httpx2
+
+Made = TypeVar("Made")
+Content = dict[str, Any] | bytes | None
 
 MAX_BYTES = 2**28
 """Most bytes of one response that are read; 256 MiB hold ten PNG files of 8 megapixels."""
@@ -29,6 +33,25 @@ def key_of(name: str | None) -> str:
     if not key:
         raise RecipeError(f"key_env: the environment variable {name} is not set: export your key in it.")
     return key
+
+
+class OnFirstUse(Generic[Made]):
+    """A value that is made when it is first asked for, once for all threads.
+
+    Args:
+        make: makes it; when it fails, the next one who asks tries again.
+    """
+
+    def __init__(self, make: Callable[[], Made]) -> None:
+        self._make, self._making = make, Lock()
+        self._made: Made | None = None
+
+    def get(self) -> Made:
+        """The value."""
+        with self._making:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
 
 
 def open_client(concurrency: int, timeout: float) -> httpx2.Client:
@@ -73,7 +96,7 @@ def open_client(concurrency: int, timeout: float) -> httpx2.Client:
 
 
 class HTTPClient:
-    """GET and POST for endpoints without a library of their own.
+    """Requests to endpoints without a library of their own.
 
     Args:
         base_url: where the endpoint is.
@@ -88,36 +111,19 @@ class HTTPClient:
         self._client = open_client(concurrency, timeout)
         finalize(self, self._client.close)
 
-    def post(self, path: str, content: dict[str, Any]) -> httpx2.Response:
-        """The response to a POST of `content` as JSON.
+    def ask(self, path: str, content: Content = None, kind: str = "") -> httpx2.Response:
+        """The response to a GET, or to a POST of `content`: a mapping as JSON, bytes as of the content type `kind`.
 
         Raises:
             Fault: none came, or one with an error status.
         """
-        return self._ask("POST", path, {"json": content})
-
-    def post_bytes(self, path: str, content: bytes, kind: str) -> httpx2.Response:
-        """The response to a POST of `content`, of the content type `kind`.
-
-        Raises:
-            Fault: see `post`.
-        """
-        return self._ask("POST", path, {"content": content, "headers": {"Content-Type": kind}})
-
-    def get(self, path: str) -> httpx2.Response:
-        """The response to a GET.
-
-        Raises:
-            Fault: see `post`.
-        """
-        return self._ask("GET", path, {})
-
-    def _ask(self, method: str, path: str, request: dict[str, Any]) -> httpx2.Response:
         import httpx2
 
-        headers = self._headers | request.pop("headers", {})
+        raw = isinstance(content, bytes)
+        body: dict[str, Any] = {"content": content} if raw else {"json": content}
+        method, headers = "GET" if content is None else "POST", self._headers | ({"Content-Type": kind} if raw else {})
         try:
-            response = self._client.request(method, f"{self._base}{path}", headers=headers, **request)
+            response = self._client.request(method, f"{self._base}{path}", headers=headers, **body)
         except httpx2.TransportError as error:
             raise Fault(f"{type(error).__name__}: {error}") from error
         check_redirect(response.status_code, response.headers.get("location", ""))

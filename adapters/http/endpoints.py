@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.client import HTTPClient
+from adapters.http.client import Content, HTTPClient, key_of
 from adapters.http.faults import Fault
 from adapters.http.gate import Gate
 from adapters.http.policy import Outcome, Policy
+from adapters.http.settings import Connection
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,45 +29,31 @@ class Endpoints:
 
     Args:
         urls: their addresses, at least one.
-        key: sent to each as a bearer token; empty: none is sent.
+        connection: how each is reached, under the same key.
         concurrency: requests at once, at the most, to each.
-        timeout: seconds to connect, and between two bytes.
-        tries: how often a request is made, at whichever, before it counts as failed.
+
+    Raises:
+        RecipeError: the key is not there.
     """
 
-    def __init__(self, urls: Sequence[str], *, key: str, concurrency: int, timeout: float, tries: int) -> None:
+    def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
+        key, timeout = key_of(connection.key_env), connection.timeout
         self._places = [
             _Place(HTTPClient(url, key=key, concurrency=concurrency, timeout=timeout), Gate(concurrency))
             for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
-        self._policy = Policy(name, concurrency=concurrency * len(urls), tries=tries, secret=key)
+        self._policy = Policy(name, concurrency=concurrency * len(urls), tries=connection.tries, secret=key)
         self._choosing = Lock()
 
-    def post_bytes(
-        self, path: str, content: bytes, kind: str, read: Callable[[httpx2.Response], Result]
+    def ask(
+        self, path: str, read: Callable[[httpx2.Response], Result], content: Content = None, kind: str = ""
     ) -> Outcome[Result]:
-        """POST `content`, of the content type `kind`; see `Policy.call_one_of`.
+        """GET, or POST `content`; see `HTTPClient.ask` and, for `read` and what is raised, `Policy.call_one_of`."""
 
-        Raises:
-            Rejected: see `Policy.call_one_of`.
-        """
-        return self._call(lambda client: client.post_bytes(path, content, kind), read)
-
-    def get(self, path: str, read: Callable[[httpx2.Response], Result]) -> Outcome[Result]:
-        """GET; see `Policy.call_one_of`.
-
-        Raises:
-            Rejected: see `Policy.call_one_of`.
-        """
-        return self._call(lambda client: client.get(path), read)
-
-    def _call(
-        self, ask: Callable[[HTTPClient], httpx2.Response], read: Callable[[httpx2.Response], Result]
-    ) -> Outcome[Result]:
         def choose() -> tuple[Gate, Callable[[], httpx2.Response]]:
             place = self._chosen()
-            return place.gate, lambda: self._asked(place, ask)
+            return place.gate, lambda: self._asked(place, path, content, kind)
 
         return self._policy.call_one_of(choose, read)
 
@@ -77,9 +65,9 @@ class Endpoints:
             place.under_way += 1
             return place
 
-    def _asked(self, place: _Place, ask: Callable[[HTTPClient], httpx2.Response]) -> httpx2.Response:
+    def _asked(self, place: _Place, path: str, content: Content, kind: str) -> httpx2.Response:
         try:
-            return ask(place.client)
+            return place.client.ask(path, content, kind)
         except Fault as fault:
             if fault.heals:
                 place.rests_until = time.monotonic() + (REST if fault.wait is None else fault.wait)
@@ -89,10 +77,11 @@ class Endpoints:
                 place.under_way -= 1
 
 
+@dataclass(eq=False)
 class _Place:
     """One address."""
 
-    def __init__(self, client: HTTPClient, gate: Gate) -> None:
-        self.client, self.gate = client, gate
-        self.under_way = 0
-        self.rests_until = 0.0
+    client: HTTPClient
+    gate: Gate
+    under_way: int = 0
+    rests_until: float = 0.0

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Channels, Resize, decode_image
-from pe.errors import BadImage, RecipeError
+from pe.errors import BadImage
 from pe.plugins.protocols import Failed
 
 if TYPE_CHECKING:
@@ -42,10 +42,6 @@ class PictureRule:
     channels: Channels = 3
     resize: Resize = "crop"
     sent: tuple[int, int] | None = None
-
-    def __post_init__(self) -> None:
-        if not (1 <= self.height <= 8192 and 1 <= self.width <= 8192):
-            raise RecipeError(f"image_size is {self.height}×{self.width}: each side has 1 to 8192 pixels.")
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from adapters.http.faults import Fault, Rejected
 from adapters.http.gate import Gate
 from pe.errors import MissingDependency
+from pe.plugins.protocols import Failed, Refused
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,13 @@ class Outcome(Generic[Result]):
     result: Result | None
     fault: Fault | None
     calls: int
+
+    @property
+    def miss(self) -> Refused | Failed | None:
+        """What the fault is for the request's items; None: there is none."""
+        if self.fault is None:
+            return None
+        return Refused(self.fault.words) if self.fault.refusal else Failed(str(self.fault))
 
 
 class Policy:

@@ -97,15 +97,10 @@ def _on_end() -> threading.Event:
 
 
 def _settings(given: Mapping[str, object]) -> Settings:
-    from pydantic import ValidationError
-
     from adapters.server.settings import Settings
-    from pe.plugins.validation import sentence
+    from pe.plugins.validation import read_settings
 
-    try:
-        return Settings.model_validate(given)
-    except ValidationError as error:
-        raise RecipeError(sentence(error, Settings, "pe serve")) from error
+    return read_settings(Settings, given, "pe serve")
 
 
 def _digests(name: str | None) -> list[str]:

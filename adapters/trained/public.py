@@ -17,11 +17,11 @@ from scipy import ndimage
 
 from adapters.glyphs import Glyphs
 from adapters.public_files import SUFFIXES, image_files, images_at, read_arrays, read_folder
-from adapters.trained.settings import Count, Settings
 from pe.data.images import Resize
 from pe.data.seeds import generator, item_seeds
 from pe.errors import RecipeError
 from pe.plugins.protocols import RandomRequest
+from pe.plugins.validation import Count, Settings
 
 Shape = tuple[int, int, int]
 Kind = Literal["glyphs", "folder", "npz", "noise"]

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from adapters.trained.dp_sgd import DPSGD
 from adapters.trained.dp_sgd.settings import Optimiser
 from pe.errors import RecipeError
+from pe.plugins.validation import Count, Settings
 
-Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Settings(BaseModel):
-    """A section of the recipe: unknown keys are refused, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class PlainTraining(Settings):

@@ -10,12 +10,13 @@ from pe.engine.execution import Surroundings
 from pe.errors import RecipeError, nearest_name
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Embedding, GenerationAPI
+from pe.plugins.validation import Settings
 from pe.private.sources import PrivateSource
 from pe.progress import Progress
-from pe.recipe.schema import ApiSpec, Evolution, LimitSection, PluginSpec, Privacy, Recipe, Section
+from pe.recipe.schema import ApiSpec, Evolution, LimitSection, PluginSpec, Privacy, Recipe
 from pe.store.run import Run
 
-_SECTIONS: dict[str, type[Section]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
+_SECTIONS: dict[str, type[Settings]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
 
 
 def api(kind: str, **settings: Any) -> ApiSpec:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
 from typing import Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, create_model
 
-from pe.errors import MissingDependency, PEError, PluginError, RecipeError
-from pe.plugins.validation import sentence
+from pe.errors import MissingDependency, PEError, PluginError
+from pe.plugins.validation import read_settings
 
 Group = Literal["pe.adapters", "pe.embeddings", "pe.commands"]
 
@@ -112,9 +112,9 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
         RecipeError: a setting is unknown, missing or of the wrong type.
     """
     factory = load(group, kind)
-    checked = _check(factory, settings, f"{_SECTION[group]} '{kind}'")
+    values = read_settings(settings_of(factory), settings, f"{_SECTION[group]} '{kind}'")
     try:
-        return factory(**checked)
+        return factory(**{name: getattr(values, name) for name in settings})
     except PEError:
         raise
     except (TypeError, ValueError, OSError) as error:
@@ -122,7 +122,10 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
 
 
 def settings_of(factory: Any) -> type[BaseModel]:
-    """The settings that a plug-in's constructor takes, as a model: names, types and defaults of its parameters."""
+    """The settings that a plug-in takes: its model `Settings`, or else its constructor's parameters as a model."""
+    named = getattr(factory, "Settings", None)
+    if inspect.isclass(named) and issubclass(named, BaseModel):
+        return named
     parameters = [
         parameter
         for parameter in inspect.signature(factory).parameters.values()
@@ -137,13 +140,3 @@ def settings_of(factory: Any) -> type[BaseModel]:
         for parameter in parameters
     }
     return create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
-
-
-def _check(factory: Any, settings: dict[str, Any], where: str) -> dict[str, Any]:
-    """`settings` as the factory's annotations want them."""
-    model = settings_of(factory)
-    try:
-        values = model(**settings)
-    except ValidationError as error:
-        raise RecipeError(sentence(error, model, where)) from error
-    return {name: getattr(values, name) for name in settings}

@@ -1,15 +1,36 @@
-"""pydantic's findings as one sentence: where, what, and the nearest valid key."""
+"""Settings as models, and what pydantic finds in them as one sentence: where, what, and the nearest valid key."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from pe.errors import nearest_name
+from pe.errors import RecipeError, nearest_name
+
+Count = Annotated[int, Field(ge=1)]
+Model = TypeVar("Model", bound=BaseModel)
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+class Settings(BaseModel):
+    """A section of the recipe, or a plug-in's settings: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def read_settings(model: type[Model], settings: object, where: str) -> Model:
+    """`settings`, a mapping, as `model` wants them.
+
+    Raises:
+        RecipeError: a setting is unknown, missing, of the wrong type or out of range; the message begins with `where`.
+    """
+    try:
+        return model.model_validate(settings)
+    except ValidationError as error:
+        raise RecipeError(sentence(error, model, where)) from error
 
 
 def sentence(error: ValidationError, model: type[Any], where: str) -> str:

@@ -1,7 +1,7 @@
 """What may stand in a recipe: every key with its values, its default and its meaning, from the code that reads it.
 
-Keys come from the schema's fields and from the parameters of plug-ins' constructors; meanings from the fields'
-descriptions, or from the sections Args and Attributes of docstrings, those of base classes included.
+Keys come from the schema's fields and from the settings of plug-ins; meanings from the fields' descriptions,
+or from the sections Args and Attributes of docstrings, those of base classes included.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 
 from pe.errors import PluginError
+from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins, settings_of
 from pe.private.fields import SourceFields
 from pe.private.sources import PrivateSource
@@ -106,12 +107,14 @@ def _describe(model: type[Any]) -> list[Key]:
 
 
 def _plugin(group: Group, section: str, kind: str) -> Part:
+    """A plug-in; first the keys that it must have, last those that only concern the machine."""
     try:
         factory = load(group, kind)
     except PluginError as error:
         return Part(section, kind, str(error), ())
-    keys = _keys(settings_of(factory).model_fields, _meanings(factory))
-    return Part(section, kind, _text(factory), tuple(keys))
+    model, machine = settings_of(factory), info_of(factory).machine_settings
+    fields = sorted(model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine))
+    return Part(section, kind, _text(factory), tuple(_keys(dict(fields), _meanings(factory) | _meanings(model))))
 
 
 def _keys(fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", given: Any = None) -> Iterator[Key]:

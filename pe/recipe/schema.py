@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from pe.errors import RecipeError
-from pe.plugins.validation import sentence
+from pe.plugins.validation import Count, Settings, read_settings
 from pe.privacy.release import Relation
 from pe.private.sources import PrivateSource
 from pe.recipe.reading import read_yaml, with_change
@@ -20,15 +20,8 @@ OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
 
 Degree = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """A part of the recipe: unknown keys are refused, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class PluginSpec(BaseModel):
@@ -44,7 +37,7 @@ class PluginSpec(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
-class Privacy(Section):
+class Privacy(Settings):
     """The guarantee asked for: a target ε or a noise multiplier, and δ."""
 
     delta: float = Field(gt=0, lt=1, description="δ, well below 1 / number of records (1e-6, say); no default")
@@ -78,7 +71,7 @@ class Privacy(Section):
         return self
 
 
-class Evolution(Section):
+class Evolution(Settings):
     """Algorithm 1's parameters; a schedule is one number, or a list with one number per iteration."""
 
     iterations: int = Field(ge=0, description="T; 0 gives random samples only")
@@ -128,7 +121,7 @@ class Evolution(Section):
             raise ValueError(f"{name} has {len(value)} entries: give one number or {length} ({meaning})")
 
 
-class LimitSection(Section):
+class LimitSection(Settings):
     """Where a run stops at a chunk's boundary, to be gone on with by `pe resume`."""
 
     max_images: Count | None = Field(None, description="images made over the whole run")
@@ -141,7 +134,7 @@ class LimitSection(Section):
     max_concurrency: Count | None = Field(None, description="requests under way at once")
 
 
-class RefusalSection(Section):
+class RefusalSection(Settings):
     """What becomes of samples that the generator refuses to make (a content filter, say)."""
 
     retries: Annotated[int, Field(ge=0)] = Field(
@@ -152,7 +145,7 @@ class RefusalSection(Section):
     )
 
 
-class PriceSection(Section):
+class PriceSection(Settings):
     """What the generator's provider charges."""
 
     call: Amount = Field(0.0, description="of a request")
@@ -161,7 +154,7 @@ class PriceSection(Section):
     currency: str = Field("USD", description="of all amounts, limits.max_cost included")
 
 
-class FitSection(Section):
+class FitSection(Settings):
     """What it may cost to fit a generator on the private records."""
 
     budget_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
@@ -176,7 +169,7 @@ class ApiSpec(PluginSpec):
     fit: FitSection | None = None
 
 
-class Recipe(Section):
+class Recipe(Settings):
     """A run, whole: data, generator, embedding, guarantee, evolution."""
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="goes into the run's name")
@@ -214,10 +207,7 @@ class Recipe(Section):
         """
         if not isinstance(content, dict):
             raise RecipeError(f"{where} is not a mapping of keys to values.")
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise RecipeError(sentence(error, cls, where)) from error
+        return read_settings(cls, content, where)
 
     @classmethod
     def load(cls, path: Path, changes: tuple[str, ...] = ()) -> Recipe:

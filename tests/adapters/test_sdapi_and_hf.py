@@ -37,10 +37,10 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def sdapi(stack: ExitStack) -> Make:
-    def made(script: Script | None = None, **settings: object) -> tuple[SDAPI, Script]:
+    def made(script: Script | None = None, path: str = "", **settings: object) -> tuple[SDAPI, Script]:
         script = script or Script()
         url = stack.enter_context(serving(SDServer(script)))
-        given = {"base_url": url, "prompts": "a {label}", "image_size": 16, "batch": 4, "timeout": 1.0}
+        given = {"base_url": url + path, "prompts": "a {label}", "image_size": 16, "batch": 4, "timeout": 1.0}
         return SDAPI(**given | {"key_env": "THE_KEY"} | settings), script
 
     return made
@@ -146,8 +146,7 @@ def test_a_refusal_and_a_torn_image_are_outcomes(hugging: Make) -> None:
 
 
 def test_what_cannot_heal_stops_the_run_without_the_key(sdapi: Make) -> None:
-    api, _ = sdapi()
-    api._base += "/nowhere"
+    api, _ = sdapi(path="/nowhere")
     with pytest.raises(APIError, match="HTTP 404: Not Found") as error:
         random(api, 1)
     assert CANARY not in str(error.value)

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from adapters.diffusion.pixel_files import Sampler
-from adapters.trained.settings import Count, FineTuning, Rate, Settings
+from adapters.trained.settings import FineTuning, Rate
+from pe.plugins.validation import Count, Settings
 
 
 class Network(Settings):

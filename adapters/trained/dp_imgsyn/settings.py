@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.trained.settings import Count, FineTuning, Rate, Settings
+from adapters.trained.settings import FineTuning, Rate
+from pe.plugins.validation import Count, Settings
 
 TEACHERS = ("small", "resnet18")
 """The toolkit's own."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from adapters.http import Endpoints, Rejected
+from adapters.http import Connection, Endpoints, Rejected
 from tests.endpoints.serving import serving
 
 
@@ -37,16 +37,21 @@ class App:
         await send({"type": "http.response.body", "body": b"done"})
 
 
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", "the-key")
+
+
 def ask(endpoints: Endpoints, times: int, threads: int = 8) -> list[bytes | None]:
     def one(_: int) -> bytes | None:
-        return endpoints.post_bytes("/x", b"body", "text/plain", lambda response: response.content).result
+        return endpoints.ask("/x", lambda response: response.content, b"body", "text/plain").result
 
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(one, range(times)))
 
 
 def endpoints(*urls: str, concurrency: int = 4, tries: int = 4) -> Endpoints:
-    return Endpoints(urls, key="the-key", concurrency=concurrency, timeout=20, tries=tries)
+    return Endpoints(urls, Connection(key_env="THE_KEY", timeout=20, tries=tries), concurrency)
 
 
 def test_the_one_with_the_fewest_under_way_is_asked() -> None:
@@ -85,7 +90,7 @@ def test_what_will_not_heal_is_not_asked_of_the_other() -> None:
 def test_when_all_fail_the_request_has_failed() -> None:
     broken = App(status=503, headers={"Retry-After": "0"})
     with serving(broken) as one:
-        outcome = endpoints(one, one, tries=3).get("/x", lambda response: response.content)
+        outcome = endpoints(one, one, tries=3).ask("/x", lambda response: response.content)
     assert outcome.result is None
     assert outcome.fault is not None
     assert (outcome.fault.status, outcome.calls, broken.had) == (503, 3, 3)

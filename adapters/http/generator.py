@@ -1,0 +1,129 @@
+"""What the generators share that ask an endpoint for images of a prompt, and for variations of such images."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from adapters.http.answers import Received, answer_of, encoded
+from adapters.http.client import OnFirstUse, key_of
+from adapters.http.pictures import PictureRule
+from adapters.http.policy import Policy
+from adapters.http.settings import Concurrent, Prompted
+from adapters.prompts import Prompts, prompts_of
+from pe.data.conditions import Conditions
+from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.validation import read_settings
+
+Given = TypeVar("Given", bound=Prompted)
+Client = TypeVar("Client")
+Sent = TypeVar("Sent")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call asks for.
+
+    Attributes:
+        prompt: of all its images; of variations, with the wording of their degree.
+        seeds: uint64, one per image.
+        parents: PNG files to be varied, one per image; none: new images.
+        told: the field that tells the degree of variations, where the endpoint has one.
+    """
+
+    prompt: str
+    seeds: Seeds
+    parents: Sequence[bytes] = ()
+    told: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seed(self) -> int:
+        """For an endpoint that takes one, of 31 bits."""
+        return int(self.seeds[0] % 2**31)
+
+
+class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
+    """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as condition `prompt`.
+
+    A kind says how to open the endpoint, what to send, and how to read the answer.
+
+    Args:
+        settings: see the kind's `Settings`.
+
+    Raises:
+        RecipeError: a setting is wrong.
+    """
+
+    Settings: type[Given]
+
+    info = PluginInfo(machine_settings=tuple(Concurrent.model_fields))
+
+    def __init__(self, **settings: Any) -> None:
+        self._given = given = read_settings(self.Settings, settings, type(self).__name__)
+        self._prompts, self._ladder = Prompts.of(given.prompts), given.ladder
+        self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn)
+        self._opened = OnFirstUse(self._open)
+        self._host = urlsplit(given.url).netloc
+        self.info = replace(self.info, hosts=(self._host,))
+
+    def describe_degree(self, degree: float) -> str:
+        """What a degree comes to here."""
+        return self._ladder.describe(degree)
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """The prompt of each new sample."""
+        return self._prompts.draw(labels, seeds)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New images of the request's one prompt.
+
+        Raises:
+            Rejected: the endpoint will not answer however often it is asked.
+        """
+        return self._ask(Asked(_prompt(request), request.seeds))
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """A variation of each parent; at degree 0 the parents themselves, without a call.
+
+        Raises:
+            Rejected: see `random_api`.
+        """
+        if request.degree == 0:
+            return Answer(request.samples, usage=Usage(0))
+        prompt, told = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
+        return self._ask(Asked(prompt, request.seeds, encoded(request.samples), told))
+
+    @abstractmethod
+    def _connect(self, key: str) -> Client:
+        """Open the endpoint, without retries of its own; `key` is empty where none is sent."""
+
+    @abstractmethod
+    def _send(self, client: Client, asked: Asked) -> Sent:
+        """Make one call; a `Fault` where it brings nothing."""
+
+    @abstractmethod
+    def _read(self, client: Client, sent: Sent) -> Received:
+        """What an answer holds; a `Fault` where that is no image."""
+
+    def _ask(self, asked: Asked) -> Answer:
+        client, policy = self._opened.get()
+        outcome = policy.call(lambda: self._send(client, asked), lambda sent: self._read(client, sent))
+        return answer_of(len(asked.seeds), outcome, self._rule)
+
+    def _open(self) -> tuple[Client, Policy]:
+        given, key = self._given, key_of(self._given.key_env)
+        policy = Policy(self._host, concurrency=given.concurrency, tries=given.tries, secret=key)
+        return self._connect(key), policy
+
+
+def stated(**fields: object) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _prompt(request: RandomRequest | VariationRequest) -> str:
+    """The one prompt of all items of a request."""
+    return str(prompts_of(request.conditions, len(request))[0])
