@@ -23,6 +23,7 @@ from pe.plugins.protocols import (
     RandomRequest,
     ReadsPublicImages,
     VariationRequest,
+    info_of,
 )
 from pe.plugins.registry import construct, load
 from pe.privacy.accounting import epsilon
@@ -187,7 +188,7 @@ class Trained:
 
     def _check_code(self, fitted: Fitted) -> None:
         """Nothing, unless the model names code to be run that this recipe does not name too."""
-        for name in getattr(load("pe.adapters", fitted.kind), "code_settings", ()):
+        for name in info_of(load("pe.adapters", fitted.kind)).code_settings:
             code = str(fitted.settings.get(name, ""))
             if ":" in code and name not in self._settings:
                 raise RecipeError(
