@@ -128,7 +128,7 @@ def settings_of(factory: Any) -> type[BaseModel]:
         for parameter in inspect.signature(factory).parameters.values()
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory, include_extras=True)
     fields: dict[str, Any] = {
         parameter.name: (
             hints.get(parameter.name, Any),

@@ -14,7 +14,7 @@ from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks
 from adapters.trained.diffusion.base import FittedDiffusion
 from adapters.trained.diffusion.files import write_model
 from adapters.trained.diffusion.settings import Discrimination, Learning, Network, Sampling, Teaching
-from adapters.trained.public import Public, PublicSet, check, label_names, read
+from adapters.trained.public import Public, PublicSet
 from adapters.trained.settings import PlainTraining
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
@@ -205,8 +205,8 @@ class DPSAD(FittedDiffusion):
     def _check(self, terms: FitTerms) -> None:
         if self._public is None:
             return
-        check(self._public, terms.image_shape)
-        missing = sorted(set(terms.classes) - set(label_names(self._public)))
+        self._public.check(terms.image_shape)
+        missing = sorted(set(terms.classes) - set(self._public.label_names()))
         if missing and not self._teacher.share:
             raise RecipeError(
                 f"teacher.share is 0, so the teacher learns the labels from public images, which have none named "
@@ -221,7 +221,7 @@ class DPSAD(FittedDiffusion):
         """The public images; where no record teaches the labels, those of the private labels' names."""
         if self._public is None:
             return None
-        public = read(self._public, terms.image_shape, terms.seed)
+        public = self._public.read(terms.image_shape, terms.seed)
         if self._teacher.share:
             return public
         named = public.selected(np.array([[public.names.index(name)] for name in terms.classes]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from adapters.trained.diffusion.base import FittedDiffusion
 from adapters.trained.diffusion.settings import Network, Sampling
-from adapters.trained.public import Public, check, read
+from adapters.trained.public import Public
 from adapters.trained.settings import FineTuning, PlainTraining
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ class PDPDiffusion(FittedDiffusion):
         return [pretraining_dry_run(self._new(terms, 1).to(self._place()), terms, self._pretraining)]
 
     def _check(self, terms: FitTerms) -> None:
-        check(self._public, terms.image_shape)
+        self._public.check(terms.image_shape)
 
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
         from adapters.trained.diffusion.network import with_new_classes
         from adapters.trained.diffusion.pretraining import pretrained
 
         terms = fitting.terms
-        public = read(self._public, terms.image_shape, terms.seed)
+        public = self._public.read(terms.image_shape, terms.seed)
         model = self._new(terms, public.classes).to(self._place())
         model = pretrained(model, public, self._pretraining, fitting)
         return with_new_classes(model, len(terms.classes), terms.seed)

@@ -9,7 +9,7 @@ from adapters.trained.blocks import check_stop
 from adapters.trained.diffusion.base import FittedDiffusion
 from adapters.trained.diffusion.semantics import Counts, chosen_semantics, noisy_semantics, semantics_release
 from adapters.trained.diffusion.settings import Network, Sampling
-from adapters.trained.public import Public, PublicSet, check, label_names, read
+from adapters.trained.public import Public, PublicSet
 from adapters.trained.settings import FineTuning, PlainTraining
 from pe.errors import RecipeError
 from pe.privacy.ledger import Budget
@@ -73,11 +73,11 @@ class PrivImage(FittedDiffusion):
         return [pretraining_dry_run(self._new(terms, len(terms.classes)).to(self._place()), terms, self._pretraining)]
 
     def _check(self, terms: FitTerms) -> None:
-        check(self._public, terms.image_shape)
-        names, wanted = label_names(self._public), self._k * len(terms.classes)
+        self._public.check(terms.image_shape)
+        names, wanted = self._public.label_names(), self._k * len(terms.classes)
         if not names:
             raise RecipeError(
-                f"public: '{self._public.path}' has no labels, and PrivImage selects by them: put each label's images "
+                f"public: '{self._public.place}' has no labels, and PrivImage selects by them: put each label's images "
                 "into a folder of its name, add 'labels' to the .npz file, or take kind: pdp_diffusion."
             )
         if len(names) < wanted:
@@ -94,7 +94,7 @@ class PrivImage(FittedDiffusion):
         from adapters.trained.diffusion.pretraining import pretrained
 
         terms = fitting.terms
-        public = read(self._public, terms.image_shape, terms.seed)
+        public = self._public.read(terms.image_shape, terms.seed)
         noisy = self._released(fitting, private, public)
         selected = public.selected(chosen_semantics(noisy, self._k))
         model = self._new(terms, len(terms.classes)).to(self._place())

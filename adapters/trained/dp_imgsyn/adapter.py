@@ -18,7 +18,7 @@ from adapters.diffusion.device import check_arithmetic, choose_devices, memory_r
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
 from adapters.trained.dp_imgsyn.settings import TEACHERS, Alignment, TeacherTraining
-from adapters.trained.public import Public, ReadsPublic, check, number, read
+from adapters.trained.public import Public, ReadsPublic
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, PrivacyError, RecipeError
@@ -149,7 +149,7 @@ class DPImgSyn(ReadsPublic):
         from adapters.trained.dp_sgd.training import Training
 
         terms, private = fitting.terms, cache(fitting.private)
-        public, (release,) = read(self._public, terms.image_shape, terms.seed), self._others(terms)
+        public, (release,) = self._public.read(terms.image_shape, terms.seed), self._others(terms)
         settings = settled(self._training, terms, (release,))
         height, width, channels = terms.image_shape
         teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
@@ -207,7 +207,7 @@ class DPImgSyn(ReadsPublic):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
         teacher = make_teacher(self._teacher, channels, min(height, width), len(classes), seed)
-        public = read(self._public, (height, width, channels), seed)
+        public = self._public.read((height, width, channels), seed)
         self._check_same(self._digest(public.images), digest, folder)
         self._model = Model.read(folder, teacher, classes, public, self._alignment, self._place())
 
@@ -270,8 +270,8 @@ class DPImgSyn(ReadsPublic):
                 "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
                 "give labels, or take an adapter that needs none."
             )
-        check(self._public, terms.image_shape)
-        wanted, public = self._alignment.companions, number(self._public)
+        self._public.check(terms.image_shape)
+        wanted, public = self._alignment.companions, self._public.number()
         if public < wanted:
             raise RecipeError(
                 f"alignment.companions is {wanted}, and the public set has {public} images: take fewer companions, or "
@@ -286,13 +286,13 @@ class DPImgSyn(ReadsPublic):
 
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:
         """The SHA-256 (hexadecimal) of images that were read; of made ones, which other fonts change, their number."""
-        told = np.ascontiguousarray(images).tobytes() if self._public.path else b"made"
+        told = np.ascontiguousarray(images).tobytes() if self._public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + told).hexdigest()
 
     def _check_same(self, digest: str, before: str, fitted: Path) -> None:
         if digest != before:
             raise RecipeError(
-                f"api.public: the images of {self._public.path or self._public.kind} are not those with which {fitted} "
+                f"api.public: the images of {self._public.place} are not those with which {fitted} "
                 "was fitted: name those."
             )
 

@@ -24,7 +24,6 @@ from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
 from adapters.trained.dp_sgd.settings import GRID
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.plain import tensors
-from adapters.trained.public import Public
 from adapters.trained.settings import PlainTraining
 from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
@@ -51,6 +50,7 @@ from tests.adapters.trained.diffusion.small import (
     releases,
     terms,
 )
+from tests.adapters.trained.sources import source
 
 DISCRIMINATION = {"steps": 3, "batch": 4, "chains": 6}
 API = {
@@ -130,7 +130,7 @@ def test_sampled_steps_are_declared_as_such() -> None:
 
 
 def test_a_teacher_of_public_images_alone_costs_nothing(tmp_path: Path) -> None:
-    public = Public.model_validate(named_public(tmp_path))
+    public = source(named_public(tmp_path))
     free = model(public=public, pretraining=PlainTraining.model_validate(PLAIN), teacher=Teaching(share=0))
     store, asked = MemoryStore(), []
 

@@ -15,7 +15,6 @@ from adapters.diffusion.pixel_space import PixelSpace
 from adapters.trained import blocks, plain
 from adapters.trained.diffusion.pdp_diffusion import DPLDM
 from adapters.trained.diffusion.settings import Network
-from adapters.trained.public import Public
 from adapters.trained.settings import FineTuning, PlainTraining
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
@@ -44,6 +43,7 @@ from tests.adapters.trained.diffusion.small import (
     terms,
     trainer,
 )
+from tests.adapters.trained.sources import source
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +100,7 @@ class Remembering(DPLDM):
 
 def test_dp_ldm_leaves_all_but_attention_and_classes_as_the_public_images_left_it(tmp_path: Path) -> None:
     model = Remembering(
-        public=Public.model_validate(PUBLIC),
+        public=source(PUBLIC),
         pretraining=PlainTraining.model_validate(PLAIN),
         network=Network.model_validate(NETWORK),
         training=FineTuning.model_validate(TRAINING),
