@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from adapters.diffusion.device import choose_devices
 from adapters.trained.dp_sgd import DPSGD, calibrated, releases
-from adapters.trained.settings import FineTuning
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from pe.errors import Interrupted
 from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
 from pe.privacy.ledger import Budget
@@ -35,7 +34,7 @@ def settled(training: FineTuning, terms: FitTerms, others: tuple[Release, ...], 
         PrivacyError: too little is left for one useful step, or the unit is larger than a record.
     """
     open_ = training.dp_sgd(terms.declared_size)
-    blocks_of(replace(open_, noise_multiplier=1.0), terms)  # a unit that it cannot protect, before the long search
+    blocks_of(open_.with_noise(1.0), terms)  # a unit that it cannot protect, before the long search
     return _calibrated(open_, budget or terms.budget, Relation(terms.relation), others, training.spare_blocks)
 
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, ClassVar
 from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.diffusion.items import describe_steps
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
-from adapters.trained.diffusion.files import open_model, write_model
-from adapters.trained.diffusion.levels import levels
-from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.diffusion.files import Sampling, open_model, write_model
+from adapters.trained.diffusion.levels import Network, levels
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.labels import check_labels
 from adapters.trained.public import ReadsPublic
-from adapters.trained.settings import FineTuning
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
     from adapters.diffusion.pixel_space import PixelSpace
-    from adapters.trained.dp_sgd.settings import DPSGD
+    from adapters.trained.dp_sgd.hyperparameters import DPSGD
     from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
     from pe.privacy.release import Release
 

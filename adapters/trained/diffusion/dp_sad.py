@@ -12,10 +12,11 @@ import numpy as np
 
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks
 from adapters.trained.diffusion.base import FittedDiffusion
-from adapters.trained.diffusion.files import write_model
-from adapters.trained.diffusion.settings import Discrimination, Learning, Network, Sampling, Teaching
+from adapters.trained.diffusion.dp_sad_sections import Discrimination, Learning, Teaching
+from adapters.trained.diffusion.files import Sampling, write_model
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.public import Public, PublicSet
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
 from pe.plugins.devices import require_torch
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from adapters.trained.clusters import Clusters
     from adapters.trained.diffusion.discriminator import Judge
     from adapters.trained.diffusion.loss import Velocity
-    from adapters.trained.dp_sgd.settings import DPSGD
+    from adapters.trained.dp_sgd.hyperparameters import DPSGD
     from adapters.trained.dp_sgd.state import FloatArray
     from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
     from pe.privacy.release import Release

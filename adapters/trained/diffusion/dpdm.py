@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from adapters.trained.diffusion.base import FittedDiffusion
-from adapters.trained.diffusion.settings import Network, Sampling
-from adapters.trained.settings import FineTuning
+from adapters.trained.diffusion.files import Sampling
+from adapters.trained.diffusion.levels import Network
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 
 
 class DPDM(FittedDiffusion):

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from adapters.trained.diffusion.base import FittedDiffusion
-from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.diffusion.files import Sampling
+from adapters.trained.diffusion.levels import Network
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.public import Public
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.sections import PlainTraining
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel

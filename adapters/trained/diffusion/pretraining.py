@@ -15,7 +15,7 @@ from adapters.trained.diffusion.loss import Velocity
 from adapters.trained.dp_sgd.memory import peak_memory
 from adapters.trained.plain import LossOf, train
 from adapters.trained.public import PublicSet
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.fit.trainer import DryRun
 
 if TYPE_CHECKING:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from adapters.trained.blocks import check_stop
 from adapters.trained.diffusion.base import FittedDiffusion
+from adapters.trained.diffusion.files import Sampling
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.semantics import Counts, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.public import Public, PublicSet
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.errors import RecipeError
 from pe.privacy.ledger import Budget
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from adapters.diffusion.device import check_arithmetic, choose_devices, memory_refused
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
-from adapters.trained.dp_imgsyn.settings import TEACHERS, Alignment, TeacherTraining
+from adapters.trained.dp_imgsyn.sections import TEACHERS, Alignment, TeacherTraining
 from adapters.trained.public import Public, ReadsPublic
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images

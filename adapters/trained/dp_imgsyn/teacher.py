@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.trained.dp_imgsyn.settings import TEACHERS
+from adapters.trained.dp_imgsyn.sections import TEACHERS
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.dp_sgd.suitable import check_stateless, trained_parameters
 from adapters.trained.plain import torch_seed

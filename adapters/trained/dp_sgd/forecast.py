@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import nn
 
 from adapters.trained.dp_sgd.gradients import Loss
+from adapters.trained.dp_sgd.hyperparameters import DPSGD
 from adapters.trained.dp_sgd.memory import peak_memory
-from adapters.trained.dp_sgd.settings import DPSGD
 from adapters.trained.dp_sgd.training import Images, Training
 from pe.fit.trainer import DryRun
 from pe.privacy.noise import SystemNoise
@@ -40,8 +39,8 @@ def dry_run(
         RecipeError: memory does not suffice; it says which micro_batch to take.
     """
     size = settings.micro_batch
-    alone = replace(settings, steps=1, block=1, expected_batch=size, declared_size=size, noise_multiplier=0.0)
-    training = Training(model, loss, alone, device)
+    few = {"steps": 1, "block": 1, "expected_batch": size, "declared_size": size, "noise_multiplier": 0.0}
+    training = Training(model, loss, settings.model_copy(update=few), device)
     state, noise = training.start(), SystemNoise()
     images = np.random.default_rng(0).integers(0, 256, (size, *image_shape), dtype=np.uint8)
 

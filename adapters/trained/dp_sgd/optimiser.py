@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adapters.trained.dp_sgd.settings import DPSGD, Optimiser
+from adapters.trained.dp_sgd.hyperparameters import DPSGD, Optimiser
 from adapters.trained.dp_sgd.state import State
 
 MOMENTS: dict[Optimiser, int] = {"adam": 2, "sgd": 0}

@@ -12,10 +12,12 @@ import pytest
 
 import pe
 from adapters.glyphs import Glyphs
+from adapters.trained.diffusion.files import Sampling
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.privimage import PrivImage
-from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.ledger import Budget, Ledger

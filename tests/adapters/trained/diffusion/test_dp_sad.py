@@ -17,14 +17,16 @@ from adapters.diffusion.pixel_files import PixelFiles
 from adapters.trained.diffusion.discriminator import Chain, Judge
 from adapters.trained.diffusion.distillation import Distillation
 from adapters.trained.diffusion.dp_sad import DPSAD
+from adapters.trained.diffusion.dp_sad_sections import Discrimination, Learning, Teaching
+from adapters.trained.diffusion.files import Sampling
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.loss import Velocity
 from adapters.trained.diffusion.network import scheduler, unet
-from adapters.trained.diffusion.settings import Discrimination, Learning, Network, Sampling, Teaching
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
-from adapters.trained.dp_sgd.settings import GRID
+from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.plain import tensors
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run

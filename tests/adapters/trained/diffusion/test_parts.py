@@ -10,15 +10,14 @@ import torch
 from PIL import Image
 
 from adapters.diffusion.pixel_files import PixelFiles
-from adapters.trained.diffusion.files import open_model, write_model
-from adapters.trained.diffusion.levels import levels
+from adapters.trained.diffusion.files import Sampling, open_model, write_model
+from adapters.trained.diffusion.levels import Network, levels
 from adapters.trained.diffusion.loss import Velocity
 from adapters.trained.diffusion.network import only_attention_and_classes, scheduler, unet, with_new_classes
-from adapters.trained.diffusion.settings import Network, Sampling
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.plain import train
 from adapters.trained.public import Characters, Folder, PublicSet
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import NETWORK, SHAPE
 from tests.adapters.trained.sources import source

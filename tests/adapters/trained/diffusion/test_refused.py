@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 
 from adapters.trained.diffusion.dpdm import DPDM
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.privimage import PrivImage
-from adapters.trained.diffusion.settings import Network
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
+from adapters.trained.sections import PlainTraining
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.errors import APIError, PrivacyError, RecipeError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ import torch
 from adapters.diffusion.pixel_files import PixelFiles
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.trained import blocks, plain
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.pdp_diffusion import DPLDM
-from adapters.trained.diffusion.settings import Network
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
+from adapters.trained.sections import PlainTraining
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
@@ -137,7 +137,7 @@ def test_the_noise_is_found_once_per_process() -> None:
 
 def test_steps_are_declared_as_sampled_at_the_rate_of_the_declared_size() -> None:
     settings = FineTuning(steps=7, block=3).dp_sgd(800)
-    declared = blocks.blocks_of(replace(settings, noise_multiplier=1.0), terms())
+    declared = blocks.blocks_of(settings.with_noise(1.0), terms())
     assert [release.count for release in declared] == [3, 3, 1]
     assert {release.sampling for release in declared} == {Poisson(1 / 8)}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.trained.diffusion.query import train_query
 from adapters.trained.diffusion.semantics import Tops, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.errors import PrivacyError
 from pe.fit.trainer import PrivateRecords
 from pe.privacy.accounting import epsilon

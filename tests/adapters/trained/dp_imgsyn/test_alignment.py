@@ -12,7 +12,7 @@ import torch
 
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from adapters.trained.dp_imgsyn.alignment import align, align_companions, total_variation
-from adapters.trained.dp_imgsyn.settings import Alignment
+from adapters.trained.dp_imgsyn.sections import Alignment
 from adapters.trained.plain import tensors
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings

@@ -6,12 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.trained.settings import Count, FineTuning, Rate, Settings
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
+from adapters.trained.sections import Count, Rate, Settings, Weight
 
 TEACHERS = ("small", "resnet18")
 """The toolkit's own."""
-
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class TeacherTraining(FineTuning):

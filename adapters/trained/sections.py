@@ -1,0 +1,31 @@
+"""Sections of a recipe that fitted generators share: public values, fixed before a private record is seen."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """A section of the recipe: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PlainTraining(Settings):
+    """Training on public images.
+
+    Attributes:
+        steps: of Adam.
+        batch: images per step.
+        learning_rate: its highest; it rises for the first steps, and falls as a cosine.
+    """
+
+    steps: Count = 2000
+    batch: Count = 64
+    learning_rate: Rate = 2e-3
