@@ -280,15 +280,15 @@ Public = Annotated[Characters | Folder | Arrays | Noise, Field(discriminator="ki
 
 
 class ReadsPublic:
-    """What makes a fitted generator with public images, `_public`, a `pe.plugins.protocols.ReadsPublicImages`."""
+    """What makes a fitted generator with public images a `pe.plugins.protocols.ReadsPublicImages`."""
 
-    _public: Source | None = None
+    public: Source | None
 
     def public_paths(self) -> tuple[Path, ...]:
         """Where the public images are read from; empty where they are made, or where there are none."""
-        return () if self._public is None else self._public.paths
+        return () if self.public is None else self.public.paths
 
     def public_images(self, shape: Shape, resize: Resize | None) -> Iterator[tuple[str, Pixels]]:
         """Those that are read, decoded at `shape`."""
-        if isinstance(self._public, Files):
-            yield from images_at(self._public.path, shape, resize or self._public.resize)
+        if isinstance(self.public, Files):
+            yield from images_at(self.public.path, shape, resize or self.public.resize)

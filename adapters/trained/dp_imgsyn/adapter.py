@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -38,6 +39,7 @@ _PUBLIC = "public"
 _STATE = "settings.json"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DPImgSyn(ReadsPublic):
     """RANDOM_API and VARIATION_API by DP-ImgSyn (Roy et al. 2024), with a guarantee that holds.
 
@@ -72,27 +74,21 @@ class DPImgSyn(ReadsPublic):
         machine_settings=("device", "batch_size", "training.micro_batch", "public.path"),
         code_settings=("teacher",),
     )
-    _public: Public
 
-    def __init__(
-        self,
-        *,
-        public: Public,
-        teacher: str = "small",
-        training: TeacherTraining | None = None,
-        moments_share: float = 0.1,
-        alignment: Alignment | None = None,
-        device: str = "auto",
-        batch_size: int = 256,
-    ) -> None:
-        check_arithmetic(device, "fp32")
-        if not 0 < moments_share < 1:
-            raise RecipeError(f"moments_share is {moments_share}: it must lie between 0 and 1.")
-        if batch_size < 1:
-            raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
-        self._public, self._teacher, self._share = public, teacher, moments_share
-        self._training, self._alignment = training or TeacherTraining(), alignment or Alignment()
-        self._device, self._batch_size = device, batch_size
+    public: Public
+    teacher: str = "small"
+    training: TeacherTraining = TeacherTraining()
+    moments_share: float = 0.1
+    alignment: Alignment = Alignment()
+    device: str = "auto"
+    batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        check_arithmetic(self.device, "fp32")
+        if not 0 < self.moments_share < 1:
+            raise RecipeError(f"moments_share is {self.moments_share}: it must lie between 0 and 1.")
+        if self.batch_size < 1:
+            raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1.")
         self._model: Model | None = None
         self._aligning = Lock()
 
@@ -107,11 +103,11 @@ class DPImgSyn(ReadsPublic):
         Raises:
             RecipeError: it is not.
         """
-        choose_devices(self._device)
+        choose_devices(self.device)
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""
-        steps = int(np.ceil(degree * self._alignment.steps))
+        steps = int(np.ceil(degree * self.alignment.steps))
         return f"another public image with probability {degree**2:.2g}, else {steps} steps from a noisy parent"
 
     def planned(self, terms: FitTerms) -> Sequence[Release]:
@@ -127,10 +123,10 @@ class DPImgSyn(ReadsPublic):
         noise = others[0].sensitivity * others[0].noise_multiplier
         if noise > terms.declared_size:
             raise PrivacyError(
-                f"moments_share is {self._share:g}, which asks for noise of {noise:,.0f} on a sum to which "
+                f"moments_share is {self.moments_share:g}, which asks for noise of {noise:,.0f} on a sum to which "
                 f"{terms.declared_size} records add at most 1 each: take a larger share, or raise epsilon."
             )
-        return [*others, *blocks_of(settled(self._training, terms, others), terms)]
+        return [*others, *blocks_of(settled(self.training, terms, others), terms)]
 
     def fit(self, fitting: Fitting) -> None:
         """Train the teacher, release the moments, and align the companions.
@@ -149,14 +145,14 @@ class DPImgSyn(ReadsPublic):
         from adapters.trained.dp_sgd.training import Training
 
         terms, private = fitting.terms, cache(fitting.private)
-        public, (release,) = self._public.read(terms.image_shape, terms.seed), self._others(terms)
-        settings = settled(self._training, terms, (release,))
+        public, (release,) = self.public.read(terms.image_shape, terms.seed), self._others(terms)
+        settings = settled(self.training, terms, (release,))
         height, width, channels = terms.image_shape
-        teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
-        training = Training(teacher, CrossEntropy(self._training.shift), settings, self._place())
+        teacher = make_teacher(self.teacher, channels, min(height, width), len(terms.classes), terms.seed)
+        training = Training(teacher, CrossEntropy(self.training.shift), settings, self._place())
         reader = Reader(training.load(train_blocks(training, blocks_of(settings, terms), fitting, private)))
-        with _enough_memory(f"batch_size is {self._batch_size}"):
-            scale = Scale.of(*_moments(reader, public.images, self._place(), self._batch_size), reader.widths)
+        with _enough_memory(f"batch_size is {self.batch_size}"):
+            scale = Scale.of(*_moments(reader, public.images, self._place(), self.batch_size), reader.widths)
 
         def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
             found: npt.NDArray[np.float64] = np.hstack(reader.moments(image[None], self._place()))[0] * scale.factors
@@ -166,8 +162,8 @@ class DPImgSyn(ReadsPublic):
             release, lambda noise: noisy_sum(private(), vector, len(scale.factors), release, noise)
         )
         moments = Moments.of_sum(noisy, scale, release.grid, terms.declared_size)
-        with _enough_memory(f"alignment.companions is {self._alignment.companions}"):
-            model = Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place())
+        with _enough_memory(f"alignment.companions is {self.alignment.companions}"):
+            model = Model.fitted(reader, moments, public, terms.classes, self.alignment, self._place())
         model.write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
@@ -185,9 +181,9 @@ class DPImgSyn(ReadsPublic):
         from adapters.trained.dp_sgd.forecast import dry_run
 
         height, width, channels = terms.image_shape
-        teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
-        settings = settled(self._training, terms, self._others(terms))
-        loss = CrossEntropy(self._training.shift)
+        teacher = make_teacher(self.teacher, channels, min(height, width), len(terms.classes), terms.seed)
+        settings = settled(self.training, terms, self._others(terms))
+        loss = CrossEntropy(self.training.shift)
         return [dry_run(teacher, loss, terms.image_shape, settings, self._place(), TRAINING)]
 
     def load(self, folder: Path) -> None:
@@ -206,10 +202,10 @@ class DPImgSyn(ReadsPublic):
             seed, digest = int(state["seed"]), str(state["public_sha256"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
-        teacher = make_teacher(self._teacher, channels, min(height, width), len(classes), seed)
-        public = self._public.read((height, width, channels), seed)
+        teacher = make_teacher(self.teacher, channels, min(height, width), len(classes), seed)
+        public = self.public.read((height, width, channels), seed)
         self._check_same(self._digest(public.images), digest, folder)
-        self._model = Model.read(folder, teacher, classes, public, self._alignment, self._place())
+        self._model = Model.read(folder, teacher, classes, public, self.alignment, self._place())
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Public images, drawn by the seeds and aligned.
@@ -250,16 +246,16 @@ class DPImgSyn(ReadsPublic):
         begin: npt.NDArray[np.int64],
         places: npt.NDArray[np.int64],
     ) -> Answer:
-        model, parts = self._fitted(), range(0, len(images), self._batch_size)
+        model, parts = self._fitted(), range(0, len(images), self.batch_size)
         try:
             with self._aligning:
                 aligned = [
                     model.aligned(images[part], labels[part], begin[part])
-                    for part in (slice(start, start + self._batch_size) for start in parts)
+                    for part in (slice(start, start + self.batch_size) for start in parts)
                 ]
         except (RuntimeError, MemoryError) as error:
             if memory_refused(error):
-                raise APIError(f"Aligning {self._batch_size} images at once needs more memory: take less.") from error
+                raise APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.") from error
             raise
         pixels, soft = (np.concatenate(part) for part in zip(*aligned, strict=True))
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
@@ -270,38 +266,38 @@ class DPImgSyn(ReadsPublic):
                 "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
                 "give labels, or take an adapter that needs none."
             )
-        self._public.check(terms.image_shape)
-        wanted, public = self._alignment.companions, self._public.number()
+        self.public.check(terms.image_shape)
+        wanted, public = self.alignment.companions, self.public.number()
         if public < wanted:
             raise RecipeError(
                 f"alignment.companions is {wanted}, and the public set has {public} images: take fewer companions, or "
                 "more public images."
             )
-        if self._teacher not in TEACHERS:  # what it lacks is told before anything is charged
+        if self.teacher not in TEACHERS:  # what it lacks is told before anything is charged
             require_torch("trained", "Fitting a generator")
             from adapters.trained.dp_imgsyn.teacher import CrossEntropy, check_own
 
-            loss = CrossEntropy(self._training.shift)
-            check_own(self._teacher, terms.image_shape, len(terms.classes), loss)
+            loss = CrossEntropy(self.training.shift)
+            check_own(self.teacher, terms.image_shape, len(terms.classes), loss)
 
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:
         """The SHA-256 (hexadecimal) of images that were read; of made ones, which other fonts change, their number."""
-        told = np.ascontiguousarray(images).tobytes() if self._public.paths else b"made"
+        told = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + told).hexdigest()
 
     def _check_same(self, digest: str, before: str, fitted: Path) -> None:
         if digest != before:
             raise RecipeError(
-                f"api.public: the images of {self._public.place} are not those with which {fitted} "
+                f"api.public: the images of {self.public.place} are not those with which {fitted} "
                 "was fitted: name those."
             )
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        budget = Budget(self._share * terms.budget.epsilon, terms.budget.delta)
+        budget = Budget(self.moments_share * terms.budget.epsilon, terms.budget.delta)
         return (moments_release(budget, terms.relation, terms.unit),)
 
     def _place(self) -> torch.device:
-        return training_device(self._device)
+        return training_device(self.device)
 
     def _fitted(self) -> Model:
         if self._model is None:
