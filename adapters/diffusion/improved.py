@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -14,21 +15,61 @@ import numpy.typing as npt
 from adapters.diffusion.answers import answer_of, parents_of
 from adapters.diffusion.device import Devices, Precision, check_arithmetic, dtype_of
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.improved_files import PUBLISHED, find_checkpoint
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, Spacing, respaced
 from adapters.diffusion.items import Item, Job, describe_steps
 from adapters.diffusion.pixel_model import PixelModel
 from adapters.diffusion.pixel_space import API_CLASS
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
+from pe.plugins.devices import require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
-from pe.plugins.weights import read_weights
+from pe.plugins.weights import SAFETENSORS, Published, find_published, read_weights
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 Classes = npt.NDArray[np.int64]
+
+
+_PLACE = "https://openaipublic.blob.core.windows.net/diffusion/march-2021/"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is to be known of a checkpoint of the paper's.
+
+    Attributes:
+        classes: of the API; None: unconditional.
+        rescaled: whether the network was told times from 0 to 1,000 instead of its 4,000 timesteps.
+    """
+
+    classes: int | None
+    rescaled: bool
+
+
+PUBLISHED = {
+    "imagenet64_cond_270M_250K": Trained(1000, rescaled=False),
+    "imagenet64_uncond_100M_1500K": Trained(None, rescaled=True),
+}
+
+
+def find_checkpoint(model: str, offline: bool) -> Path:
+    """A file, or a published checkpoint in torch.hub's folder of checkpoints, fetched into it unless `offline`.
+
+    Raises:
+        RecipeError: it is not there, or cannot be fetched.
+        MissingDependency: torch is not installed.
+    """
+    if model not in PUBLISHED:
+        file = Path(model).expanduser()
+        if file.is_file():
+            return file
+        known = ", ".join(PUBLISHED)
+        raise RecipeError(f"model: there is no file '{model}'; put the checkpoint there, or name one of {known}.")
+    require_torch("diffusion", "A local diffusion model")
+    name = f"{model}.pt"
+    return find_published(Published(name, _PLACE + name, None, (f"{model}{SAFETENSORS}",), "model"), offline)
 
 
 class ImprovedDiffusion:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adapters.trained.blocks import check_stop
 from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.dp_sgd.memory import peak_memory
+from adapters.trained.dp_sgd.forecast import peak_memory
 from adapters.trained.plain import LossOf, train
 from adapters.trained.public import PublicSet
 from adapters.trained.sections import PlainTraining

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from adapters.diffusion.device import memory_refused
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients
 from adapters.trained.dp_sgd.hyperparameters import DPSGD, GRID
-from adapters.trained.dp_sgd.optimiser import MOMENTS, advance
-from adapters.trained.dp_sgd.state import FloatArray, State
+from adapters.trained.dp_sgd.state import MOMENTS, FloatArray, State, advance
 from adapters.trained.dp_sgd.suitable import trained_parameters
 from pe.errors import PrivateDataError, RecipeError
 
