@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -16,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.diffusion.device import check_arithmetic, choose_devices, memory_refused
-from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
-from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
+from adapters.trained.blocks import TRAINING, blocks_of, settled, training_device
+from adapters.trained.dp_imgsyn.moments import moments_release
 from adapters.trained.dp_imgsyn.sections import TEACHERS, Alignment, TeacherTraining
 from adapters.trained.public import Public, ReadsPublic
 from pe.data.conditions import SOFT_LABEL, Conditions
@@ -29,9 +27,10 @@ from pe.privacy.ledger import Budget
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from adapters.trained.dp_imgsyn.model import Model
-    from adapters.trained.dp_imgsyn.reader import Reader
+    from adapters.trained.dp_imgsyn.teacher import CrossEntropy
     from pe.fit.trainer import DryRun, FitTerms, Fitting
     from pe.privacy.release import Release
 
@@ -139,31 +138,21 @@ class DPImgSyn(ReadsPublic):
             RecipeError: memory does not suffice.
         """
         require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_imgsyn.model import Model
-        from adapters.trained.dp_imgsyn.reader import Reader
-        from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
-        from adapters.trained.dp_sgd.training import Training
+        from adapters.trained.dp_imgsyn.fitting import fit_model
 
-        terms, private = fitting.terms, cache(fitting.private)
+        terms = fitting.terms
         public, (release,) = self.public.read(terms.image_shape, terms.seed), self._others(terms)
-        settings = settled(self.training, terms, (release,))
-        height, width, channels = terms.image_shape
-        teacher = make_teacher(self.teacher, channels, min(height, width), len(terms.classes), terms.seed)
-        training = Training(teacher, CrossEntropy(self.training.shift), settings, self._place())
-        reader = Reader(training.load(train_blocks(training, blocks_of(settings, terms), fitting, private)))
-        with _enough_memory(f"batch_size is {self.batch_size}"):
-            scale = Scale.of(*_moments(reader, public.images, self._place(), self.batch_size), reader.widths)
-
-        def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-            found: npt.NDArray[np.float64] = np.hstack(reader.moments(image[None], self._place()))[0] * scale.factors
-            return found
-
-        noisy = fitting.ledger.release(
-            release, lambda noise: noisy_sum(private(), vector, len(scale.factors), release, noise)
+        model = fit_model(
+            fitting,
+            teacher=self._new_teacher(terms.image_shape, len(terms.classes), terms.seed),
+            loss=self._loss(),
+            training=settled(self.training, terms, (release,)),
+            moments=release,
+            public=public,
+            alignment=self.alignment,
+            batch_size=self.batch_size,
+            device=self._place(),
         )
-        moments = Moments.of_sum(noisy, scale, release.grid, terms.declared_size)
-        with _enough_memory(f"alignment.companions is {self.alignment.companions}"):
-            model = Model.fitted(reader, moments, public, terms.classes, self.alignment, self._place())
         model.write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
@@ -177,14 +166,11 @@ class DPImgSyn(ReadsPublic):
             PrivacyError: the budget is too small.
         """
         require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
         from adapters.trained.dp_sgd.forecast import dry_run
 
-        height, width, channels = terms.image_shape
-        teacher = make_teacher(self.teacher, channels, min(height, width), len(terms.classes), terms.seed)
+        teacher = self._new_teacher(terms.image_shape, len(terms.classes), terms.seed)
         settings = settled(self.training, terms, self._others(terms))
-        loss = CrossEntropy(self.training.shift)
-        return [dry_run(teacher, loss, terms.image_shape, settings, self._place(), TRAINING)]
+        return [dry_run(teacher, self._loss(), terms.image_shape, settings, self._place(), TRAINING)]
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; the public images are read again from where the recipe says.
@@ -194,7 +180,6 @@ class DPImgSyn(ReadsPublic):
         """
         require_torch("trained", "Fitting a generator")
         from adapters.trained.dp_imgsyn.model import Model
-        from adapters.trained.dp_imgsyn.teacher import make_teacher
 
         try:
             state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
@@ -202,9 +187,13 @@ class DPImgSyn(ReadsPublic):
             seed, digest = int(state["seed"]), str(state["public_sha256"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
-        teacher = make_teacher(self.teacher, channels, min(height, width), len(classes), seed)
+        teacher = self._new_teacher((height, width, channels), len(classes), seed)
         public = self.public.read((height, width, channels), seed)
-        self._check_same(self._digest(public.images), digest, folder)
+        if self._digest(public.images) != digest:
+            raise RecipeError(
+                f"api.public: the images of {self.public.place} are not those with which {folder} was fitted: name "
+                "those."
+            )
         self._model = Model.read(folder, teacher, classes, public, self.alignment, self._place())
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -275,22 +264,24 @@ class DPImgSyn(ReadsPublic):
             )
         if self.teacher not in TEACHERS:  # what it lacks is told before anything is charged
             require_torch("trained", "Fitting a generator")
-            from adapters.trained.dp_imgsyn.teacher import CrossEntropy, check_own
+            from adapters.trained.dp_imgsyn.teacher import check_own
 
-            loss = CrossEntropy(self.training.shift)
-            check_own(self.teacher, terms.image_shape, len(terms.classes), loss)
+            check_own(self.teacher, terms.image_shape, len(terms.classes), self._loss())
 
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:
         """The SHA-256 (hexadecimal) of images that were read; of made ones, which other fonts change, their number."""
         told = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + told).hexdigest()
 
-    def _check_same(self, digest: str, before: str, fitted: Path) -> None:
-        if digest != before:
-            raise RecipeError(
-                f"api.public: the images of {self.public.place} are not those with which {fitted} "
-                "was fitted: name those."
-            )
+    def _new_teacher(self, shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
+        from adapters.trained.dp_imgsyn.teacher import make_teacher
+
+        return make_teacher(self.teacher, shape[2], min(shape[:2]), classes, seed)
+
+    def _loss(self) -> CrossEntropy:
+        from adapters.trained.dp_imgsyn.teacher import CrossEntropy
+
+        return CrossEntropy(self.training.shift)
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
         budget = Budget(self.moments_share * terms.budget.epsilon, terms.budget.delta)
@@ -303,27 +294,3 @@ class DPImgSyn(ReadsPublic):
         if self._model is None:
             raise APIError("dp_imgsyn answers once it is fitted: `pe run` does that first.")
         return self._model
-
-
-@contextmanager
-def _enough_memory(said: str) -> Iterator[None]:
-    """What needs memory by a setting; `said` names it and its value.
-
-    Raises:
-        RecipeError: the device has too little.
-    """
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if memory_refused(error):
-            raise RecipeError(f"{said}, and for so many images at once memory does not suffice: take less.") from error
-        raise
-
-
-def _moments(
-    reader: Reader, images: npt.NDArray[np.uint8], device: torch.device, batch: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Means and mean squares of public images."""
-    parts = [reader.moments(images[start : start + batch], device) for start in range(0, len(images), batch)]
-    means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return means, squares
