@@ -120,7 +120,7 @@ class ImprovedDiffusion(LocalDiffusion):
         self._asking = Lock()
 
     def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
+        """Describe what this degree means for this generator."""
         said = super().describe_degree(degree)
         return f"noised and denoised, all {self.steps} steps" if degree == 1 else said
 

@@ -139,7 +139,7 @@ _NO_IMG2IMG = (
 
 
 def _check_class(auto: Any, name: str, model: str, lack: str) -> None:
-    """Nothing, for a pipeline that the Auto class knows."""
+    """Raise RecipeError if the Auto class does not know the pipeline."""
     from diffusers.pipelines import auto_pipeline
 
     mapping = auto_pipeline.AUTO_IMAGE2IMAGE_PIPELINES_MAPPING

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,18 @@ def train_blocks(
     return state
 
 
+@contextmanager
+def counted_steps(fitting: Fitting, what: str, steps: int) -> Iterator[Callable[[], None]]:
+    """A task of so many steps; call what it yields after each: it raises Interrupted if a stop was requested."""
+    with fitting.progress.task(what, steps) as task:
+
+        def step_done() -> None:
+            task.advance(1)
+            check_stop(fitting)
+
+        yield step_done
+
+
 def training_device(wanted: str | list[str]) -> torch.device:
     """Where to train; MPS lacks float64, in which gradients are summed.
 
@@ -91,11 +104,7 @@ def training_device(wanted: str | list[str]) -> torch.device:
 
 
 def check_stop(fitting: Fitting) -> None:
-    """Nothing, unless the fit is to stop.
-
-    Raises:
-        Interrupted: it is.
-    """
+    """Raise Interrupted if a stop was requested."""
     if fitting.stop.is_set():
         raise Interrupted(
             "Stopped as asked, with every block of the fit that was released kept; "

@@ -94,11 +94,7 @@ class Trained:
             yield from generator.public_images(shape, resize)
 
     def check_machine(self) -> None:
-        """Nothing, where the model answers here: its device is there, and all that it reads.
-
-        Raises:
-            PEError: it does not.
-        """
+        """Raise PEError if the model cannot answer here: its device is not there, or something that it reads."""
         generator = self._generator()
         if isinstance(generator, ChecksMachine):
             generator.check_machine()
@@ -187,7 +183,7 @@ class Trained:
         return self._api
 
     def _check_code(self, fitted: Fitted) -> None:
-        """Nothing, unless the model names code to be run that this recipe does not name too."""
+        """Raise RecipeError if the model names code to be run that this recipe does not name too."""
         for name in info_of(load("pe.adapters", fitted.kind)).code_settings:
             code = str(fitted.settings.get(name, ""))
             if ":" in code and name not in self._settings:

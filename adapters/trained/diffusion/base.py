@@ -66,15 +66,11 @@ class FittedDiffusion:
         return Capabilities(self.sampling.chunk, 2, "nothing", "exact")
 
     def check_machine(self) -> None:
-        """Nothing, where the device is there.
-
-        Raises:
-            RecipeError: it is not.
-        """
+        """Raise RecipeError if the device is not there."""
         choose_devices(self.device)
 
     def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
+        """Describe what this degree means for this generator."""
         return describe_steps(self.sampling.steps, degree)
 
     def load(self, folder: Path) -> None:
@@ -209,9 +205,4 @@ class FineTuned(FittedDiffusion):
         return ()
 
     def _check(self, terms: FitTerms) -> None:
-        """Whether public images, where it takes some, serve for these terms.
-
-        Raises:
-            RecipeError: they do not.
-        """
-        return
+        """Raise RecipeError if it takes public images, and they do not serve for these terms."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adapters.trained.blocks import check_stop
+from adapters.trained.blocks import counted_steps
 from adapters.trained.diffusion.base import FineTuned
 from adapters.trained.diffusion.semantics import Counts, chosen_semantics, noisy_semantics, semantics_release
 from adapters.trained.public import Public, PublicSet, ReadsPublic
@@ -104,10 +104,5 @@ class PrivImage(ReadsPublic, FineTuned):
     def _trained_query(self, fitting: Fitting, public: PublicSet) -> Query:
         from adapters.trained.diffusion.query import train_query
 
-        with fitting.progress.task("training the semantic query", self.query.steps) as task:
-
-            def step_done() -> None:
-                task.advance(1)
-                check_stop(fitting)
-
+        with counted_steps(fitting, "training the semantic query", self.query.steps) as step_done:
             return train_query(public, self.query, fitting.terms.seed, self._place(), step_done)

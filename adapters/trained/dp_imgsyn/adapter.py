@@ -97,15 +97,11 @@ class DPImgSyn(ReadsPublic):
         return Capabilities(1024, 2, "nothing", "exact")
 
     def check_machine(self) -> None:
-        """Nothing, where the device is there.
-
-        Raises:
-            RecipeError: it is not.
-        """
+        """Raise RecipeError if the device is not there."""
         choose_devices(self.device)
 
     def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
+        """Describe what this degree means for this generator."""
         steps = int(np.ceil(degree * self.alignment.steps))
         return f"another public image with probability {degree**2:.2g}, else {steps} steps from a noisy parent"
 

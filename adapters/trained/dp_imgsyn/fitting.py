@@ -46,8 +46,8 @@ def fit_model(
     Args:
         fitting: terms, ledger and records.
         teacher: new.
-        loss: of its training.
-        training: on the private records.
+        loss: of its training on the private records.
+        training: how.
         moments: their release.
         public: the images to begin with.
         alignment: how they are aligned.
@@ -58,8 +58,7 @@ def fit_model(
         Interrupted: it was told to stop.
         RecipeError: memory does not suffice.
     """
-    terms, private = fitting.terms, cache(fitting.private)
-    steps = Training(teacher, loss, training, device)
+    terms, private, steps = fitting.terms, cache(fitting.private), Training(teacher, loss, training, device)
     reader = Reader(steps.load(train_blocks(steps, blocks_of(training, terms), fitting, private)))
     with _enough_memory(f"batch_size is {batch_size}"):
         starts = range(0, len(public.images), batch_size)

@@ -29,7 +29,7 @@ Parameters = Mapping[str, Tensor]
 
 
 class Loss(Protocol):
-    """What is to be small for each record, and the randomness (timesteps, noise, flips) that goes into it."""
+    """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
         """Randomness for images of c×h×w: tensors on the generator's device, each records×draws×…, or none at all.

@@ -196,7 +196,7 @@ class Training:
 
 
 def _check_records(images: Images, labels: Labels) -> None:
-    """Nothing, for images and labels in form; how many there are is not said."""
+    """Raise PrivateDataError if images or labels have another form; how many there are is not said."""
     if images.dtype != np.uint8 or images.ndim != 4:
         raise PrivateDataError("Private images to train on must be uint8, n×h×w×c.")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
