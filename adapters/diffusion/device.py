@@ -22,11 +22,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def check_arithmetic(device: Devices, precision: str) -> None:
-    """Nothing, for settings that name devices and a precision; torch is not loaded.
-
-    Raises:
-        RecipeError: they do not.
-    """
+    """Raise RecipeError if these settings do not name devices and a precision; torch is not loaded."""
     names = [device] if isinstance(device, str) else device
     if not names or not all(_NAMES.fullmatch(name) for name in names) or ("auto" in names and len(names) > 1):
         raise RecipeError(f"device is {device!r}: it must be auto, cpu, mps, cuda, cuda:1, or a list of such cards.")

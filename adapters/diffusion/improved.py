@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -11,18 +12,18 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.answers import answer_of, parents_of
-from adapters.diffusion.device import Devices, Precision, check_arithmetic, dtype_of
+from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.improved_files import PUBLISHED, find_checkpoint
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, Spacing, respaced
-from adapters.diffusion.items import Item, Job, describe_steps
+from adapters.diffusion.items import Item, Job
+from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.pixel_model import PixelModel
 from adapters.diffusion.pixel_space import API_CLASS
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
-from pe.plugins.weights import read_weights
+from pe.plugins.devices import require_torch
+from pe.plugins.protocols import Answer, RandomRequest, Seeds, VariationRequest
+from pe.plugins.weights import SAFETENSORS, Published, find_published, read_weights
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +32,48 @@ if TYPE_CHECKING:
 Classes = npt.NDArray[np.int64]
 
 
-class ImprovedDiffusion:
+_PLACE = "https://openaipublic.blob.core.windows.net/diffusion/march-2021/"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is to be known of a checkpoint of the paper's.
+
+    Attributes:
+        classes: of the API; None: unconditional.
+        rescaled: whether the network was told times from 0 to 1,000 instead of its 4,000 timesteps.
+    """
+
+    classes: int | None
+    rescaled: bool
+
+
+PUBLISHED = {
+    "imagenet64_cond_270M_250K": Trained(1000, rescaled=False),
+    "imagenet64_uncond_100M_1500K": Trained(None, rescaled=True),
+}
+
+
+def find_checkpoint(model: str, offline: bool) -> Path:
+    """A file, or a published checkpoint in torch.hub's folder of checkpoints, fetched into it unless `offline`.
+
+    Raises:
+        RecipeError: it is not there, or cannot be fetched.
+        MissingDependency: torch is not installed.
+    """
+    if model not in PUBLISHED:
+        file = Path(model).expanduser()
+        if file.is_file():
+            return file
+        known = ", ".join(PUBLISHED)
+        raise RecipeError(f"model: there is no file '{model}'; put the checkpoint there, or name one of {known}.")
+    require_torch("diffusion", "A local diffusion model")
+    name = f"{model}.pt"
+    return find_published(Published(name, _PLACE + name, None, (f"{model}{SAFETENSORS}",), "model"), offline)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ImprovedDiffusion(LocalDiffusion):
     """RANDOM_API and VARIATION_API by a network of "Improved Denoising Diffusion Probabilistic Models".
 
     Images are 64×64×3 (or of `size`). A degree v noises the parent to the timestep from which the last ⌊v·steps⌋
@@ -50,62 +92,37 @@ class ImprovedDiffusion:
         rescaled: whether the network was trained with `rescale_timesteps`; None: as published, for a file of a
             published name, else not.
         size: height and width in pixels that the network was trained on.
-        device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
-        precision: of the network: fp32, bf16 or fp16.
-        batch_size: images per forward pass; None: as many as memory takes, found by trying.
-        chunk: most images of one request; what a run loses at most when it is killed.
-        compile: the network by torch.compile.
-        offline: fetch nothing.
 
     Raises:
         RecipeError: a setting is out of range.
     """
 
-    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "compile", "offline"))
+    model: str = "imagenet64_cond_270M_250K"
+    steps: int = 100
+    spacing: Spacing = "ends"
+    rescaled: bool | None = None
+    size: int = 64
 
-    def __init__(
-        self,
-        *,
-        model: str = "imagenet64_cond_270M_250K",
-        steps: int = 100,
-        spacing: Spacing = "ends",
-        rescaled: bool | None = None,
-        size: int = 64,
-        device: Devices = "auto",
-        precision: Precision = "fp32",
-        batch_size: int | None = None,
-        chunk: int = 1024,
-        compile: bool = False,  # noqa: A002 (the recipe's word)
-        offline: bool = False,
-    ) -> None:
-        for name, value in (("size", size), ("batch_size", batch_size), ("chunk", chunk)):
-            if value is not None and value < 1:
-                raise RecipeError(f"{name} is {value}: it must be at least 1.")
-        if not 2 <= steps <= TRAINED:
-            raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
-        if spacing not in get_args(Spacing):
-            raise RecipeError(f"spacing is '{spacing}': it must be one of {', '.join(get_args(Spacing))}.")
-        respaced(TRAINED, steps, spacing)  # refused now, not at the first sample
-        check_arithmetic(device, precision)
-        published = PUBLISHED.get(Path(model).stem)
-        self._model, self._offline, self._size = model, offline, size
-        self._steps, self._spacing = steps, spacing
-        self._rescaled = published is not None and published.rescaled if rescaled is None else rescaled
-        self._precision, self._compile, self._chunk = precision, compile, chunk
-        self._engine = Engine(self._load, device=device, batch_size=batch_size)
-        self._known = model in PUBLISHED
-        self._count = PUBLISHED[model].classes if self._known else None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < 1:
+            raise RecipeError(f"size is {self.size}: it must be at least 1.")
+        if not 2 <= self.steps <= TRAINED:
+            raise RecipeError(f"steps is {self.steps}: it must lie from 2 to {TRAINED}.")
+        if self.spacing not in get_args(Spacing):
+            raise RecipeError(f"spacing is '{self.spacing}': it must be one of {', '.join(get_args(Spacing))}.")
+        respaced(TRAINED, self.steps, self.spacing)  # refused now, not at the first sample
+        self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
+        published = PUBLISHED.get(Path(self.model).stem)
+        self._rescaled = published is not None and published.rescaled if self.rescaled is None else self.rescaled
+        self._known = self.model in PUBLISHED
+        self._count = PUBLISHED[self.model].classes if self._known else None
         self._asking = Lock()
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Any classes in a request; a second request waits while one is made, so that no device does."""
-        return Capabilities(self._chunk, 2, "nothing", "exact")
-
     def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
-        said = describe_steps(self._steps, degree)
-        return f"noised and denoised, all {self._steps} steps" if degree == 1 else said
+        """Describe what this degree means for this generator."""
+        said = super().describe_degree(degree)
+        return f"noised and denoised, all {self.steps} steps" if degree == 1 else said
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New images, each of a class drawn by its seed.
@@ -115,7 +132,7 @@ class ImprovedDiffusion:
             APIError: the device has not enough memory for one image.
         """
         classes = self._drawn(request.seeds)
-        job = Job(self._steps)
+        job = Job(self.steps)
         return self._answer(classes, [Item(job, int(seed)) for seed in request.seeds])
 
     def variation_api(self, request: VariationRequest) -> Answer:
@@ -128,7 +145,7 @@ class ImprovedDiffusion:
         classes = self._drawn(request.seeds)
         if classes is not None and API_CLASS in request.conditions:
             classes = request.conditions[API_CLASS].astype(np.int64)
-        job = Job(self._steps, request.degree)
+        job = Job(self.steps, request.degree)
         parents = zip(request.seeds, parents_of(request.samples), strict=True)
         return self._answer(classes, [Item(job, int(seed), image) for seed, image in parents])
 
@@ -140,7 +157,7 @@ class ImprovedDiffusion:
                 for item, one in zip(items, classes, strict=True)
             ]
         conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
-        return answer_of(self._engine.run(items), (self._size, self._size, 3), conditions)
+        return answer_of(self._engine.run(items), (self.size, self.size, 3), conditions)
 
     def _drawn(self, seeds: Seeds) -> Classes | None:
         """A class for each item, int64 (n,), drawn uniformly by its seed; None: the network has none."""
@@ -153,19 +170,19 @@ class ImprovedDiffusion:
             if not self._known:
                 from adapters.diffusion.improved_unet import shape_of
 
-                self._count = shape_of(read_weights(find_checkpoint(self._model, self._offline))).classes
+                self._count = shape_of(read_weights(find_checkpoint(self.model, self.offline))).classes
                 self._known = True
             return self._count
 
     def _load(self, device: torch.device) -> PixelModel:
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
-        file, dtype = find_checkpoint(self._model, self._offline), dtype_of(self._precision)
+        file, dtype = find_checkpoint(self.model, self.offline), dtype_of(self.precision)
         tensors = read_weights(file)
         shape = shape_of(tensors)
         coarsest = 2 ** (len(shape.multipliers) - 1)
-        if self._size % coarsest:
-            raise RecipeError(f"size is {self._size}: {file.name} works on images of a multiple of {coarsest} pixels.")
+        if self.size % coarsest:
+            raise RecipeError(f"size is {self.size}: {file.name} works on images of a multiple of {coarsest} pixels.")
         network = ImprovedUNet(shape)
         try:
             network.load_state_dict(tensors)
@@ -173,7 +190,7 @@ class ImprovedDiffusion:
             first = str(error).strip().splitlines()[1:2] or [str(error)]
             raise RecipeError(f"{file} holds weights of another network: {first[0].strip()[:160]}") from error
         network.eval().requires_grad_(False).to(device, dtype)
-        if self._compile:
+        if self.compile:
             network.compile()
         scale = 1000 / TRAINED if self._rescaled else 1.0
 
@@ -181,5 +198,5 @@ class ImprovedDiffusion:
             return SimpleNamespace(sample=network(x, (time.float() * scale).expand(len(x)), class_labels))
 
         called: Any = predicted  # as diffusers' networks are called
-        scheduler: Any = CosineDDIM(self._spacing)
-        return PixelModel(called, scheduler, (3, self._size, self._size), device, dtype, shape.classes, afresh=False)
+        scheduler: Any = CosineDDIM(self.spacing)
+        return PixelModel(called, scheduler, (3, self.size, self.size), device, dtype, shape.classes, afresh=False)

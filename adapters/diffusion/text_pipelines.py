@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from adapters.diffusion.device import Precision, dtype_of
-from adapters.diffusion.quiet import quiet_loading
 from adapters.diffusion.weights import local_model, model_folder, read_json, require
 from pe.errors import RecipeError
 
@@ -26,6 +27,32 @@ _SCHEDULERS: dict[Sampler, str] = {
     "dpm_solver": "DPMSolverMultistepScheduler",
     "lcm": "LCMScheduler",
 }
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """No progress bars over the files of a model, which would break the run's own; one thread at a time.
+
+    What the safety checker finds is an outcome of its own, so its warnings stay away, too, and for good.
+    """
+    from diffusers.utils import logging as diffusers_bars
+    from transformers.utils import logging as transformers_bars
+
+    logging.getLogger("diffusers.models.modeling_utils").addFilter(_names_none)
+    logging.getLogger("diffusers.pipelines.stable_diffusion.safety_checker").setLevel(logging.ERROR)
+    bars = [library for library in (diffusers_bars, transformers_bars) if library.is_progress_bar_enabled()]
+    for library in bars:
+        library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for library in bars:
+            library.enable_progress_bar()
+
+
+def _names_none(record: logging.LogRecord) -> bool:
+    """Drops the warning of modules to be kept in float32 where it names none; Stable Diffusion XL repeats it."""
+    return "should be kept in float32: []" not in record.getMessage()
 
 
 @dataclass(frozen=True)
@@ -112,7 +139,7 @@ _NO_IMG2IMG = (
 
 
 def _check_class(auto: Any, name: str, model: str, lack: str) -> None:
-    """Nothing, for a pipeline that the Auto class knows."""
+    """Raise RecipeError if the Auto class does not know the pipeline."""
     from diffusers.pipelines import auto_pipeline
 
     mapping = auto_pipeline.AUTO_IMAGE2IMAGE_PIPELINES_MAPPING

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.answers import answer_of, parents_of
-from adapters.diffusion.device import Devices, Precision, check_arithmetic
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.items import Item, Job, Outcome, describe_steps
+from adapters.diffusion.items import Item, Job, Outcome
+from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.text_model import TextModel
 from adapters.diffusion.text_pipelines import Memory, Offload, Sampler, TextFiles, set_sampler
 from adapters.prompts import PROMPT, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.data.images import Resize, convert_pixels
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _GRID = 8  # pixels that a latent stands for
 
 
-class TextToImage:
+@dataclass(kw_only=True, eq=False, repr=False)
+class TextToImage(LocalDiffusion):
     """RANDOM_API and VARIATION_API by a text-to-image model: Stable Diffusion 1.x, 2.x, XL, 3, Flux, Turbo, LCM.
 
     The model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new
@@ -46,17 +47,11 @@ class TextToImage:
         channels: 3, or 1 for grey samples.
         sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
         safety_checker: keep the model's, where it has one; what it finds counts as refused.
-        device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
-        precision: of all arithmetic: fp32, bf16 or fp16.
-        batch_size: images per forward pass; None: as many as memory takes, found by trying.
-        chunk: most images of one request; what a run loses at most when it is killed.
         attention_slicing: attention head by head, which saves memory.
         vae_slicing: decode images one at a time, which saves memory.
         offload: keep on the card only what is at work: none, model or sequential.
-        compile: the network by torch.compile.
         revision: of a repository.
         variant: of the weight files, such as fp16.
-        offline: fetch nothing.
 
     Raises:
         RecipeError: a setting is out of range.
@@ -67,64 +62,41 @@ class TextToImage:
         machine_settings=("device", "batch_size", "attention_slicing", "vae_slicing", "offload", "compile", "offline"),
     )
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        prompts: Texts | dict[str, Texts],
-        negative_prompt: str = "",
-        steps: int = 50,
-        guidance: float = 7.5,
-        size: int | tuple[int, int] | None = None,
-        image_size: int | tuple[int, int] | None = None,
-        resize: Resize = "crop",
-        channels: Literal[1, 3] = 3,
-        sampler: Sampler = "own",
-        safety_checker: bool = True,
-        device: Devices = "auto",
-        precision: Precision = "fp32",
-        batch_size: int | None = None,
-        chunk: int = 64,
-        attention_slicing: bool = False,
-        vae_slicing: bool = False,
-        offload: Offload = "none",
-        compile: bool = False,  # noqa: A002 (the recipe's word)
-        revision: str | None = None,
-        variant: str | None = None,
-        offline: bool = False,
-    ) -> None:
-        for name, value in (("steps", steps), ("batch_size", batch_size), ("chunk", chunk)):
-            if value is not None and value < 1:
-                raise RecipeError(f"{name} is {value}: it must be at least 1.")
-        for name, given, known in (("sampler", sampler, Sampler), ("offload", offload, Offload)):
+    model: str
+    prompts: Texts | dict[str, Texts]
+    negative_prompt: str = ""
+    guidance: float = 7.5
+    size: int | tuple[int, int] | None = None
+    image_size: int | tuple[int, int] | None = None
+    resize: Resize = "crop"
+    channels: Literal[1, 3] = 3
+    sampler: Sampler = "own"
+    safety_checker: bool = True
+    chunk: int = 64
+    attention_slicing: bool = False
+    vae_slicing: bool = False
+    offload: Offload = "none"
+    revision: str | None = None
+    variant: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, given, known in (("sampler", self.sampler, Sampler), ("offload", self.offload, Offload)):
             if given not in get_args(known):
                 raise RecipeError(f"{name} is '{given}': it must be one of {', '.join(get_args(known))}.")
-        check_arithmetic(device, precision)
-        self._size, self._image_size = _pair(size), _pair(image_size)
+        self._size, self._image_size = _pair(self.size), _pair(self.image_size)
         if self._size is not None and any(side < _GRID or side % _GRID for side in self._size):
             raise RecipeError(f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, too.")
         if self._image_size is not None and self._size is None:
             raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
-        if negative_prompt and guidance <= 1:
+        if self.negative_prompt and self.guidance <= 1:
             raise RecipeError(
-                f"negative_prompt has no effect at guidance {guidance}: take one above 1, or leave it out."
+                f"negative_prompt has no effect at guidance {self.guidance}: take one above 1, or leave it out."
             )
-        self._prompts, self._negative = Prompts.of(prompts), negative_prompt
-        self._steps, self._guidance, self._sampler, self._precision = steps, guidance, sampler, precision
-        self._resize, self._channels = resize, channels
-        self._files = TextFiles(model, revision, variant, offline, safety_checker)
-        self._memory, self._compile = Memory(attention_slicing, vae_slicing, offload), compile
-        self._chunk = chunk
-        self._engine = Engine(self._load, device=device, batch_size=batch_size, most=64, most_on_cpu=4)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Any prompts in a request; a second request waits while one is made, so that no device does."""
-        return Capabilities(self._chunk, 2, "nothing", "exact")
-
-    def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
-        return describe_steps(self._steps, degree)
+        self._prompts = Prompts.of(self.prompts)
+        self._files = TextFiles(self.model, self.revision, self.variant, self.offline, self.safety_checker)
+        self._memory = Memory(self.attention_slicing, self.vae_slicing, self.offload)
+        self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """The prompt of each new sample."""
@@ -138,9 +110,9 @@ class TextToImage:
             APIError: the device has not enough memory for one image.
         """
         conditions = self._prompted(request.labels, request.conditions, request.seeds)
-        job = Job(self._steps, None, self._guidance, self._size)
+        job = Job(self.steps, None, self.guidance, self._size)
         items = [
-            Item(job, int(seed), prompt=prompt, negative_prompt=self._negative)
+            Item(job, int(seed), prompt=prompt, negative_prompt=self.negative_prompt)
             for seed, prompt in zip(request.seeds, _prompts(conditions), strict=True)
         ]
         return self._answer(items, conditions)
@@ -156,9 +128,9 @@ class TextToImage:
         parents = parents_of(request.samples)
         if request.degree == 0:
             return answer_of(parents, request.samples.array.shape[1:], conditions)
-        job = Job(self._steps, request.degree, self._guidance, self._size)
+        job = Job(self.steps, request.degree, self.guidance, self._size)
         items = [
-            Item(job, int(seed), self._to_model(image), prompt, self._negative)
+            Item(job, int(seed), self._to_model(image), prompt, self.negative_prompt)
             for seed, image, prompt in zip(request.seeds, parents, _prompts(conditions), strict=True)
         ]
         return self._answer(items, conditions)
@@ -166,7 +138,7 @@ class TextToImage:
     def _answer(self, items: Sequence[Item], conditions: Conditions) -> Answer:
         outcomes = [self._to_sample(outcome) for outcome in self._engine.run(items)]
         height, width = self._image_size or self._size or (1, 1)
-        return answer_of(outcomes, (height, width, self._channels), conditions)
+        return answer_of(outcomes, (height, width, self.channels), conditions)
 
     def _prompted(self, labels: tuple[str, ...], conditions: Conditions, seeds: Seeds) -> Conditions:
         """The items' prompts; drawn for those that carry none."""
@@ -174,19 +146,19 @@ class TextToImage:
 
     def _to_model(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """A sample as the model takes it: RGB, of the size at which it draws."""
-        return convert_pixels(image, size=self._size, resize=self._resize if self._size else None, channels=3)
+        return convert_pixels(image, size=self._size, resize=self.resize if self._size else None, channels=3)
 
     def _to_sample(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, np.ndarray):
             return outcome
         size = self._image_size
-        return convert_pixels(outcome, size=size, resize=self._resize if size else None, channels=self._channels)
+        return convert_pixels(outcome, size=size, resize=self.resize if size else None, channels=self.channels)
 
     def _load(self, device: torch.device) -> TextModel:
-        pipelines = self._files.pipelines(self._precision)
-        set_sampler(pipelines, self._sampler)
+        pipelines = self._files.pipelines(self.precision)
+        set_sampler(pipelines, self.sampler)
         self._memory.place(pipelines, device)
-        if self._compile:
+        if self.compile:
             network = getattr(pipelines[0], "unet", None) or pipelines[0].transformer
             network.compile()
         return TextModel(pipelines, self._memory, device)

@@ -118,11 +118,7 @@ def read_json(file: Path) -> Mapping[str, Any]:
 
 
 def require(library: str) -> None:
-    """Nothing, where the library is installed.
-
-    Raises:
-        MissingDependency: it is not.
-    """
+    """Raise MissingDependency if the library is not installed."""
     from importlib.util import find_spec
 
     if find_spec(library) is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from adapters.diffusion.device import choose_devices
 from adapters.trained.dp_sgd import DPSGD, calibrated, releases
-from adapters.trained.settings import FineTuning
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from pe.errors import Interrupted
 from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
 from pe.privacy.ledger import Budget
@@ -35,7 +35,7 @@ def settled(training: FineTuning, terms: FitTerms, others: tuple[Release, ...], 
         PrivacyError: too little is left for one useful step, or the unit is larger than a record.
     """
     open_ = training.dp_sgd(terms.declared_size)
-    blocks_of(replace(open_, noise_multiplier=1.0), terms)  # a unit that it cannot protect, before the long search
+    blocks_of(open_.with_noise(1.0), terms)  # a unit that it cannot protect, before the long search
     return _calibrated(open_, budget or terms.budget, Relation(terms.relation), others, training.spare_blocks)
 
 
@@ -79,6 +79,18 @@ def train_blocks(
     return state
 
 
+@contextmanager
+def counted_steps(fitting: Fitting, what: str, steps: int) -> Iterator[Callable[[], None]]:
+    """A task of so many steps; call what it yields after each: it raises Interrupted if a stop was requested."""
+    with fitting.progress.task(what, steps) as task:
+
+        def step_done() -> None:
+            task.advance(1)
+            check_stop(fitting)
+
+        yield step_done
+
+
 def training_device(wanted: str | list[str]) -> torch.device:
     """Where to train; MPS lacks float64, in which gradients are summed.
 
@@ -92,11 +104,7 @@ def training_device(wanted: str | list[str]) -> torch.device:
 
 
 def check_stop(fitting: Fitting) -> None:
-    """Nothing, unless the fit is to stop.
-
-    Raises:
-        Interrupted: it is.
-    """
+    """Raise Interrupted if a stop was requested."""
     if fitting.stop.is_set():
         raise Interrupted(
             "Stopped as asked, with every block of the fit that was released kept; "

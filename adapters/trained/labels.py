@@ -8,11 +8,7 @@ from pe.errors import RecipeError
 
 
 def check_labels(asked: Sequence[str], known: Collection[str]) -> None:
-    """Nothing, if the model was fitted for all labels of a request.
-
-    Raises:
-        RecipeError: it was not.
-    """
+    """Raise RecipeError if the model was not fitted for a label of a request."""
     if unknown := sorted(set(asked) - set(known)):
         names = ", ".join(f"'{name}'" for name in sorted(known))
         raise RecipeError(

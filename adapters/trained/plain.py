@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adapters.diffusion.device import memory_refused
 from adapters.trained.public import PublicSet
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.data.seeds import generator as seeded
 from pe.errors import RecipeError
 

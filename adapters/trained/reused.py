@@ -23,6 +23,7 @@ from pe.plugins.protocols import (
     RandomRequest,
     ReadsPublicImages,
     VariationRequest,
+    info_of,
 )
 from pe.plugins.registry import construct, load
 from pe.privacy.accounting import epsilon
@@ -93,11 +94,7 @@ class Trained:
             yield from generator.public_images(shape, resize)
 
     def check_machine(self) -> None:
-        """Nothing, where the model answers here: its device is there, and all that it reads.
-
-        Raises:
-            PEError: it does not.
-        """
+        """Raise PEError if the model cannot answer here: its device is not there, or something that it reads."""
         generator = self._generator()
         if isinstance(generator, ChecksMachine):
             generator.check_machine()
@@ -186,8 +183,8 @@ class Trained:
         return self._api
 
     def _check_code(self, fitted: Fitted) -> None:
-        """Nothing, unless the model names code to be run that this recipe does not name too."""
-        for name in getattr(load("pe.adapters", fitted.kind), "code_settings", ()):
+        """Raise RecipeError if the model names code to be run that this recipe does not name too."""
+        for name in info_of(load("pe.adapters", fitted.kind)).code_settings:
             code = str(fitted.settings.get(name, ""))
             if ":" in code and name not in self._settings:
                 raise RecipeError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
 from typing import Any, Literal, get_type_hints
 
@@ -131,7 +133,9 @@ def settings_of(factory: Any) -> type[BaseModel]:
         for parameter in inspect.signature(factory).parameters.values()
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    declared = {field.name for field in fields_of(factory)} if is_dataclass(factory) else set()
+    own = inspect.isclass(factory) and not declared.issuperset(parameter.name for parameter in parameters)
+    hints = get_type_hints(factory.__init__ if own else factory, include_extras=True)
     fields: dict[str, Any] = {
         parameter.name: (
             hints.get(parameter.name, Any),

@@ -57,7 +57,7 @@ def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str],
     for part in location:
         if part in _fields(model):
             keys.append(str(part))
-            sections = _sections(_fields(model)[str(part)].annotation)
+            sections = models_in(_fields(model)[str(part)].annotation)
             branches = {_fields(section)["kind"].default: section for section in sections if len(sections) > 1}
             model = sections[0] if len(sections) == 1 else model
         elif part in branches:
@@ -73,8 +73,8 @@ def _fields(section: type[Any]) -> dict[str, FieldInfo]:
     return fields
 
 
-def _sections(annotation: Any) -> list[type[Any]]:
+def models_in(annotation: Any) -> list[type[Any]]:
     """The models and pydantic dataclasses among the alternatives of an annotation."""
     if isinstance(annotation, type) and _fields(annotation):
         return [annotation]
-    return [model for inner in get_args(annotation) for model in _sections(inner)]
+    return [model for inner in get_args(annotation) for model in models_in(inner)]

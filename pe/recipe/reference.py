@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, get_args
 
 from docstring_parser import DocstringStyle, parse
@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pe.errors import PluginError
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins, settings_of
+from pe.plugins.validation import models_in
 from pe.private.fields import SourceFields
 from pe.private.sources import PrivateSource
 from pe.recipe.schema import Recipe
@@ -133,10 +134,26 @@ def _keys(fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = 
             held = default if isinstance(default, inner) else None
             yield from _keys(_fields(inner), _meanings(inner), f"{prefix}{name}.", held)
             continue
+        alternatives = models_in(field.annotation)
+        if len(alternatives) > 1 and all("kind" in _fields(one) for one in alternatives):
+            yield from _of_kinds({str(_fields(one)["kind"].default): one for one in alternatives}, f"{prefix}{name}.")
+            continue
         left_out = None if given is None and field.is_required() else _plain(default)
         values = _values_of(field)
         if values:  # else it is no setting of a recipe: a function, say
             yield Key(f"{prefix}{name}", values, left_out, field.description or meanings.get(name, ""))
+
+
+def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
+    """The keys of a section that has a `kind`; each of the others says of which kinds it is."""
+    yield Key(f"{prefix}kind", ", ".join(kinds), None, " ".join(f"`{kind}`: {_text(kinds[kind])}" for kind in kinds))
+    owners: dict[Key, list[str]] = {}
+    for kind, model in kinds.items():
+        for key in _describe(model):
+            owners.setdefault(key, []).append(kind)
+    for key, of in owners.items():
+        if key.name != "kind":
+            yield replace(key, name=f"{prefix}{key.name}", meaning=f"({', '.join(of)}) {key.meaning}")
 
 
 def _fields(model: Any) -> dict[str, FieldInfo]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -10,12 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.diffusion.items import describe_steps
 from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
-from adapters.trained.diffusion.files import open_model, write_model
-from adapters.trained.diffusion.levels import levels
-from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.diffusion.files import Sampling, open_model, write_model
+from adapters.trained.diffusion.levels import Network, levels
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.labels import check_labels
-from adapters.trained.public import ReadsPublic
-from adapters.trained.settings import FineTuning
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
@@ -25,19 +24,17 @@ if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
     from adapters.diffusion.pixel_space import PixelSpace
-    from adapters.trained.dp_sgd.settings import DPSGD
+    from adapters.trained.dp_sgd.hyperparameters import DPSGD
     from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
     from pe.privacy.release import Release
 
 
-class FittedDiffusion(ReadsPublic):
+@dataclass(kw_only=True, eq=False, repr=False)
+class FittedDiffusion:
     """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
 
     Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and
     denoises it again (SDEdit), as `pixel_diffusion` does; it is the moving average of the weights that answers.
-
-    A kind differs from the others in what its network is before the first private step (`_begun`), in what else it
-    releases (`_others`), and in which of its parameters are trained (`_frozen`).
 
     Args:
         network: its size.
@@ -48,45 +45,87 @@ class FittedDiffusion(ReadsPublic):
     """
 
     info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "training.micro_batch"))
+    _guidance = 1.0
 
-    _guidance: float = 1.0
+    network: Network = Network()
+    training: FineTuning = FineTuning()
+    sampling: Sampling = Sampling()
+    device: str | list[str] = "auto"
+    batch_size: int | None = None
 
-    _frozen: ClassVar[bool] = False
-    """Whether some parameters are not trained, so that they are in no release."""
-
-    def __init__(
-        self,
-        network: Network | None,
-        training: FineTuning | None,
-        sampling: Sampling | None,
-        device: str | list[str],
-        batch_size: int | None,
-    ) -> None:
-        check_arithmetic(device, "fp32")
-        if batch_size is not None and batch_size < 1:
-            raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
-        self._network, self._training = network or Network(), training or FineTuning()
-        self._sampling = sampling or Sampling()
-        self._device, self._batch_size = device, batch_size
+    def __post_init__(self) -> None:
+        check_arithmetic(self.device, "fp32")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1.")
         self._model: PixelSpace | None = None
         self._labels: frozenset[str] = frozenset()
 
     @property
     def capabilities(self) -> Capabilities:
         """Any labels in a request; a second request waits while one is made."""
-        return Capabilities(self._sampling.chunk, 2, "nothing", "exact")
+        return Capabilities(self.sampling.chunk, 2, "nothing", "exact")
 
     def check_machine(self) -> None:
-        """Nothing, where the device is there.
-
-        Raises:
-            RecipeError: it is not.
-        """
-        choose_devices(self._device)
+        """Raise RecipeError if the device is not there."""
+        choose_devices(self.device)
 
     def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
-        return describe_steps(self._sampling.steps, degree)
+        """Describe what this degree means for this generator."""
+        return describe_steps(self.sampling.steps, degree)
+
+    def load(self, folder: Path) -> None:
+        """Answer from the model in `folder`.
+
+        Raises:
+            RecipeError: there is none, or it is damaged.
+        """
+        require_torch("trained", "Fitting a generator")
+        self._model, labels = open_model(folder, self.sampling, self.device, self.batch_size, self._guidance)
+        self._labels = frozenset(labels)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New images of each label's class.
+
+        Raises:
+            RecipeError: the model was fitted for other labels.
+            APIError: it is not fitted yet, or the device has not enough memory for one image.
+        """
+        return self._answering(request.labels).random_api(request)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """SDEdit of each parent.
+
+        Raises:
+            RecipeError: the model was fitted for other labels.
+            APIError: it is not fitted yet, the parents are no images, or memory does not suffice for one.
+        """
+        return self._answering(request.labels).variation_api(request)
+
+    def _new(self, terms: FitTerms, classes: int) -> UNet2DModel:
+        """A network that was never trained."""
+        from adapters.trained.diffusion.network import unet
+
+        return unet(self.network, terms.image_shape, classes, terms.seed, "weights")
+
+    def _place(self) -> torch.device:
+        return training_device(self.device)
+
+    def _answering(self, labels: Sequence[str]) -> PixelSpace:
+        if self._model is None:
+            raise APIError("The diffusion model answers once it is fitted: `pe run` does that first.")
+        check_labels(labels, self._labels)
+        return self._model
+
+
+class FineTuned(FittedDiffusion):
+    """A network that is fine-tuned by DP-SGD; all else, the arguments too, is as in `FittedDiffusion`.
+
+    A kind differs from the others in what its network is before the first private step (`_begun`), in what else it
+    releases (`_others`), and in which of its parameters are trained (`_frozen`).
+    """
+
+    _frozen: ClassVar[bool] = False
+    """Whether some parameters are not trained, so that they are in no release."""
 
     def planned(self, terms: FitTerms) -> Sequence[Release]:
         """What else it releases, then each block of DP-SGD steps; all calibrated together to the budget.
@@ -96,7 +135,7 @@ class FittedDiffusion(ReadsPublic):
             PrivacyError: the budget is too small for one useful step, or the unit is larger than a record.
         """
         height, width, _ = terms.image_shape
-        levels(self._network, height, width)
+        levels(self.network, height, width)
         self._check(terms)
         return [*self._others(terms), *blocks_of(self._settled(terms), terms)]
 
@@ -142,34 +181,6 @@ class FittedDiffusion(ReadsPublic):
         private = dry_run(model, Velocity(), terms.image_shape, settings, self._place(), TRAINING)
         return [*self._public_dry_runs(terms), private]
 
-    def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`.
-
-        Raises:
-            RecipeError: there is none, or it is damaged.
-        """
-        require_torch("trained", "Fitting a generator")
-        self._model, labels = open_model(folder, self._sampling, self._device, self._batch_size, self._guidance)
-        self._labels = frozenset(labels)
-
-    def random_api(self, request: RandomRequest) -> Answer:
-        """New images of each label's class.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet, or the device has not enough memory for one image.
-        """
-        return self._answering(request.labels).random_api(request)
-
-    def variation_api(self, request: VariationRequest) -> Answer:
-        """SDEdit of each parent.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet, the parents are no images, or memory does not suffice for one.
-        """
-        return self._answering(request.labels).variation_api(request)
-
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
         """The network before the first private step, its classes the private labels: a new one.
 
@@ -179,7 +190,7 @@ class FittedDiffusion(ReadsPublic):
 
     def _settled(self, terms: FitTerms) -> DPSGD:
         """The training, with the least noise for which all that the fit may be charged meets its budget."""
-        return settled(self._training, terms, self._others(terms))
+        return settled(self.training, terms, self._others(terms))
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
         """What is released beside the training."""
@@ -194,24 +205,4 @@ class FittedDiffusion(ReadsPublic):
         return ()
 
     def _check(self, terms: FitTerms) -> None:
-        """Whether public images, where it takes some, serve for these terms.
-
-        Raises:
-            RecipeError: they do not.
-        """
-        return
-
-    def _new(self, terms: FitTerms, classes: int) -> UNet2DModel:
-        """A network that was never trained."""
-        from adapters.trained.diffusion.network import unet
-
-        return unet(self._network, terms.image_shape, classes, terms.seed, "weights")
-
-    def _place(self) -> torch.device:
-        return training_device(self._device)
-
-    def _answering(self, labels: Sequence[str]) -> PixelSpace:
-        if self._model is None:
-            raise APIError("The diffusion model answers once it is fitted: `pe run` does that first.")
-        check_labels(labels, self._labels)
-        return self._model
+        """Raise RecipeError if it takes public images, and they do not serve for these terms."""

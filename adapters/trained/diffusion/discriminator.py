@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adapters.trained.diffusion.dp_sad_sections import Discrimination
 from adapters.trained.diffusion.network import scheduler
-from adapters.trained.diffusion.settings import Discrimination
 from adapters.trained.plain import torch_seed
 
 _WIDTH = 32

@@ -40,7 +40,7 @@ class Distillation(Velocity):
         none: int,
     ) -> None:
         super().__init__(none)
-        self._teacher, self._judge = teacher, judge
+        self.judge, self._teacher = judge, teacher
         self._imitation, self._adversarial = imitation, adversarial
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
@@ -53,8 +53,8 @@ class Distillation(Velocity):
             with torch.no_grad():
                 taught = self._teacher(noisy, steps, class_labels=classes).sample
             loss = loss + self._imitation * square(found - taught)
-        if self._judge is not None:
-            chain = self._judge.chain
-            logits = self._judge.discriminator(chain.next_image(noisy, found, steps), chain.after(steps), classes)
+        if self.judge is not None:
+            chain = self.judge.chain
+            logits = self.judge.discriminator(chain.next_image(noisy, found, steps), chain.after(steps), classes)
             loss = loss + self._adversarial * functional.logsigmoid(-logits)
         return loss

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from adapters.trained.diffusion.base import FittedDiffusion
-from adapters.trained.diffusion.settings import Network, Sampling
-from adapters.trained.settings import FineTuning
+from adapters.trained.diffusion.base import FineTuned
+from adapters.trained.public import ReadsPublic
 
 
-class DPDM(FittedDiffusion):
+class DPDM(ReadsPublic, FineTuned):
     """Trained by DP-SGD from a new network on, without public images (Dockhorn, Cao, Vahdat and Kreis 2023).
 
     See `FittedDiffusion`.
     """
 
-    def __init__(
-        self,
-        *,
-        network: Network | None = None,
-        training: FineTuning | None = None,
-        sampling: Sampling | None = None,
-        device: str | list[str] = "auto",
-        batch_size: int | None = None,
-    ) -> None:
-        super().__init__(network, training, sampling, device, batch_size)
+    public = None

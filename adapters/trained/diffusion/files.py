@@ -1,19 +1,37 @@
-"""The fitted model on disk: a folder in diffusers' format, which `pixel_diffusion` reads, too."""
+"""The fitted model on disk, a folder in diffusers' format, which `pixel_diffusion` reads, too; how it is sampled."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
-from adapters.diffusion.pixel_files import PixelFiles
+from pydantic import Field
+
+from adapters.diffusion.pixel_files import PixelFiles, Sampler
 from adapters.diffusion.pixel_space import PixelSpace
-from adapters.trained.diffusion.settings import Sampling
 from pe.errors import RecipeError
+from pe.plugins.validation import Count, Settings
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+class Sampling(Settings):
+    """How the fitted model is sampled; see `PixelSpace`.
+
+    Attributes:
+        steps: from pure noise to an image, at most the 1,000 of the noise's schedule.
+        sampler: ddim or ddpm.
+        eta: of ddim: 0 is deterministic given the first noise.
+        chunk: most images of one request.
+    """
+
+    steps: Annotated[int, Field(ge=1, le=1000)] = 25
+    sampler: Sampler = "ddim"
+    eta: Annotated[float, Field(ge=0, le=1)] = 0.0
+    chunk: Count = 1024
 
 
 def write_model(model: nn.Module, labels: Sequence[str], folder: Path, clusters: int = 1) -> None:

@@ -1,9 +1,13 @@
-"""How often a UNet halves an image; asked before torch is loaded."""
+"""The size of the UNet, and how often it halves an image; asked before torch is loaded."""
 
 from __future__ import annotations
 
-from adapters.trained.diffusion.settings import Network
+from typing import Annotated
+
+from pydantic import Field
+
 from pe.errors import RecipeError
+from pe.plugins.validation import Count, Settings
 
 _COARSE = 8
 """Pixels a side, at which a network of no stated size stops halving."""
@@ -12,6 +16,19 @@ _LEAST = 2
 """Pixels a side that are left at the last level, at least."""
 
 _FIRST, _FURTHER = 16, 32
+
+
+class Network(Settings):
+    """The size of the UNet; the last level, of the least resolution, has attention.
+
+    Attributes:
+        channels: of each level, in multiples of 8; each but the last halves the image. None: a level for each
+            time that the image can be halved until it has at most 8 pixels a side, of 16, 32, 32, … channels.
+        layers: residual blocks per level.
+    """
+
+    channels: Annotated[tuple[Annotated[int, Field(ge=8, multiple_of=8)], ...], Field(min_length=1)] | None = None
+    layers: Count = 1
 
 
 def levels(network: Network, height: int, width: int) -> tuple[int, ...]:

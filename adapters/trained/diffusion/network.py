@@ -6,8 +6,7 @@ import torch
 from diffusers import DDIMScheduler, UNet2DModel
 from torch import nn
 
-from adapters.trained.diffusion.levels import levels
-from adapters.trained.diffusion.settings import Network
+from adapters.trained.diffusion.levels import Network, levels
 from adapters.trained.plain import torch_seed
 
 TIMESTEPS = 1000

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from adapters.trained.diffusion.base import FittedDiffusion
-from adapters.trained.diffusion.settings import Network, Sampling
-from adapters.trained.public import Public, check, read
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.diffusion.base import FineTuned
+from adapters.trained.public import Public, ReadsPublic
+from adapters.trained.sections import PlainTraining
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
 
 
-class PDPDiffusion(FittedDiffusion):
+@dataclass(kw_only=True, eq=False, repr=False)
+class PDPDiffusion(ReadsPublic, FineTuned):
     """Trained on the whole public set, by its labels where it has some, then by DP-SGD (Ghalebikesabi et al. 2023).
 
     The private labels get a new class embedding; all else goes on from where the public images left it. The other
@@ -27,38 +28,25 @@ class PDPDiffusion(FittedDiffusion):
         pretraining: on them.
     """
 
-    _public: Public
-
-    def __init__(
-        self,
-        *,
-        public: Public,
-        pretraining: PlainTraining | None = None,
-        network: Network | None = None,
-        training: FineTuning | None = None,
-        sampling: Sampling | None = None,
-        device: str | list[str] = "auto",
-        batch_size: int | None = None,
-    ) -> None:
-        super().__init__(network, training, sampling, device, batch_size)
-        self._public, self._pretraining = public, pretraining or PlainTraining()
+    public: Public
+    pretraining: PlainTraining = PlainTraining()
 
     def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
         from adapters.trained.diffusion.pretraining import pretraining_dry_run
 
-        return [pretraining_dry_run(self._new(terms, 1).to(self._place()), terms, self._pretraining)]
+        return [pretraining_dry_run(self._new(terms, 1).to(self._place()), terms, self.pretraining)]
 
     def _check(self, terms: FitTerms) -> None:
-        check(self._public, terms.image_shape)
+        self.public.check(terms.image_shape)
 
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
         from adapters.trained.diffusion.network import with_new_classes
         from adapters.trained.diffusion.pretraining import pretrained
 
         terms = fitting.terms
-        public = read(self._public, terms.image_shape, terms.seed)
+        public = self.public.read(terms.image_shape, terms.seed)
         model = self._new(terms, public.classes).to(self._place())
-        model = pretrained(model, public, self._pretraining, fitting)
+        model = pretrained(model, public, self.pretraining, fitting)
         return with_new_classes(model, len(terms.classes), terms.seed)
 
 

@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from adapters.trained.blocks import check_stop
+from adapters.trained.blocks import counted_steps
 from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.dp_sgd.memory import peak_memory
+from adapters.trained.dp_sgd.forecast import peak_memory
 from adapters.trained.plain import LossOf, train
 from adapters.trained.public import PublicSet
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.fit.trainer import DryRun
 
 if TYPE_CHECKING:
@@ -42,12 +42,7 @@ def pretrained(
     if found is not None:
         model.load_state_dict(load(found))
         return model
-    with fitting.progress.task("training on public images", settings.steps) as task:
-
-        def step_done() -> None:
-            task.advance(1)
-            check_stop(fitting)
-
+    with counted_steps(fitting, "training on public images", settings.steps) as step_done:
         train(model, public, settings, _loss_of(model, none), fitting.terms.seed, "pretraining", step_done)
     fitting.kept.keep(_KEPT, save({name: value.cpu().contiguous() for name, value in model.state_dict().items()}))
     return model

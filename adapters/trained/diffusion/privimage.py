@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adapters.trained.blocks import check_stop
-from adapters.trained.diffusion.base import FittedDiffusion
+from adapters.trained.blocks import counted_steps
+from adapters.trained.diffusion.base import FineTuned
 from adapters.trained.diffusion.semantics import Counts, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.diffusion.settings import Network, Sampling
-from adapters.trained.public import Public, PublicSet, check, label_names, read
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.public import Public, PublicSet, ReadsPublic
+from adapters.trained.sections import PlainTraining
 from pe.errors import RecipeError
 from pe.privacy.ledger import Budget
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from pe.privacy.noise import Noise
     from pe.privacy.release import Release
 
-_QUERY = PlainTraining(steps=1000, batch=128, learning_rate=2e-3)
 
-
-class PrivImage(FittedDiffusion):
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivImage(ReadsPublic, FineTuned):
     """Trained on selected public images under the private labels, then by DP-SGD.
 
     A classifier of the public labels, the semantic query function, is asked for the k most probable semantics of each
@@ -43,62 +42,51 @@ class PrivImage(FittedDiffusion):
         RecipeError: a setting is out of range.
     """
 
-    _public: Public
+    public: Public
+    semantics: int = 1
+    semantics_share: float = 0.05
+    query: PlainTraining = PlainTraining(steps=1000, batch=128, learning_rate=2e-3)
+    pretraining: PlainTraining = PlainTraining()
 
-    def __init__(
-        self,
-        *,
-        public: Public,
-        semantics: int = 1,
-        semantics_share: float = 0.05,
-        query: PlainTraining = _QUERY,
-        pretraining: PlainTraining | None = None,
-        network: Network | None = None,
-        training: FineTuning | None = None,
-        sampling: Sampling | None = None,
-        device: str | list[str] = "auto",
-        batch_size: int | None = None,
-    ) -> None:
-        super().__init__(network, training, sampling, device, batch_size)
-        if semantics < 1:
-            raise RecipeError(f"semantics is {semantics}: it must be at least 1.")
-        if not 0 < semantics_share < 1:
-            raise RecipeError(f"semantics_share is {semantics_share}: it must lie between 0 and 1.")
-        self._public, self._k, self._share = public, semantics, semantics_share
-        self._query, self._pretraining = query, pretraining or PlainTraining()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.semantics < 1:
+            raise RecipeError(f"semantics is {self.semantics}: it must be at least 1.")
+        if not 0 < self.semantics_share < 1:
+            raise RecipeError(f"semantics_share is {self.semantics_share}: it must lie between 0 and 1.")
 
     def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
         from adapters.trained.diffusion.pretraining import pretraining_dry_run
 
-        return [pretraining_dry_run(self._new(terms, len(terms.classes)).to(self._place()), terms, self._pretraining)]
+        return [pretraining_dry_run(self._new(terms, len(terms.classes)).to(self._place()), terms, self.pretraining)]
 
     def _check(self, terms: FitTerms) -> None:
-        check(self._public, terms.image_shape)
-        names, wanted = label_names(self._public), self._k * len(terms.classes)
+        self.public.check(terms.image_shape)
+        names, wanted = self.public.label_names(), self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(
-                f"public: '{self._public.path}' has no labels, and PrivImage selects by them: put each label's images "
+                f"public: '{self.public.place}' has no labels, and PrivImage selects by them: put each label's images "
                 "into a folder of its name, add 'labels' to the .npz file, or take kind: pdp_diffusion."
             )
         if len(names) < wanted:
             raise RecipeError(
-                f"semantics is {self._k} for each of {len(terms.classes)} labels, which takes {wanted} public labels, "
-                f"and the public set has {len(names)}: take fewer semantics, or more public labels."
+                f"semantics is {self.semantics} for each of {len(terms.classes)} labels, which takes {wanted} public "
+                f"labels, and the public set has {len(names)}: take fewer semantics, or more public labels."
             )
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        budget = Budget(self._share * terms.budget.epsilon, terms.budget.delta)
-        return (semantics_release(budget, self._k, terms.relation, terms.unit),)
+        budget = Budget(self.semantics_share * terms.budget.epsilon, terms.budget.delta)
+        return (semantics_release(budget, self.semantics, terms.relation, terms.unit),)
 
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
         from adapters.trained.diffusion.pretraining import pretrained
 
         terms = fitting.terms
-        public = read(self._public, terms.image_shape, terms.seed)
+        public = self.public.read(terms.image_shape, terms.seed)
         noisy = self._released(fitting, private, public)
-        selected = public.selected(chosen_semantics(noisy, self._k))
+        selected = public.selected(chosen_semantics(noisy, self.semantics))
         model = self._new(terms, len(terms.classes)).to(self._place())
-        return pretrained(model, selected, self._pretraining, fitting)
+        return pretrained(model, selected, self.pretraining, fitting)
 
     def _released(self, fitting: Fitting, private: Callable[[], PrivateRecords], public: PublicSet) -> Counts:
         """The noisy counts: the stored ones, or new ones by a query function that is trained for them."""
@@ -109,17 +97,12 @@ class PrivImage(FittedDiffusion):
         def draw(noise: Noise) -> Counts:
             assert query is not None, "a stored release is not drawn again"
             sizes = len(terms.classes), public.classes
-            return noisy_semantics(private(), lambda image: query.tops(image, self._k), *sizes, release, noise)
+            return noisy_semantics(private(), lambda image: query.tops(image, self.semantics), *sizes, release, noise)
 
         return ledger.release(release, draw)
 
     def _trained_query(self, fitting: Fitting, public: PublicSet) -> Query:
         from adapters.trained.diffusion.query import train_query
 
-        with fitting.progress.task("training the semantic query", self._query.steps) as task:
-
-            def step_done() -> None:
-                task.advance(1)
-                check_stop(fitting)
-
-            return train_query(public, self._query, fitting.terms.seed, self._place(), step_done)
+        with counted_steps(fitting, "training the semantic query", self.query.steps) as step_done:
+            return train_query(public, self.query, fitting.terms.seed, self._place(), step_done)

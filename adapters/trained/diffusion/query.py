@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from adapters.trained.plain import tensors, torch_seed, train
 from adapters.trained.public import PublicSet
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 
 _WIDTH = 32
 _GRID = 3

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -15,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.diffusion.device import check_arithmetic, choose_devices, memory_refused
-from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
-from adapters.trained.dp_imgsyn.moments import Moments, Scale, moments_release, noisy_sum
-from adapters.trained.dp_imgsyn.settings import TEACHERS, Alignment, TeacherTraining
-from adapters.trained.public import Public, ReadsPublic, check, number, read
+from adapters.trained.blocks import TRAINING, blocks_of, settled, training_device
+from adapters.trained.dp_imgsyn.moments import moments_release
+from adapters.trained.dp_imgsyn.sections import TEACHERS, Alignment, TeacherTraining
+from adapters.trained.public import Public, ReadsPublic
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.samples import Images
 from pe.errors import APIError, PrivacyError, RecipeError
@@ -28,9 +27,10 @@ from pe.privacy.ledger import Budget
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from adapters.trained.dp_imgsyn.model import Model
-    from adapters.trained.dp_imgsyn.reader import Reader
+    from adapters.trained.dp_imgsyn.teacher import CrossEntropy
     from pe.fit.trainer import DryRun, FitTerms, Fitting
     from pe.privacy.release import Release
 
@@ -38,6 +38,7 @@ _PUBLIC = "public"
 _STATE = "settings.json"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DPImgSyn(ReadsPublic):
     """RANDOM_API and VARIATION_API by DP-ImgSyn (Roy et al. 2024), with a guarantee that holds.
 
@@ -72,27 +73,21 @@ class DPImgSyn(ReadsPublic):
         machine_settings=("device", "batch_size", "training.micro_batch", "public.path"),
         code_settings=("teacher",),
     )
-    _public: Public
 
-    def __init__(
-        self,
-        *,
-        public: Public,
-        teacher: str = "small",
-        training: TeacherTraining | None = None,
-        moments_share: float = 0.1,
-        alignment: Alignment | None = None,
-        device: str = "auto",
-        batch_size: int = 256,
-    ) -> None:
-        check_arithmetic(device, "fp32")
-        if not 0 < moments_share < 1:
-            raise RecipeError(f"moments_share is {moments_share}: it must lie between 0 and 1.")
-        if batch_size < 1:
-            raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
-        self._public, self._teacher, self._share = public, teacher, moments_share
-        self._training, self._alignment = training or TeacherTraining(), alignment or Alignment()
-        self._device, self._batch_size = device, batch_size
+    public: Public
+    teacher: str = "small"
+    training: TeacherTraining = TeacherTraining()
+    moments_share: float = 0.1
+    alignment: Alignment = Alignment()
+    device: str = "auto"
+    batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        check_arithmetic(self.device, "fp32")
+        if not 0 < self.moments_share < 1:
+            raise RecipeError(f"moments_share is {self.moments_share}: it must lie between 0 and 1.")
+        if self.batch_size < 1:
+            raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1.")
         self._model: Model | None = None
         self._aligning = Lock()
 
@@ -102,16 +97,12 @@ class DPImgSyn(ReadsPublic):
         return Capabilities(1024, 2, "nothing", "exact")
 
     def check_machine(self) -> None:
-        """Nothing, where the device is there.
-
-        Raises:
-            RecipeError: it is not.
-        """
-        choose_devices(self._device)
+        """Raise RecipeError if the device is not there."""
+        choose_devices(self.device)
 
     def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
-        steps = int(np.ceil(degree * self._alignment.steps))
+        """Describe what this degree means for this generator."""
+        steps = int(np.ceil(degree * self.alignment.steps))
         return f"another public image with probability {degree**2:.2g}, else {steps} steps from a noisy parent"
 
     def planned(self, terms: FitTerms) -> Sequence[Release]:
@@ -127,10 +118,10 @@ class DPImgSyn(ReadsPublic):
         noise = others[0].sensitivity * others[0].noise_multiplier
         if noise > terms.declared_size:
             raise PrivacyError(
-                f"moments_share is {self._share:g}, which asks for noise of {noise:,.0f} on a sum to which "
+                f"moments_share is {self.moments_share:g}, which asks for noise of {noise:,.0f} on a sum to which "
                 f"{terms.declared_size} records add at most 1 each: take a larger share, or raise epsilon."
             )
-        return [*others, *blocks_of(settled(self._training, terms, others), terms)]
+        return [*others, *blocks_of(settled(self.training, terms, others), terms)]
 
     def fit(self, fitting: Fitting) -> None:
         """Train the teacher, release the moments, and align the companions.
@@ -143,31 +134,21 @@ class DPImgSyn(ReadsPublic):
             RecipeError: memory does not suffice.
         """
         require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_imgsyn.model import Model
-        from adapters.trained.dp_imgsyn.reader import Reader
-        from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
-        from adapters.trained.dp_sgd.training import Training
+        from adapters.trained.dp_imgsyn.fitting import fit_model
 
-        terms, private = fitting.terms, cache(fitting.private)
-        public, (release,) = read(self._public, terms.image_shape, terms.seed), self._others(terms)
-        settings = settled(self._training, terms, (release,))
-        height, width, channels = terms.image_shape
-        teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
-        training = Training(teacher, CrossEntropy(self._training.shift), settings, self._place())
-        reader = Reader(training.load(train_blocks(training, blocks_of(settings, terms), fitting, private)))
-        with _enough_memory(f"batch_size is {self._batch_size}"):
-            scale = Scale.of(*_moments(reader, public.images, self._place(), self._batch_size), reader.widths)
-
-        def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-            found: npt.NDArray[np.float64] = np.hstack(reader.moments(image[None], self._place()))[0] * scale.factors
-            return found
-
-        noisy = fitting.ledger.release(
-            release, lambda noise: noisy_sum(private(), vector, len(scale.factors), release, noise)
+        terms = fitting.terms
+        public, (release,) = self.public.read(terms.image_shape, terms.seed), self._others(terms)
+        model = fit_model(
+            fitting,
+            teacher=self._new_teacher(terms.image_shape, len(terms.classes), terms.seed),
+            loss=self._loss(),
+            training=settled(self.training, terms, (release,)),
+            moments=release,
+            public=public,
+            alignment=self.alignment,
+            batch_size=self.batch_size,
+            device=self._place(),
         )
-        moments = Moments.of_sum(noisy, scale, release.grid, terms.declared_size)
-        with _enough_memory(f"alignment.companions is {self._alignment.companions}"):
-            model = Model.fitted(reader, moments, public, terms.classes, self._alignment, self._place())
         model.write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
@@ -181,14 +162,11 @@ class DPImgSyn(ReadsPublic):
             PrivacyError: the budget is too small.
         """
         require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
         from adapters.trained.dp_sgd.forecast import dry_run
 
-        height, width, channels = terms.image_shape
-        teacher = make_teacher(self._teacher, channels, min(height, width), len(terms.classes), terms.seed)
-        settings = settled(self._training, terms, self._others(terms))
-        loss = CrossEntropy(self._training.shift)
-        return [dry_run(teacher, loss, terms.image_shape, settings, self._place(), TRAINING)]
+        teacher = self._new_teacher(terms.image_shape, len(terms.classes), terms.seed)
+        settings = settled(self.training, terms, self._others(terms))
+        return [dry_run(teacher, self._loss(), terms.image_shape, settings, self._place(), TRAINING)]
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; the public images are read again from where the recipe says.
@@ -198,7 +176,6 @@ class DPImgSyn(ReadsPublic):
         """
         require_torch("trained", "Fitting a generator")
         from adapters.trained.dp_imgsyn.model import Model
-        from adapters.trained.dp_imgsyn.teacher import make_teacher
 
         try:
             state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
@@ -206,10 +183,14 @@ class DPImgSyn(ReadsPublic):
             seed, digest = int(state["seed"]), str(state["public_sha256"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
-        teacher = make_teacher(self._teacher, channels, min(height, width), len(classes), seed)
-        public = read(self._public, (height, width, channels), seed)
-        self._check_same(self._digest(public.images), digest, folder)
-        self._model = Model.read(folder, teacher, classes, public, self._alignment, self._place())
+        teacher = self._new_teacher((height, width, channels), len(classes), seed)
+        public = self.public.read((height, width, channels), seed)
+        if self._digest(public.images) != digest:
+            raise RecipeError(
+                f"api.public: the images of {self.public.place} are not those with which {folder} was fitted: name "
+                "those."
+            )
+        self._model = Model.read(folder, teacher, classes, public, self.alignment, self._place())
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Public images, drawn by the seeds and aligned.
@@ -250,16 +231,16 @@ class DPImgSyn(ReadsPublic):
         begin: npt.NDArray[np.int64],
         places: npt.NDArray[np.int64],
     ) -> Answer:
-        model, parts = self._fitted(), range(0, len(images), self._batch_size)
+        model, parts = self._fitted(), range(0, len(images), self.batch_size)
         try:
             with self._aligning:
                 aligned = [
                     model.aligned(images[part], labels[part], begin[part])
-                    for part in (slice(start, start + self._batch_size) for start in parts)
+                    for part in (slice(start, start + self.batch_size) for start in parts)
                 ]
         except (RuntimeError, MemoryError) as error:
             if memory_refused(error):
-                raise APIError(f"Aligning {self._batch_size} images at once needs more memory: take less.") from error
+                raise APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.") from error
             raise
         pixels, soft = (np.concatenate(part) for part in zip(*aligned, strict=True))
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
@@ -270,64 +251,42 @@ class DPImgSyn(ReadsPublic):
                 "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
                 "give labels, or take an adapter that needs none."
             )
-        check(self._public, terms.image_shape)
-        wanted, public = self._alignment.companions, number(self._public)
+        self.public.check(terms.image_shape)
+        wanted, public = self.alignment.companions, self.public.number()
         if public < wanted:
             raise RecipeError(
                 f"alignment.companions is {wanted}, and the public set has {public} images: take fewer companions, or "
                 "more public images."
             )
-        if self._teacher not in TEACHERS:  # what it lacks is told before anything is charged
+        if self.teacher not in TEACHERS:  # what it lacks is told before anything is charged
             require_torch("trained", "Fitting a generator")
-            from adapters.trained.dp_imgsyn.teacher import CrossEntropy, check_own
+            from adapters.trained.dp_imgsyn.teacher import check_own
 
-            loss = CrossEntropy(self._training.shift)
-            check_own(self._teacher, terms.image_shape, len(terms.classes), loss)
+            check_own(self.teacher, terms.image_shape, len(terms.classes), self._loss())
 
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:
         """The SHA-256 (hexadecimal) of images that were read; of made ones, which other fonts change, their number."""
-        told = np.ascontiguousarray(images).tobytes() if self._public.path else b"made"
+        told = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + told).hexdigest()
 
-    def _check_same(self, digest: str, before: str, fitted: Path) -> None:
-        if digest != before:
-            raise RecipeError(
-                f"api.public: the images of {self._public.path or self._public.kind} are not those with which {fitted} "
-                "was fitted: name those."
-            )
+    def _new_teacher(self, shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
+        from adapters.trained.dp_imgsyn.teacher import make_teacher
+
+        return make_teacher(self.teacher, shape[2], min(shape[:2]), classes, seed)
+
+    def _loss(self) -> CrossEntropy:
+        from adapters.trained.dp_imgsyn.teacher import CrossEntropy
+
+        return CrossEntropy(self.training.shift)
 
     def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        budget = Budget(self._share * terms.budget.epsilon, terms.budget.delta)
+        budget = Budget(self.moments_share * terms.budget.epsilon, terms.budget.delta)
         return (moments_release(budget, terms.relation, terms.unit),)
 
     def _place(self) -> torch.device:
-        return training_device(self._device)
+        return training_device(self.device)
 
     def _fitted(self) -> Model:
         if self._model is None:
             raise APIError("dp_imgsyn answers once it is fitted: `pe run` does that first.")
         return self._model
-
-
-@contextmanager
-def _enough_memory(said: str) -> Iterator[None]:
-    """What needs memory by a setting; `said` names it and its value.
-
-    Raises:
-        RecipeError: the device has too little.
-    """
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if memory_refused(error):
-            raise RecipeError(f"{said}, and for so many images at once memory does not suffice: take less.") from error
-        raise
-
-
-def _moments(
-    reader: Reader, images: npt.NDArray[np.uint8], device: torch.device, batch: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Means and mean squares of public images."""
-    parts = [reader.moments(images[start : start + batch], device) for start in range(0, len(images), batch)]
-    means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return means, squares

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from adapters.trained.dp_imgsyn.moments import LEAST_VARIANCE
 from adapters.trained.dp_imgsyn.reader import Reader
-from adapters.trained.dp_imgsyn.settings import Alignment
+from adapters.trained.dp_imgsyn.sections import Alignment
 
 _BETAS = (0.5, 0.99)
 

@@ -16,7 +16,7 @@ from torch import nn
 from adapters.trained.dp_imgsyn.alignment import Aim, Way, align, align_companions
 from adapters.trained.dp_imgsyn.moments import Moments
 from adapters.trained.dp_imgsyn.reader import Reader
-from adapters.trained.dp_imgsyn.settings import Alignment
+from adapters.trained.dp_imgsyn.sections import Alignment
 from adapters.trained.labels import check_labels
 from adapters.trained.plain import tensors
 from adapters.trained.public import PublicSet

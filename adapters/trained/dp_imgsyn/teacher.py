@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.trained.dp_imgsyn.settings import TEACHERS
+from adapters.trained.dp_imgsyn.sections import TEACHERS
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.dp_sgd.suitable import check_stateless, trained_parameters
 from adapters.trained.plain import torch_seed
@@ -53,7 +53,7 @@ def make_teacher(kind: str, channels: int, side: int, classes: int, seed: int) -
 
 
 def check_own(kind: str, shape: tuple[int, int, int], classes: int, loss: CrossEntropy) -> None:
-    """Nothing, for a teacher that can be trained and read as the guarantee has it, as far as a trial on noise shows.
+    """Check, on noise, that a teacher can be trained and read as the guarantee has it.
 
     Args:
         kind: see `make_teacher`; the toolkit's own need no trial.

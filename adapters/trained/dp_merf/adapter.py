@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adapters.trained.blocks import check_stop
+from adapters.trained.blocks import counted_steps
 from adapters.trained.dp_merf.features import frequencies, noisy_sum
 from adapters.trained.labels import check_labels
 from adapters.trained.releases import sum_release
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _WEIGHTS, _SETTINGS = "generator.safetensors", "settings.json"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DPMERF:
     """RANDOM_API and VARIATION_API by DP-MERF (Harder, Adamczewski and Park, AISTATS 2021).
 
@@ -50,16 +52,18 @@ class DPMERF:
 
     info = PluginInfo(hosts=())
 
-    def __init__(
-        self, *, features: int = 4000, bandwidth: float = 0.2, steps: int = 1000, batch: int = 200, rate: float = 1e-2
-    ) -> None:
-        if features < 2 or features % 2:
-            raise RecipeError(f"features is {features}: it must be an even number of at least 2.")
-        for name, value in (("bandwidth", bandwidth), ("steps", steps), ("batch", batch), ("rate", rate)):
-            if not value > 0:
+    features: int = 4000
+    bandwidth: float = 0.2
+    steps: int = 1000
+    batch: int = 200
+    rate: float = 1e-2
+
+    def __post_init__(self) -> None:
+        if self.features < 2 or self.features % 2:
+            raise RecipeError(f"features is {self.features}: it must be an even number of at least 2.")
+        for name in ("bandwidth", "steps", "batch", "rate"):
+            if not (value := getattr(self, name)) > 0:
                 raise RecipeError(f"{name} is {value}: it must lie above 0.")
-        self._features, self._bandwidth = features, bandwidth
-        self._steps, self._batch, self._rate = steps, batch, rate
         self._model: Generator | None = None
         self._labels: dict[str, int] = {}
 
@@ -76,9 +80,9 @@ class DPMERF:
             PrivacyError: no noise meets the budget.
         """
         sensitivity = 2.0 if terms.relation is Relation.REPLACE_ONE else 1.0
-        if self._batch < max(2, len(terms.classes)):
+        if self.batch < max(2, len(terms.classes)):
             raise RecipeError(
-                f"api.batch is {self._batch}, and each step needs an image of every one of {len(terms.classes)} "
+                f"api.batch is {self.batch}, and each step needs an image of every one of {len(terms.classes)} "
                 f"labels, and two at least: take {max(2, len(terms.classes))} or more."
             )
         name = f"{FIT}mean_features"
@@ -99,23 +103,18 @@ class DPMERF:
 
         terms = fitting.terms
         (release,) = self.planned(terms)
-        w = frequencies(self._features, int(np.prod(terms.image_shape)), self._bandwidth_of(terms), terms.seed)
+        w = frequencies(self.features, int(np.prod(terms.image_shape)), self._bandwidth_of(terms), terms.seed)
         total = fitting.ledger.release(
             release, lambda noise: noisy_sum(fitting.private(), len(terms.classes), w, release, noise)
         )
-        with fitting.progress.task("fitting the generator", self._steps) as task:
-
-            def step_done() -> None:
-                task.advance(1)
-                check_stop(fitting)
-
+        with counted_steps(fitting, "fitting the generator", self.steps) as step_done:
             model = fit_generator(
                 total / (release.grid * terms.declared_size),
                 w,
                 terms.image_shape,
-                steps=self._steps,
-                batch=self._batch,
-                rate=self._rate,
+                steps=self.steps,
+                batch=self.batch,
+                rate=self.rate,
                 seed=terms.seed,
                 step_done=step_done,
             )
@@ -174,7 +173,7 @@ class DPMERF:
         return Answer(Images(self._model.images(codes, numbers)), Conditions({"code": codes}))
 
     def _bandwidth_of(self, terms: FitTerms) -> float:
-        return self._bandwidth * float(np.sqrt(np.prod(terms.image_shape)))
+        return self.bandwidth * float(np.sqrt(np.prod(terms.image_shape)))
 
 
 def _codes(seeds: np.ndarray) -> np.ndarray:

@@ -5,6 +5,6 @@ heavy library. `dp_sgd.training.Training` trains, `dp_sgd.forecast.dry_run` says
 """
 
 from adapters.trained.dp_sgd.budget import calibrated, releases
-from adapters.trained.dp_sgd.settings import DPSGD
+from adapters.trained.dp_sgd.hyperparameters import DPSGD
 
 __all__ = ["DPSGD", "calibrated", "releases"]

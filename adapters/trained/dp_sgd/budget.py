@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from adapters.trained.dp_sgd.settings import DPSGD, GRID
+from adapters.trained.dp_sgd.hyperparameters import DPSGD, GRID
 from pe.errors import PrivacyError
 from pe.privacy.calibration import calibrate
 from pe.privacy.release import Poisson, Relation, Release
@@ -63,7 +62,7 @@ def calibrated(
     Raises:
         PrivacyError: the others take all of the budget, or what they leave is too little for one useful step.
     """
-    found = replace(settings, noise_multiplier=_least(settings, budget, relation, others, spare))
+    found = settings.with_noise(_least(settings, budget, relation, others, spare))
     if found.settled > settings.expected_batch:
         _check_single_step(settings, budget, relation, others)
     return found
@@ -71,7 +70,7 @@ def calibrated(
 
 def _least(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release], spare: int) -> float:
     def all_of(noise_multiplier: float) -> list[Release]:
-        blocks = releases(replace(settings, noise_multiplier=noise_multiplier), "fit", relation)
+        blocks = releases(settings.with_noise(noise_multiplier), "fit", relation)
         return [*others, *blocks, *blocks[:1] * spare]
 
     return calibrate(all_of, budget)
@@ -79,7 +78,7 @@ def _least(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence
 
 def _check_single_step(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release]) -> None:
     """Refuse when, in one step alone, the noise in any direction exceeds what all its records could add there."""
-    single = _least(replace(settings, steps=1), budget, relation, others, spare=0)
+    single = _least(settings.model_copy(update={"steps": 1}), budget, relation, others, spare=0)
     if single > settings.expected_batch:
         raise PrivacyError(
             f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of {single:,.1f} for one "

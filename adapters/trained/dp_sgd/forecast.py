@@ -1,17 +1,19 @@
-"""What a training will take, measured on random public images before it begins."""
+"""What a training will take, time and memory, measured on random public images before it begins."""
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
+from adapters.diffusion.device import free_memory
 from adapters.trained.dp_sgd.gradients import Loss
-from adapters.trained.dp_sgd.memory import peak_memory
-from adapters.trained.dp_sgd.settings import DPSGD
+from adapters.trained.dp_sgd.hyperparameters import DPSGD
 from adapters.trained.dp_sgd.training import Images, Training
 from pe.fit.trainer import DryRun
 from pe.privacy.noise import SystemNoise
@@ -40,8 +42,8 @@ def dry_run(
         RecipeError: memory does not suffice; it says which micro_batch to take.
     """
     size = settings.micro_batch
-    alone = replace(settings, steps=1, block=1, expected_batch=size, declared_size=size, noise_multiplier=0.0)
-    training = Training(model, loss, alone, device)
+    few = {"steps": 1, "block": 1, "expected_batch": size, "declared_size": size, "noise_multiplier": 0.0}
+    training = Training(model, loss, settings.model_copy(update=few), device)
     state, noise = training.start(), SystemNoise()
     images = np.random.default_rng(0).integers(0, 256, (size, *image_shape), dtype=np.uint8)
 
@@ -63,3 +65,34 @@ def dry_run(
         state_bytes=state.nbytes,
         noise_multiplier=settings.noise_multiplier,
     )
+
+
+_SELF = Path("/proc/self")
+
+
+def peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
+    """Bytes that `work` held at most, beyond what was held before it; None where the system does not tell.
+
+    On a CUDA device, of its memory, as PyTorch counts it; on a CPU, of the process, as Linux does.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+    free_memory(device)  # else the work would take what was kept, uncounted
+    try:
+        (_SELF / "clear_refs").write_text("5")  # the high-water mark starts anew
+        before = _kilobytes("VmRSS")
+    except OSError:
+        work()
+        return None
+    work()
+    return max(0, _kilobytes("VmHWM") - before) * 1024
+
+
+def _kilobytes(name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", (_SELF / "status").read_text())
+    if found is None:
+        raise OSError(f"/proc/self/status does not tell {name}")
+    return int(found[1])

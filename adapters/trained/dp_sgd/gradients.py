@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from adapters.trained.dp_sgd.settings import GRID
+from adapters.trained.dp_sgd.hyperparameters import GRID
 
 Randomness = tuple[Tensor, ...]
 _LARGEST = 2.0**127
@@ -29,7 +29,7 @@ Parameters = Mapping[str, Tensor]
 
 
 class Loss(Protocol):
-    """What is to be small for each record, and the randomness (timesteps, noise, flips) that goes into it."""
+    """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
         """Randomness for images of c×h×w: tensors on the generator's device, each records×draws×…, or none at all.

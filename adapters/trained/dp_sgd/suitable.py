@@ -33,7 +33,7 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_stateless(model: nn.Module, images: Tensor) -> None:
-    """Nothing, for a model whose answer follows from its parameters and its images alone, as far as a trial shows.
+    """Check, by a trial, that a model's answer follows from its parameters and its images alone.
 
     What a model keeps from one call to the next would carry private records past every clip and all noise. In training
     and in evaluation mode it is shown all images but the first, and before and after them the first.

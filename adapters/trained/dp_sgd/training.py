@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from adapters.diffusion.device import memory_refused
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients
-from adapters.trained.dp_sgd.optimiser import MOMENTS, advance
-from adapters.trained.dp_sgd.settings import DPSGD, GRID
-from adapters.trained.dp_sgd.state import FloatArray, State
+from adapters.trained.dp_sgd.hyperparameters import DPSGD, GRID
+from adapters.trained.dp_sgd.state import MOMENTS, FloatArray, State, advance
 from adapters.trained.dp_sgd.suitable import trained_parameters
 from pe.errors import PrivateDataError, RecipeError
 
@@ -197,7 +196,7 @@ class Training:
 
 
 def _check_records(images: Images, labels: Labels) -> None:
-    """Nothing, for images and labels in form; how many there are is not said."""
+    """Raise PrivateDataError if images or labels have another form; how many there are is not said."""
     if images.dtype != np.uint8 or images.ndim != 4:
         raise PrivateDataError("Private images to train on must be uint8, n×h×w×c.")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):

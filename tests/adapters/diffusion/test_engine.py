@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.diffusion.batching import BatchSize
 from adapters.diffusion.device import choose_devices, memory_refused
-from adapters.diffusion.engine import Engine
+from adapters.diffusion.engine import BatchSize, Engine
 from adapters.diffusion.items import Item, Job, steps_run
 from adapters.diffusion.noise import _check_form, normals, seeded
 from adapters.diffusion.pixel_space import PixelSpace

@@ -11,13 +11,14 @@ import pytest
 
 from adapters.trained.clusters import Clusters
 from adapters.trained.diffusion.dp_sad import DPSAD
-from adapters.trained.public import Public, PublicSet, read
+from adapters.trained.public import PublicSet
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.errors import RecipeError
 from pe.store.run import Run
 from pe.store.writer import read_journal
 from tests.adapters.trained.diffusion.small import NETWORK, PLAIN, PUBLIC, TRAINING, private_file, recipe, records
+from tests.adapters.trained.sources import source
 
 API: dict[str, Any] = {
     "kind": "dp_sad",
@@ -33,7 +34,7 @@ API: dict[str, Any] = {
 
 
 def public(side: int = 8) -> PublicSet:
-    return read(Public.model_validate(PUBLIC | {"count": 200}), (side, side, 1), 0)
+    return source(PUBLIC | {"count": 200}).read((side, side, 1), 0)
 
 
 def test_clusters_part_what_looks_different_and_join_what_looks_alike() -> None:

@@ -12,17 +12,19 @@ import pytest
 
 import pe
 from adapters.glyphs import Glyphs
+from adapters.trained.diffusion.files import Sampling
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.privimage import PrivImage
-from adapters.trained.diffusion.settings import Network, Sampling
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.public import Public
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation
 from pe.privacy.store import MemoryStore
 from pe.recipe.schema import Recipe
+from tests.adapters.trained.sources import source
 
 SIDE, CLASSES, COUNT = 8, ("ell", "oh"), 24
 SHAPE = (SIDE, SIDE, 1)
@@ -134,7 +136,7 @@ def counted(owner: Any, name: str) -> Iterator[list[Any]]:
 
 def trainer(**training: Any) -> PrivImage:
     return PrivImage(
-        public=Public.model_validate(PUBLIC),
+        public=source(PUBLIC),
         query=PlainTraining.model_validate(PLAIN),
         pretraining=PlainTraining.model_validate(PLAIN),
         network=Network.model_validate(NETWORK),

@@ -17,15 +17,16 @@ from adapters.diffusion.pixel_files import PixelFiles
 from adapters.trained.diffusion.discriminator import Chain, Judge
 from adapters.trained.diffusion.distillation import Distillation
 from adapters.trained.diffusion.dp_sad import DPSAD
+from adapters.trained.diffusion.dp_sad_sections import Discrimination, Learning, Teaching
+from adapters.trained.diffusion.files import Sampling
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.loss import Velocity
 from adapters.trained.diffusion.network import scheduler, unet
-from adapters.trained.diffusion.settings import Discrimination, Learning, Network, Sampling, Teaching
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
-from adapters.trained.dp_sgd.settings import GRID
+from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.plain import tensors
-from adapters.trained.public import Public
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
@@ -51,6 +52,7 @@ from tests.adapters.trained.diffusion.small import (
     releases,
     terms,
 )
+from tests.adapters.trained.sources import source
 
 DISCRIMINATION = {"steps": 3, "batch": 4, "chains": 6}
 API = {
@@ -130,7 +132,7 @@ def test_sampled_steps_are_declared_as_such() -> None:
 
 
 def test_a_teacher_of_public_images_alone_costs_nothing(tmp_path: Path) -> None:
-    public = Public.model_validate(named_public(tmp_path))
+    public = source(named_public(tmp_path))
     free = model(public=public, pretraining=PlainTraining.model_validate(PLAIN), teacher=Teaching(share=0))
     store, asked = MemoryStore(), []
 

@@ -10,17 +10,17 @@ import torch
 from PIL import Image
 
 from adapters.diffusion.pixel_files import PixelFiles
-from adapters.trained.diffusion.files import open_model, write_model
-from adapters.trained.diffusion.levels import levels
+from adapters.trained.diffusion.files import Sampling, open_model, write_model
+from adapters.trained.diffusion.levels import Network, levels
 from adapters.trained.diffusion.loss import Velocity
 from adapters.trained.diffusion.network import only_attention_and_classes, scheduler, unet, with_new_classes
-from adapters.trained.diffusion.settings import Network, Sampling
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.plain import train
-from adapters.trained.public import Public, PublicSet, check, label_names, read
-from adapters.trained.settings import PlainTraining
+from adapters.trained.public import Characters, Folder, PublicSet
+from adapters.trained.sections import PlainTraining
 from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import NETWORK, SHAPE
+from tests.adapters.trained.sources import source
 
 TINY = Network.model_validate(NETWORK)
 
@@ -123,29 +123,29 @@ def folder_of(place: Path) -> Path:
 
 
 def test_public_images_come_from_a_folder_an_npz_or_the_pen(tmp_path: Path) -> None:
-    folder = read(Public.model_validate(str(folder_of(tmp_path))), SHAPE, 0)
+    folder = source(str(folder_of(tmp_path))).read(SHAPE, 0)
     assert folder.images.shape == (6, *SHAPE)
-    assert folder.names == label_names(Public(kind="folder", path=tmp_path)) == ("dark", "light")
+    assert folder.names == Folder(path=tmp_path).label_names() == ("dark", "light")
     np.testing.assert_array_equal(folder.labels, [0, 0, 0, 1, 1, 1])
 
     np.savez(tmp_path / "some.npz", images=folder.images, labels=np.array(list("baabba")))
-    arrays = read(Public.model_validate(tmp_path / "some.npz"), SHAPE, 0)
-    assert arrays.names == label_names(Public.model_validate(tmp_path / "some.npz")) == ("a", "b")
+    arrays = source(tmp_path / "some.npz").read(SHAPE, 0)
+    assert arrays.names == source(tmp_path / "some.npz").label_names() == ("a", "b")
     np.testing.assert_array_equal(arrays.labels, [1, 0, 0, 1, 1, 0])
 
-    drawn = Public.model_validate({"kind": "glyphs", "characters": "BAB", "count": 5})
-    glyphs = read(drawn, SHAPE, 0)
-    assert glyphs.names == label_names(drawn) == ("B", "A")
+    drawn = source({"kind": "glyphs", "characters": "BAB", "count": 5})
+    glyphs = drawn.read(SHAPE, 0)
+    assert glyphs.names == drawn.label_names() == ("B", "A")
     np.testing.assert_array_equal(glyphs.labels, [0, 1, 0, 1, 0])
-    np.testing.assert_array_equal(glyphs.images, read(drawn, SHAPE, 0).images)
-    assert (glyphs.images != read(drawn, SHAPE, 1).images).any()
+    np.testing.assert_array_equal(glyphs.images, drawn.read(SHAPE, 0).images)
+    assert (glyphs.images != drawn.read(SHAPE, 1).images).any()
 
 
 def test_images_beside_the_subfolders_make_a_public_set_unlabelled(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(folder_of(tmp_path) / "alone.png")
-    public = Public(kind="folder", path=tmp_path)
-    assert label_names(public) == read(public, SHAPE, 0).names == ()
-    assert read(public, SHAPE, 0).classes == 1
+    public = Folder(path=tmp_path)
+    assert public.label_names() == public.read(SHAPE, 0).names == ()
+    assert public.read(SHAPE, 0).classes == 1
 
 
 def test_selected_images_carry_the_private_labels() -> None:
@@ -185,8 +185,8 @@ def test_a_public_set_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> Non
         ("others.npz", "no array 'images', only pic"),
     ):
         with pytest.raises(RecipeError, match=sentence):
-            check(Public.model_validate(tmp_path / name), SHAPE)
+            source(tmp_path / name).check(SHAPE)
     with pytest.raises(RecipeError, match="no folder with images"):
-        check(Public.model_validate(tmp_path), SHAPE)
+        source(tmp_path).check(SHAPE)
     with pytest.raises(RecipeError, match="glyphs, which are square"):
-        check(Public(kind="glyphs"), (8, 10, 1))
+        Characters().check((8, 10, 1))

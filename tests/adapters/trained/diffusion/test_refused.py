@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from adapters.trained.diffusion.dpdm import DPDM
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.privimage import PrivImage
-from adapters.trained.diffusion.settings import Network
-from adapters.trained.public import Public
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
+from adapters.trained.sections import PlainTraining
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.errors import APIError, PrivacyError, RecipeError
@@ -35,6 +35,7 @@ from tests.adapters.trained.diffusion.small import (
     releases,
     terms,
 )
+from tests.adapters.trained.sources import source
 
 
 def unlabelled(folder: Path) -> str:
@@ -77,7 +78,11 @@ def unlabelled(folder: Path) -> str:
             r"evolution\.degree is 0\.1, and of 5 steps that leaves none to run: take a degree of at least 0\.2",
         ),
         ({"api": api("dpdm", batch_size=0)}, RecipeError, "batch_size is 0: it must be at least 1"),
-        ({"api": api("privimage", public={"kind": "folder"})}, RecipeError, "path is missing: say where the folder"),
+        (
+            {"api": api("privimage", public={"kind": "folder"})},
+            RecipeError,
+            "'public.path' is missing: where the folder",
+        ),
         ({"api": api("dpdm", sampling={"steps": 1001})}, RecipeError, r"sampling\.steps: .*less than or equal to 1000"),
         ({"api": api("privimage", public={"kind": "glyphs", "count": 61})}, RecipeError, "there are 62 characters"),
     ],
@@ -133,7 +138,7 @@ def test_memory_that_does_not_suffice_names_the_remedy(
 
     monkeypatch.setattr(torch.Tensor, "backward", refused)
     model = PrivImage(
-        public=Public.model_validate(PUBLIC),
+        public=source(PUBLIC),
         query=PlainTraining(steps=1, batch=batch),
         training=FineTuning.model_validate(TRAINING),
         device="cpu",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ import torch
 from adapters.diffusion.pixel_files import PixelFiles
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.trained import blocks, plain
+from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.pdp_diffusion import DPLDM
-from adapters.trained.diffusion.settings import Network
-from adapters.trained.public import Public
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
+from adapters.trained.sections import PlainTraining
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
@@ -44,6 +43,7 @@ from tests.adapters.trained.diffusion.small import (
     terms,
     trainer,
 )
+from tests.adapters.trained.sources import source
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +100,7 @@ class Remembering(DPLDM):
 
 def test_dp_ldm_leaves_all_but_attention_and_classes_as_the_public_images_left_it(tmp_path: Path) -> None:
     model = Remembering(
-        public=Public.model_validate(PUBLIC),
+        public=source(PUBLIC),
         pretraining=PlainTraining.model_validate(PLAIN),
         network=Network.model_validate(NETWORK),
         training=FineTuning.model_validate(TRAINING),
@@ -137,7 +137,7 @@ def test_the_noise_is_found_once_per_process() -> None:
 
 def test_steps_are_declared_as_sampled_at_the_rate_of_the_declared_size() -> None:
     settings = FineTuning(steps=7, block=3).dp_sgd(800)
-    declared = blocks.blocks_of(replace(settings, noise_multiplier=1.0), terms())
+    declared = blocks.blocks_of(settings.with_noise(1.0), terms())
     assert [release.count for release in declared] == [3, 3, 1]
     assert {release.sampling for release in declared} == {Poisson(1 / 8)}
 

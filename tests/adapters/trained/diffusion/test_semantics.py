@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.trained.diffusion.query import train_query
 from adapters.trained.diffusion.semantics import Tops, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.public import Public, read
-from adapters.trained.settings import PlainTraining
+from adapters.trained.sections import PlainTraining
 from pe.errors import PrivacyError
 from pe.fit.trainer import PrivateRecords
 from pe.privacy.accounting import epsilon
@@ -22,6 +21,7 @@ from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Relation, Release
 from tests.adapters.trained.clean import NoNoise
 from tests.adapters.trained.diffusion.small import PUBLIC, SHAPE, records
+from tests.adapters.trained.sources import source
 
 BUDGET = Budget(1.0, 1e-5)
 LABELS, SEMANTICS = 3, 7
@@ -124,7 +124,7 @@ def test_the_selection_is_greedy_and_takes_no_semantic_twice(labels: int, k: int
 
 
 def test_the_query_finds_the_public_labels_of_private_images_and_no_record_sways_another() -> None:
-    public = read(Public.model_validate(PUBLIC | {"count": 400}), SHAPE, seed=0)
+    public = source(PUBLIC | {"count": 400}).read(SHAPE, seed=0)
     settings = PlainTraining(steps=80, batch=32, learning_rate=3e-3)
     query = train_query(public, settings, 0, torch.device("cpu"), lambda: None)
     private = records(80)

@@ -13,7 +13,6 @@ import pytest
 import pe
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from adapters.trained.dp_imgsyn.moments import moments_release
-from adapters.trained.public import Public
 from pe.data.conditions import SOFT_LABEL
 from pe.engine.execute import resume_run, run_recipe, stored_recipe
 from pe.engine.execution import Surroundings
@@ -32,6 +31,7 @@ from tests.adapters.trained.dp_imgsyn.small import (
     private_file,
     recipe,
 )
+from tests.adapters.trained.sources import source
 
 
 def test_it_is_fitted_and_sampled_on_one_ledger_which_a_hand_computation_confirms(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_fit_that_is_gone_on_with_draws_nothing_anew(tmp_path: Path, monkeypat
         raise Broken
 
     with monkeypatch.context() as patched:
-        patched.setattr("adapters.trained.dp_imgsyn.adapter.noisy_sum", broken)
+        patched.setattr("adapters.trained.dp_imgsyn.fitting.noisy_sum", broken)
         with pytest.raises(Broken):
             run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
     kept = {path.name: path.read_bytes() for path in (tmp_path / "run" / "releases").iterdir()}
@@ -110,7 +110,7 @@ def test_a_fit_that_is_gone_on_with_keeps_its_public_images(tmp_path: Path, monk
         np.savez(tmp_path / f"{name}.npz", images=images)
     wanted = recipe(private_file(tmp_path), public={"kind": "npz", "path": str(tmp_path / "first.npz")})
     with monkeypatch.context() as patched:
-        patched.setattr("adapters.trained.dp_imgsyn.adapter.noisy_sum", broken)
+        patched.setattr("adapters.trained.dp_imgsyn.fitting.noisy_sum", broken)
         with pytest.raises(Broken):
             run_recipe(wanted, tmp_path / "run", Surroundings())
     others = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'other.npz'}",))
@@ -129,7 +129,7 @@ def test_noise_may_be_what_it_begins_with(tmp_path: Path) -> None:
 
 
 def test_without_labels_there_is_nothing_to_teach() -> None:
-    api = DPImgSyn(public=Public.model_validate(PUBLIC))
+    api = DPImgSyn(public=source(PUBLIC))
     terms = FitTerms(("all",), SHAPE, COUNT, Relation.ADD_REMOVE, "record", Budget(8.0, 1e-3))
     with pytest.raises(PEError, match="fewer than two"):
         api.planned(terms)

@@ -12,9 +12,8 @@ import torch
 
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from adapters.trained.dp_imgsyn.alignment import align, align_companions, total_variation
-from adapters.trained.dp_imgsyn.settings import Alignment
+from adapters.trained.dp_imgsyn.sections import Alignment
 from adapters.trained.plain import tensors
-from adapters.trained.public import Public
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.errors import PEError
@@ -27,6 +26,7 @@ from tests.adapters.trained.dp_imgsyn.small import (
     private_file,
     recipe,
 )
+from tests.adapters.trained.sources import source
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loaded(folder: Path, **alignment: Any) -> DPImgSyn:
     settings = Alignment.model_validate(ALIGNMENT | alignment)
-    api = DPImgSyn(public=Public.model_validate(PUBLIC), alignment=settings, device="cpu")
+    api = DPImgSyn(public=source(PUBLIC), alignment=settings, device="cpu")
     api.load(folder)
     return api
 

@@ -168,6 +168,7 @@ def plain(**changes: Any) -> DPSGD:
         "learning_rate": 1.0,
         "noise_multiplier": 0.0,
         "optimiser": "sgd",
+        "draws": 1,
         "micro_batch": 4,
         "block": 1,
     }

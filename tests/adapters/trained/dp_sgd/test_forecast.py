@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from adapters.diffusion.device import keep_freed_memory
-from adapters.trained.dp_sgd.forecast import dry_run
-from adapters.trained.dp_sgd.memory import peak_memory
+from adapters.trained.dp_sgd.forecast import dry_run, peak_memory
 from adapters.trained.dp_sgd.training import Training
 from pe.errors import PluginError
 from tests.adapters.trained.dp_sgd.models import SIDE, Classifying, Denoising, Weights, plain, resnet, unet

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
-from adapters.trained.dp_sgd.settings import GRID
+from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.suitable import trained_parameters
 from tests.adapters.trained.dp_sgd.models import NAMES, SIDE, TRAINED, images_of, labels_of
 

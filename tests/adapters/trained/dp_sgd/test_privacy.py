@@ -13,7 +13,7 @@ from scipy import stats
 
 from adapters.trained.dp_sgd import releases
 from adapters.trained.dp_sgd.gradients import clipped_sum
-from adapters.trained.dp_sgd.settings import GRID
+from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.training import Training
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation

@@ -8,9 +8,10 @@ import sys
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from adapters.trained.dp_sgd import DPSGD, calibrated, releases
-from adapters.trained.dp_sgd.settings import GRID
+from adapters.trained.dp_sgd.hyperparameters import GRID
 from pe.errors import PEError, PrivacyError, RecipeError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
@@ -130,6 +131,6 @@ print(*[name for name in ("torch", "diffusers", "dp_accounting") if name in sys.
 
 def test_the_defaults_are_fields_of_a_frozen_value():
     settings = DPSGD(steps=1, expected_batch=1, declared_size=1, clip=1.0, learning_rate=1.0)
-    with pytest.raises(AttributeError):
+    with pytest.raises(ValidationError):
         settings.steps = 2
     assert settings.noise_multiplier is None

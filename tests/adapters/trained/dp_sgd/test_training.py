@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from adapters.trained.dp_sgd.gradients import Loss
-from adapters.trained.dp_sgd.settings import GRID
+from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.training import Training
 from pe.errors import PluginError, PrivateDataError, RecipeError, RunError
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise

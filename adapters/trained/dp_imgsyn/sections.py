@@ -6,13 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.trained.settings import FineTuning, Rate
+from adapters.trained.dp_sgd.hyperparameters import FineTuning
+from adapters.trained.sections import Rate, Weight
 from pe.plugins.validation import Count, Settings
 
 TEACHERS = ("small", "resnet18")
 """The toolkit's own."""
-
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class TeacherTraining(FineTuning):

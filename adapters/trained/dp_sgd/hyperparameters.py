@@ -1,0 +1,158 @@
+"""What a training by DP-SGD is told: public values, all of them fixed before it sees a record."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+
+from adapters.trained.sections import Rate, Weight
+from pe.errors import RecipeError
+from pe.plugins.validation import Count, Settings
+
+Optimiser = Literal["adam", "sgd"]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+GRID = 2**30
+"""Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a gradient of 10^9 numbers
+loses less than 10^−4 of itself to rounding, and no number of it exceeds 32 bits."""
+
+_LARGEST = 2**24
+"""Up to here a float32, of which a state is made, counts without rounding."""
+
+
+class FineTuning(Settings):
+    """DP-SGD on the private records, as a section of the recipe; a class names its section, for messages.
+
+    Attributes:
+        steps: how many.
+        expected_batch: records per step, on average, by which gradients are divided; None: an eighth of the declared
+            size.
+        clip: C, the L2 norm to which each record's gradient is cut.
+        learning_rate: of a step after the warm-up.
+        optimiser: adam (Kingma and Ba 2015, with PyTorch's constants) or sgd, without momentum.
+        warm_up: steps over which the rate rises, as a straight line.
+        ema: decay of the parameters' moving average, which is what is sampled.
+        draws: of the loss's randomness (timesteps and noises) per record and step, averaged before the clipping.
+        micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not.
+        block: steps between two states that are kept; each block is charged as one release.
+        spare_blocks: how many blocks more than planned the budget is to hold. A run's store leaves no trace of a
+            block that was broken off, so that it is not charged again, and there is no need for one.
+    """
+
+    section: ClassVar[str] = "training"
+
+    steps: Count = 200
+    expected_batch: Count | None = None
+    clip: Rate = 1e-3
+    learning_rate: Rate = 1e-3
+    optimiser: Optimiser = "adam"
+    warm_up: Annotated[int, Field(ge=0)] = 0
+    ema: Decay = 0.999
+    draws: Count = 4
+    micro_batch: Count = 32
+    block: Count = 50
+    spare_blocks: Annotated[int, Field(ge=0)] = 0
+
+    def dp_sgd(self, declared_size: int) -> DPSGD:
+        """The same for DP-SGD; its noise is still open.
+
+        Raises:
+            RecipeError: a value out of range.
+        """
+        stated = {name: getattr(self, name) for name in FineTuning.model_fields}
+        stated["expected_batch"] = self.expected_batch or max(1, declared_size // 8)
+        try:
+            return DPSGD(declared_size=declared_size, **stated)
+        except RecipeError as error:
+            raise RecipeError(f"{self.section}.{error}") from error
+
+
+class DPSGD(FineTuning, strict=True):
+    """How to train; nothing here follows from the private data.
+
+    Attributes:
+        declared_size: the public number of private records; the real one is never used.
+        noise_multiplier: σ: the noise on a sum of gradients has standard deviation σ·C in each coordinate. None
+            until `calibrated` has found it.
+
+    Raises:
+        RecipeError: a value outside its range.
+    """
+
+    expected_batch: Count
+    declared_size: Count
+    noise_multiplier: Weight | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_sentence(cls, value: Any, validated: ModelWrapValidatorHandler[DPSGD]) -> DPSGD:
+        try:
+            found = validated(value)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            wanted = fault["msg"].replace("Input should", "it must")
+            raise RecipeError(f"{fault['loc'][0]} is {fault['input']!r}: {wanted}.") from error
+        for name, number in found:
+            if isinstance(number, int) and number > _LARGEST:
+                raise RecipeError(f"{name} is {number}: it must be at most 2^24.")
+        if found.expected_batch > found.declared_size:
+            raise RecipeError(
+                f"expected_batch is {found.expected_batch}: it must be at most declared_size, which is "
+                f"{found.declared_size}."
+            )
+        return found
+
+    def with_noise(self, noise_multiplier: float) -> DPSGD:
+        """The same with another σ."""
+        return self.model_copy(update={"noise_multiplier": noise_multiplier})
+
+    @property
+    def rate(self) -> float:
+        """q: the chance of every record, of whatever label, to be in a step."""
+        return self.expected_batch / self.declared_size
+
+    @property
+    def settled(self) -> float:
+        """σ.
+
+        Raises:
+            RecipeError: the noise is not settled yet.
+        """
+        if self.noise_multiplier is None:
+            raise RecipeError("noise_multiplier is not settled: calibrate it to a budget before the training.")
+        return self.noise_multiplier
+
+    @property
+    def scale(self) -> float:
+        """σ·GRID: the standard deviation of the noise on a sum of gradients, in steps of C/GRID; see `settled`."""
+        return self.settled * GRID
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the steps make; the last one may be shorter."""
+        return math.ceil(self.steps / self.block)
+
+    def steps_from(self, step: int) -> int:
+        """How many steps the block has that begins after `step` steps: 0 at the end.
+
+        Raises:
+            RecipeError: no block begins there.
+        """
+        if step % self.block and step != self.steps:
+            raise RecipeError(
+                f"block is {self.block}: no block begins after {step} steps; take the value it had before."
+            )
+        return max(0, min(self.block, self.steps - step))
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of step `step`, counted from 0: a schedule that no data can change."""
+        return self.learning_rate * min(1.0, (step + 1) / (self.warm_up + 1))
+
+    def decay_at(self, step: int) -> float:
+        """The decay of the moving average in step `step`, counted from 0.
+
+        It rises to `ema`, so that a short training does not remember how its parameters began.
+        """
+        return min(self.ema, (step + 1) / (step + 10))
