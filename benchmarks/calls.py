@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from record import keep, where
 
-from pe.engine.demo.digits import RECIPE
+from pe.engine.demo.digits import RECIPES
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.evaluation.utility import accuracies
@@ -42,7 +42,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 
 def measure(changes: tuple[str, ...], seed: int) -> dict[str, float]:
     """Images asked for, and accuracy on 1,000 held-out digits, of one run."""
-    recipe = Recipe.load(RECIPE, (*changes, f"seed={seed}"))
+    recipe = Recipe.load(RECIPES["glyphs"], (*changes, f"seed={seed}"))
     test = MnistSample(split="test").open()
     images, _ = next(test.blocks(len(test)))
     with tempfile.TemporaryDirectory() as folder:

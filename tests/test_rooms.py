@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 from runpy import run_path
 
@@ -28,3 +30,15 @@ def test_every_room_has_its_line_on_the_page() -> None:
     named = {room: f"`pe/{room}.py`" if room in files else f"`pe/{room}/`" for room in rooms}
     named |= {room: f"`{room}/`" for room in ("adapters", "embeddings")}
     assert not [room for room, name in named.items() if name not in page]
+
+
+def test_what_a_benchmark_imports_is_there() -> None:
+    missing = [
+        f"{path.name}: {node.module}.{name.name}"
+        for path in sorted((DOCS.parent / "benchmarks").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("pe.", "adapters.", "embeddings."))
+        for name in node.names
+        if not hasattr(import_module(node.module or ""), name.name)
+    ]
+    assert missing == []
