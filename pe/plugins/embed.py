@@ -48,7 +48,8 @@ def _fill(embedding: Embedding, samples: Samples, places: range, vectors: Vector
     for half in (places[:middle], places[middle:]):
         try:
             vectors[half] = _vectors(embedding, samples.only(*half))[half]
-        except Exception:
+        except Exception as error:  # told whole once a sample fails alone
+            log.info("%s fails on samples %s of the block: %r", type(embedding).__name__, half, error)
             _fill(embedding, samples, half, vectors)
 
 
