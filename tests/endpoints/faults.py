@@ -83,8 +83,7 @@ async def fail(fault: str, send: Send) -> bool:
     elif fault == "html":
         await _respond(send, 200, b"<html><body>Please log in to the proxy</body></html>", kind=b"text/html")
     elif fault == "slow":
-        await asyncio.sleep(1.5)
-        await _respond(send, 200, b"{}")
+        await asyncio.sleep(60)  # the client leaves before
     elif fault == "dropped":
         headers = [(b"content-type", b"application/json"), (b"content-length", b"10000")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -103,8 +103,8 @@ def test_the_features_are_those_of_the_gaussian_kernel() -> None:
 
 def private_file(folder: Path) -> Path:
     rng = np.random.default_rng(0)
-    images = np.concatenate([rng.integers(0, 40, (80, *SHAPE)), rng.integers(215, 255, (80, *SHAPE))])
-    np.savez(folder / "private.npz", images=images.astype(np.uint8), labels=np.array(["dark"] * 80 + ["light"] * 80))
+    images = np.concatenate([rng.integers(0, 40, (800, *SHAPE)), rng.integers(215, 255, (800, *SHAPE))])
+    np.savez(folder / "private.npz", images=images.astype(np.uint8), labels=np.array(["dark"] * 800 + ["light"] * 800))
     return folder / "private.npz"
 
 
@@ -117,9 +117,9 @@ def recipe(path: Path, iterations: int = 0, **changes: object) -> Recipe:
             "size": 4,
             "channels": 1,
             "classes": ["dark", "light"],
-            "declared_size": 160,
+            "declared_size": 1600,
         },
-        "api": {"kind": "dp_merf", "features": 40, "bandwidth": 0.3, "steps": 60, "batch": 32} | fit,
+        "api": {"kind": "dp_merf", "features": 40, "bandwidth": 0.3, "steps": 200, "batch": 32} | fit,
         "embedding": {"kind": "pixels", "size": 4},
         "privacy": {"epsilon": 8, "delta": 1e-5},
         "evolution": {"iterations": iterations, "population": 20, "lookahead": 2},
