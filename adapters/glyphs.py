@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from adapters.fonts import SIDE, Templates, draws, find_fonts, rasterise
 from adapters.pen import BLOCK, PARAMETERS, SHAPE, Pen
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 

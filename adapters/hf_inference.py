@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from adapters.http import Asked, Fault, PromptedGenerator, Received, Size, Worded, check_redirect, stated, workers_for
 from adapters.http.pictures import Pixels
-from pe.data.images import convert_pixels
+from pe.data.decoding import convert_pixels
 from pe.errors import BadImage, MissingDependency, RecipeError
 from pe.plugins.protocols import Capabilities, Failed
 from pe.plugins.validation import Count

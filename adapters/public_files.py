@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.images import Channels, Resize, Size, convert_pixels, decode_image
+from pe.data.decoding import Channels, Resize, Size, convert_pixels, decode_image
 from pe.errors import RecipeError
 
 Pixels = npt.NDArray[np.uint8]

@@ -16,8 +16,8 @@ from scipy import ndimage
 
 from adapters.public_files import images_at, read_arrays, read_folder
 from pe.data.conditions import Conditions
-from pe.data.images import Resize
-from pe.data.samples import Images
+from pe.data.decoding import Resize
+from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 

@@ -15,8 +15,9 @@ from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Se
 from adapters.prompts import PROMPT, Prompts, prompts_of
 from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
 from pe.data.conditions import Conditions
-from pe.data.images import convert_pixels
-from pe.data.samples import Images, Samples
+from pe.data.decoding import convert_pixels
+from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import Count, read_settings

@@ -31,7 +31,7 @@ from adapters.fonts import draws, find_fonts
 from adapters.glyphs import Glyphs
 from embeddings.pixels import Pixels
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import RandomRequest, VariationRequest
 

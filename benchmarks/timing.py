@@ -1,6 +1,6 @@
 """What timing tells of a run: `pe audit --timing`, with the public clock and without. `python benchmarks/timing.py`.
 
-Half an hour, two attacks at a time. BEFORE is what the same attacks found in the engine before there was a clock,
+An hour, two attacks at a time. BEFORE is what the same attacks found in the engine before there was a clock,
 padding and publishing (commit 190b706), where the embedding came after the generator's first answer.
 """
 
@@ -21,7 +21,7 @@ BEFORE = ("0.66 to 0.80", "0.88", "0.75")
 
 
 def main() -> None:
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, get_context("spawn"), max_tasks_per_child=1) as pool:  # each on a core of its own
         found = {clock: list(chain(*pool.map(_attack, range(2), [clock] * 2))) for clock in ("never", "auto")}
     rows = []
     for before, *attacks in zip(BEFORE, *found.values(), strict=True):

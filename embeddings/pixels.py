@@ -11,7 +11,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Images, Samples
+from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.errors import ContractError, RecipeError
 from pe.plugins.protocols import PluginInfo, Vectors
 

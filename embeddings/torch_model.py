@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Images, Samples
+from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.errors import ContractError, RecipeError
 from pe.plugins.devices import find_device, require_torch
 from pe.plugins.protocols import Vectors

@@ -20,8 +20,8 @@ if find_spec("pe.runner") is not None:  # theirs; pe/histogram and others are th
 
 if TYPE_CHECKING:
     from pe.data.conditions import Conditions
+    from pe.data.images import Images
     from pe.data.population import Population
-    from pe.data.samples import Images
     from pe.engine.python import api, embedding, evolve
     from pe.errors import APIError, PEError
     from pe.plugins.protocols import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "pe.data.conditions": ["Conditions"],
     "pe.data.population": ["Population"],
-    "pe.data.samples": ["Images"],
+    "pe.data.images": ["Images"],
     "pe.engine.python": ["api", "embedding", "evolve"],
     "pe.errors": ["APIError", "PEError"],
     "pe.private.folder": ["ImageFolder"],

@@ -39,8 +39,12 @@ class PrivateDataError(PEError):
     """The private records cannot be read as declared."""
 
 
-class BadImage(PEError):
-    """One image from outside, private or public, cannot be decoded."""
+class BadSample(PEError):
+    """One sample from outside, private or public, cannot be decoded."""
+
+
+class BadImage(BadSample):
+    """One image from outside cannot be decoded."""
 
 
 class PluginError(PEError):

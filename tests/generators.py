@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Refused, VariationRequest
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pe.class_counts import class_counts_release, count_labels, dp_class_counts
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import PrivacyError
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation

@@ -20,7 +20,7 @@ from adapters.trained.diffusion.network import scheduler
 from adapters.trained.dp_merf.features import frequencies
 from embeddings.pixels import Pixels, _resampling
 from embeddings.resizing import _filter, _legacy
-from pe.data.samples import Images
+from pe.data.images import Images
 
 LEAST = float(np.finfo(np.float32).tiny)
 SIDES = (4, 7, 14, 16, 28, 32, 64, 100, 128, 224, 299, 512, 1000)

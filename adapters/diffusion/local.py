@@ -10,7 +10,8 @@ import numpy as np
 from adapters.diffusion.device import Devices, Precision, check_arithmetic
 from adapters.diffusion.items import Outcome, Pixels, describe_steps
 from pe.data.conditions import Conditions
-from pe.data.samples import Images, Samples
+from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, Refused, Usage
 

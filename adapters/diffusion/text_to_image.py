@@ -16,7 +16,7 @@ from adapters.diffusion.text_model import TextModel
 from adapters.diffusion.text_pipelines import Memory, Offload, Sampler, TextFiles, set_sampler
 from adapters.prompts import PROMPT, Prompts, Texts, prompts_of
 from pe.data.conditions import Conditions
-from pe.data.images import Resize, convert_pixels
+from pe.data.decoding import Resize, convert_pixels
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, VariationRequest
 

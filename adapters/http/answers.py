@@ -9,7 +9,8 @@ from PIL import Image
 
 from adapters.http.pictures import PictureRule, Pixels
 from adapters.http.policy import Outcome
-from pe.data.samples import Images, Samples
+from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.errors import APIError
 from pe.plugins.protocols import Answer, Failed, Refused, Usage
 

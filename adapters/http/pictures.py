@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.images import Channels, Resize, decode_image
+from pe.data.decoding import Channels, Resize, decode_image
 from pe.errors import BadImage
 from pe.plugins.protocols import Failed
 

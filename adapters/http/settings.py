@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from adapters.prompts import Ladder, Texts, TextsByLabel
-from pe.data.images import Channels, Resize
+from pe.data.decoding import Channels, Resize
 from pe.plugins.validation import Count, Settings
 
 Scalar = str | int | float | bool

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from adapters.server.checks import GRID
 from adapters.server.errors import Refusal
 from adapters.server.formats import Pixels
-from pe.data.images import FORMATS, decode_image
+from pe.data.decoding import FORMATS, decode_image
 from pe.data.quiet import quiet
 from pe.errors import BadImage
 

@@ -119,7 +119,7 @@ def _next(
 
     def draw(noise: Noise) -> FloatArray:
         records = private()
-        return training.block(state, records.images, records.labels, noise)
+        return training.block(state, records.samples, records.labels, noise)
 
     return draw
 

@@ -18,7 +18,7 @@ from scipy import ndimage
 
 from adapters.glyphs import Glyphs
 from adapters.public_files import image_files, images_at, read_arrays, read_folder
-from pe.data.images import Channels, Resize
+from pe.data.decoding import Channels, Resize
 from pe.data.seeds import generator, item_seeds
 from pe.errors import RecipeError
 from pe.plugins.protocols import RandomRequest

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pe.data.images import Resize, UInt8Array
+from pe.data.decoding import Resize, UInt8Array
 from pe.errors import PluginError, RecipeError
 from pe.fit.fitted import Fitted
 from pe.fit.trainer import MODEL, ChecksMachine, FitTerms, Fitting, Trainer
@@ -118,7 +118,7 @@ class Trained:
             )
         for what, theirs, ours in (
             ("the labels", self._fitted.classes, terms.classes),
-            ("height, width and channels", self._fitted.image_shape, terms.image_shape),
+            ("height, width and channels", self._fitted.shape, terms.shape),
             ("the relation", {str(one.relation) for one in self._fitted.releases}, {str(terms.relation)}),
             ("the unit", {one.unit for one in self._fitted.releases}, {terms.unit}),
         ):

@@ -50,9 +50,9 @@ def _page(found: Probe, out: Path) -> str:
 
 
 def _line(call: Call, currency: str) -> str:
-    height, width, channels = call.images.shape
+    shape = "×".join(map(str, call.samples.shape))
     cost = f", {call.cost:.4g} {currency}" if call.cost else ""
     tokens = f", {call.usage.tokens:,} tokens" if call.usage.tokens else ""
     calls = f" in {call.usage.calls} calls" if call.usage.calls != 1 else ""
-    size = f"{len(call.images)} of {height}×{width}×{channels}"
+    size = f"{len(call.samples)} of {shape}"
     return f"{call.api:<14}{size}{calls}, {call.seconds:.2f} s{tokens}{cost}"

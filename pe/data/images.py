@@ -1,256 +1,134 @@
-"""Images from outside: encoded files become sRGB uint8 arrays by stated rules, executing nothing.
-
-The rules, in the order in which they apply:
-
-1. Only PNG, JPEG, WebP, BMP, GIF and TIFF are opened, by content and not by file name; of several
-   frames or pages the first is taken.
-2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS is refused.
-3. A truncated or damaged file is refused, never half-filled.
-4. 16-bit values v become v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0
-   and 255; floating-point and 32-bit pixels are refused.
-5. An embedded ICC profile is applied (→ sRGB, perceptual intent); one that is damaged or describes
-   another colour mode is ignored, as image viewers do. CMYK without a profile: r = 255 - min(255, c + k).
-6. Transparent pixels are composited over white.
-7. The EXIF orientation is applied.
-8. Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal channels.
-9. The resize rule: `crop` scales the image until it just covers the size, then cuts its centre out;
-   `fit` scales it until it just fits inside, then pads with black; `stretch` ignores the proportions.
-   Antialiased bicubic on the sRGB values. An image that already has the size is not touched.
-"""
+"""Images, the first modality: uint8 arrays of one size."""
 
 from __future__ import annotations
 
-from io import BytesIO
-from pathlib import Path
-from typing import Any, Literal, get_args
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageCms, UnidentifiedImageError
+from PIL import Image
 
-from pe.data.quiet import quiet, silence_libtiff
-from pe.errors import BadImage, RecipeError
+from pe.data.samples import Array, Indices, Shape
+from pe.errors import ContractError
 
-UInt8Array = npt.NDArray[np.uint8]
-Resize = Literal["crop", "fit", "stretch"]
-Size = tuple[int, int]
-Channels = Literal[1, 3]
-
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-MAX_PIXELS = 2**26
-"""Most pixels that a header may announce (8192 × 8192); below the number at which Pillow itself warns."""
-
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # TIFF tags
-_PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
+_SMALL = 64
+"""Pixels of a side up to which images are kept as they are."""
 
 
-def decode_image(
-    source: bytes | Path, *, size: Size | None, resize: Resize | None, channels: Channels, name: str | None = None
-) -> UInt8Array:
-    """The pixels of an encoded image, by the rules above.
+@dataclass(frozen=True, eq=False)
+class Images:
+    """A batch of images of one size.
 
-    Args:
-        source: the encoded bytes, or the file that holds them.
-        size: (height, width) of the result; None keeps the image's own.
-        resize: how the image gets that size; None requires that it has it already.
-        channels: 1 (grey) or 3.
-        name: what messages call the image; without it, its path or "The image".
-
-    Returns:
-        uint8, height × width × channels, sRGB; writable and owned by the caller.
+    Attributes:
+        pixels: uint8, n×h×w×c, sRGB; c is 1 (grey) or 3. May be memory-mapped.
 
     Raises:
-        BadImage: the file cannot be read, is of another format, too large, truncated or damaged, of a
-            pixel type without a rule, or of another size while `resize` is None.
-        RecipeError: `resize` is unknown or has no `size`.
+        ContractError: the array has another dtype, rank or number of channels.
     """
-    name = name or (str(source) if isinstance(source, Path) else "The image")
-    _check_rule(size, resize)
-    if isinstance(source, bytes):
-        with quiet():
-            return _decode(BytesIO(source), size, resize, channels, name)
-    if not source.is_file():
-        raise BadImage(f"{name} is not a readable file.")
-    try:
-        file = source.open("rb")
-    except OSError as error:
-        raise BadImage(f"{name} cannot be read: {error.strerror}.") from error
-    with file, quiet():
-        return _decode(file, size, resize, channels, name)
 
+    pixels: npt.NDArray[np.uint8]
 
-def convert_pixels(
-    pixels: npt.NDArray[Any],
-    *,
-    size: Size | None,
-    resize: Resize | None,
-    channels: Channels,
-    name: str = "The image",
-) -> UInt8Array:
-    """The same rules for an image that comes as an array: h×w, or h×w×c with c of 1, 3 or 4 (alpha last).
+    kind: ClassVar[str] = "images"
+    noun: ClassVar[str] = "images"
+    suffix: ClassVar[str] = ".png"
+    feature: ClassVar[Mapping[str, str]] = {"_type": "Image"}
+    embedding: ClassVar[str] = "pixels"
+    unit: ClassVar[str] = "root mean square of the pixels' differences, 0 to 255"
 
-    Args:
-        pixels: uint8, uint16 or bool; not changed.
-        size: as for `decode_image`.
-        resize: as for `decode_image`.
-        channels: as for `decode_image`.
-        name: what messages call the image.
+    def __post_init__(self) -> None:
+        array = self.pixels
+        if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
+            kind = getattr(array, "dtype", type(array).__name__)
+            raise ContractError(f"Images are uint8 arrays, not {kind}: scale to 0…255 and convert.")
+        if array.ndim != 4 or array.shape[3] not in (1, 3):
+            raise ContractError(f"Images are n×h×w×c with 1 or 3 channels, not of shape {array.shape}.")
 
-    Raises:
-        BadImage: another dtype or shape, too large, or of another size while `resize` is None.
-        RecipeError: `resize` is unknown or has no `size`.
-    """
-    _check_rule(size, resize)
-    if pixels.dtype == np.bool_:
-        pixels = pixels.astype(np.uint8) * np.uint8(255)
-    elif pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
-        pixels = (pixels >> 8).astype(np.uint8)
-    elif pixels.dtype != np.uint8:
-        raise BadImage(f"{name} has {pixels.dtype} pixels: scale them to 0…255 and save them as uint8.")
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
-        pixels = pixels[:, :, 0]
-    if not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))) or 0 in pixels.shape:
-        raise BadImage(f"{name} is an array of shape {pixels.shape}, not height × width × 1, 3 or 4 channels.")
-    _check_pixels(pixels.shape[1], pixels.shape[0], name)
-    if (1 if pixels.ndim == 2 else pixels.shape[2]) == channels and size in (None, pixels.shape[:2]):
-        return pixels.reshape(*pixels.shape[:2], channels).copy()  # no rule changes it
-    image, alpha = _split_alpha(Image.fromarray(np.ascontiguousarray(pixels)), name)
-    return _finish(image, alpha, turn=1, size=size, resize=resize, channels=channels, name=name)
+    @classmethod
+    def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Images:
+        """The images `rows`, each h×w×c; None becomes a black one."""
+        pixels = np.zeros((len(rows), *shape), dtype=np.uint8)
+        for i, row in enumerate(rows):
+            if row is not None:
+                pixels[i] = row
+        return cls(pixels)
 
-
-def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Channels, name: str) -> UInt8Array:
-    try:
-        image = Image.open(file, formats=FORMATS)
-    except UnidentifiedImageError as error:
-        raise BadImage(f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image.") from error
-    except Image.DecompressionBombError as error:
-        raise BadImage(_too_large(name)) from error
-    except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
-        raise BadImage(f"{name} is truncated or damaged.") from error
-    with image:
-        _check_pixels(*image.size, name)
-        try:
-            if image.format == "TIFF":
-                silence_libtiff()
-            image.load()
-            orientation = image.getexif().get(_ORIENTATION, 1)
-            turn = orientation if isinstance(orientation, int) else 1
-            profile = image.info.get("icc_profile")
-            picture, alpha = _split_alpha(image, name)
-            picture = _to_srgb(picture, profile)
-        except BadImage:
-            raise
-        except Exception as error:
-            raise BadImage(f"{name} is truncated or damaged.") from error
-    return _finish(picture, alpha, turn=turn, size=size, resize=resize, channels=channels, name=name)
-
-
-def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Image | None]:
-    """The picture as L, RGB or CMYK, and its opacity (L) where it has any."""
-    mode, transparent = image.mode, image.info.get("transparency")
-    if mode.startswith("I;16") or (mode == "I" and image.format == "PNG"):
-        values, tags = np.asarray(image), getattr(image, "tag_v2", {})
-        alpha = None if transparent is None else Image.fromarray((values != transparent).astype(np.uint8) * 255)
-        grey = (values >> (max(tags.get(_BITS_PER_SAMPLE, (16,))) - 8)).clip(0, 255).astype(np.uint8)
-        if tags.get(_PHOTOMETRIC) == 0:  # white is zero: Pillow inverts 8-bit pixels only
-            grey = 255 - grey
-        return Image.fromarray(grey), alpha
-    if mode in ("LA", "La", "PA", "RGBA", "RGBa") or transparent is not None:
-        full = image.convert("RGBA")
-        is_grey = mode in ("1", "L", "LA", "La")
-        return full.getchannel("R") if is_grey else full.convert("RGB"), full.getchannel("A")
-    if mode in ("1", "L"):
-        return image.convert("L"), None
-    if mode == "CMYK":
-        return image.copy(), None
-    if mode in ("RGB", "P", "YCbCr", "RGBX"):
-        return image.convert("RGB"), None
-    raise BadImage(f"{name} has pixels of type {mode}, for which there is no rule: save it as 8- or 16-bit integers.")
-
-
-def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """The picture (L, RGB or CMYK) in sRGB, as L or RGB, by its ICC profile where that fits."""
-    if profile:
-        try:
-            source = ImageCms.ImageCmsProfile(BytesIO(profile))
-            if source.profile.xcolor_space.strip() == _PROFILE_SPACES[image.mode]:
-                target = ImageCms.createProfile("sRGB")
-                converted = ImageCms.profileToProfile(image, source, target, outputMode="RGB")
-                return converted or image.convert("RGB")
-        except (ImageCms.PyCMSError, OSError):
-            pass
-    return image if image.mode == "L" else image.convert("RGB")
-
-
-def _finish(
-    image: Image.Image,
-    alpha: Image.Image | None,
-    turn: int,
-    size: Size | None,
-    resize: Resize | None,
-    channels: Channels,
-    name: str,
-) -> UInt8Array:
-    """Rules 6 to 9."""
-    if alpha is not None:
-        white = Image.new(image.mode, image.size, "white")
-        image = Image.composite(image, white, alpha)
-    if turn in _TURNS:
-        image = image.transpose(_TURNS[turn])
-    image = image.convert("L" if channels == 1 else "RGB")
-    if size is not None:
-        image = _resize(image, size, resize, name)
-    pixels = np.array(image, dtype=np.uint8)
-    return pixels.reshape(*pixels.shape[:2], channels)
-
-
-def _resize(image: Image.Image, size: Size, resize: Resize | None, name: str) -> Image.Image:
-    (height, width), (own_width, own_height) = size, image.size
-    if (own_height, own_width) == size:
-        return image
-    if resize is None:
-        raise BadImage(
-            f"{name} is {own_height}×{own_width} pixels (height × width), not {height}×{width}: "
-            "say how it is to be resized (crop, fit or stretch)."
+    @classmethod
+    def misfit(cls, row: Array, shape: Shape) -> str:
+        """Why an image is not of the declared shape, as the end of a sentence on it; empty: it is."""
+        if row.shape == shape:
+            return ""
+        found, declared = ("×".join(map(str, one)) for one in (row.shape, shape))
+        return (
+            f"is an image of {found} where {declared} are declared: set private.resize to crop, fit or stretch, or "
+            "private.size to what all images have"
         )
-    bicubic = Image.Resampling.BICUBIC
-    if resize == "stretch":
-        return image.resize((width, height), bicubic)
-    scales = width / own_width, height / own_height
-    if resize == "crop":
-        scale = max(scales)
-        half_width, half_height = min(own_width, width / scale) / 2, min(own_height, height / scale) / 2
-        x, y = own_width / 2, own_height / 2
-        box = (x - half_width, y - half_height, x + half_width, y + half_height)
-        return image.resize((width, height), bicubic, box=box)
-    scale = min(scales)
-    inner = max(1, min(width, round(own_width * scale))), max(1, min(height, round(own_height * scale)))
-    canvas = Image.new(image.mode, (width, height), "black")
-    canvas.paste(image.resize(inner, bicubic), ((width - inner[0]) // 2, (height - inner[1]) // 2))
-    return canvas
+
+    @classmethod
+    def check(cls, array: Array) -> bool:
+        """Whether an array that was read from a file holds images."""
+        return array.ndim == 4 and array.dtype == np.uint8 and array.size > 0 and array.shape[-1] in (1, 3)
+
+    @classmethod
+    def pack(cls, array: Array) -> dict[str, Array]:
+        """Images of more than 64 pixels a side as PNG: 40,000 lookahead images of 512×512 are 35 GB raw."""
+        if max(array.shape[1:3]) <= _SMALL:
+            return {"pixels": array}
+        files = [_png(image, compress_level=1) for image in array]
+        ends = np.cumsum([len(file) for file in files], dtype=np.int64)
+        return {"png": np.frombuffer(b"".join(files), dtype=np.uint8), "ends": ends}
+
+    @classmethod
+    def unpack(cls, parts: Mapping[str, Array]) -> Array:
+        """The array that `pack` was given, to the bit."""
+        if "pixels" in parts:
+            return parts["pixels"]
+        files = np.split(parts["png"], parts["ends"][:-1])
+        images = np.stack([np.asarray(Image.open(io.BytesIO(file.tobytes()))) for file in files])
+        return images[..., None] if images.ndim == 3 else images
+
+    @property
+    def array(self) -> Array:
+        """The pixels."""
+        return self.pixels
+
+    def __len__(self) -> int:
+        return int(self.pixels.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of every image."""
+        _, height, width, channels = self.pixels.shape
+        return height, width, channels
+
+    def take(self, indices: Indices) -> Images:
+        """The images at `indices`, in that order."""
+        return Images(self.pixels[indices])
+
+    def only(self, *indices: int) -> Images:
+        """As many images, black but for those at `indices`."""
+        pixels = np.zeros_like(self.pixels)
+        pixels[list(indices)] = self.pixels[list(indices)]
+        return Images(pixels)
+
+    def distances(self, others: Images) -> npt.NDArray[np.float64]:
+        """The root mean square of the pixels' differences to each counterpart's, 0 to 255."""
+        apart = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
+        found: npt.NDArray[np.float64] = np.sqrt(np.square(apart).mean(axis=(1, 2, 3))).astype(np.float64)
+        return found
+
+    def pictures(self) -> list[Image.Image]:
+        """The images themselves, grey ones as RGB."""
+        return [Image.fromarray(np.ascontiguousarray(np.broadcast_to(one, (*one.shape[:2], 3)))) for one in self.pixels]
+
+    def files(self) -> Iterator[bytes]:
+        """A PNG file for each image."""
+        return map(_png, self.pixels)
 
 
-def _check_rule(size: Size | None, resize: str | None) -> None:
-    if resize is not None and resize not in get_args(Resize):
-        raise RecipeError(f"resize: '{resize}' is unknown; known are crop, fit and stretch.")
-    if resize is not None and size is None:
-        raise RecipeError(f"resize: {resize} needs a size.")
-
-
-def _check_pixels(width: int, height: int, name: str) -> None:
-    if width * height > MAX_PIXELS:
-        raise BadImage(_too_large(name))
-
-
-def _too_large(name: str) -> str:
-    return f"{name} announces more than {MAX_PIXELS:,} pixels and was not decoded: scale it down first."
+def _png(pixels: Array, **settings: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(buffer, "PNG", **settings)
+    return buffer.getvalue()

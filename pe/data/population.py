@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pe.data.columns import load_columns
 from pe.data.conditions import Conditions
-from pe.data.samples import MODALITIES, Array, Indices, Samples
+from pe.data.samples import Array, Indices, Samples, kind_among, modality
 from pe.errors import ContractError
 
 NO_PARENT = -1
@@ -67,7 +67,7 @@ class Population:
 
 def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
     """The samples and conditions among the stored arrays `columns`."""
-    kind = next(name for name in columns if name in MODALITIES)
+    kind = kind_among(columns.keys())
     prefix = "condition."
     conditions = {name.removeprefix(prefix): array for name, array in columns.items() if name.startswith(prefix)}
-    return MODALITIES[kind](columns[kind]), Conditions(conditions)
+    return modality(kind)(columns[kind]), Conditions(conditions)

@@ -1,32 +1,88 @@
-"""Samples: an ordered batch of one modality. Images are the first.
+"""Samples: an ordered batch of one modality; images, say.
 
-The engine only counts, takes, concatenates, saves and loads samples. Another modality is another class
-with these members, one entry in MODALITIES, and no change to the loop.
+The engine counts, takes, saves and loads samples, and asks them for all else. So another modality is a class with
+the members of `Samples`, named by an entry point of the group `pe.modalities`, and no change to the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pe.errors import ContractError
+from pe.errors import PluginError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.integer] | slice | Sequence[int]
+Shape = tuple[int, ...]
+"""What all samples of a run share, in the modality's own terms: height, width and channels of images."""
 
 
 class Samples(Protocol):
-    """An ordered batch of one modality, held in one array whose first axis counts the samples."""
+    """An ordered batch of one modality, held in one array whose first axis counts the samples.
+
+    Attributes:
+        kind: the modality's name: of its entry point, and of its column on disk.
+        noun: what people call samples: `images`.
+        suffix: of a file that holds one sample: `.png`.
+        feature: what Hugging Face's data sets call a column of such files.
+        embedding: of a recipe that names none.
+        unit: of `distances`, in words.
+    """
 
     kind: ClassVar[str]
+    noun: ClassVar[str]
+    suffix: ClassVar[str]
+    feature: ClassVar[Mapping[str, str]]
+    embedding: ClassVar[str]
+    unit: ClassVar[str]
+
+    def __init__(self, array: Any, /) -> None: ...
+
+    @classmethod
+    def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
+        """The samples `rows` in one batch; None becomes a blank one. How long it takes depends on their number alone.
+
+        Args:
+            rows: each as `array[i]` holds it.
+            shape: of each of them; of the blank ones, too.
+        """
+        ...
+
+    @classmethod
+    def misfit(cls, row: Array, shape: Shape) -> str:
+        """Why a private record is not of the declared shape, as the end of a sentence on it; empty: it is."""
+        ...
+
+    @classmethod
+    def check(cls, array: Array) -> bool:
+        """Whether an array that was read from a file holds samples."""
+        ...
+
+    @classmethod
+    def pack(cls, array: Array) -> dict[str, Array]:
+        """The array as the journal keeps it, the smaller the better."""
+        ...
+
+    @classmethod
+    def unpack(cls, parts: Mapping[str, Array]) -> Array:
+        """The array that `pack` was given, to the bit; nothing in it is executed."""
+        ...
 
     @property
     def array(self) -> Array:
         """The samples as they are stored; `type(self)(array)` makes them again."""
+        ...
+
+    @property
+    def shape(self) -> Shape:
+        """What all of them share."""
         ...
 
     def __len__(self) -> int: ...
@@ -39,53 +95,47 @@ class Samples(Protocol):
         """As many samples of the same shape, blank but for those at `indices`."""
         ...
 
+    def distances(self, others: Self) -> npt.NDArray[np.float64]:
+        """How far each sample is from its counterpart in `others`, in `unit`s, float64 (n,)."""
+        ...
 
-@dataclass(frozen=True, eq=False)
-class Images:
-    """A batch of images of one size.
+    def pictures(self) -> list[Image]:
+        """Each sample as a person sees it: RGB, all of one size."""
+        ...
 
-    Attributes:
-        pixels: uint8, n×h×w×c, sRGB; c is 1 (grey) or 3. May be memory-mapped.
+    def files(self) -> Iterator[bytes]:
+        """Each sample as a file that other software reads."""
+        ...
+
+
+_known: dict[str, type[Samples]] = {}
+
+
+def modality(kind: str) -> type[Samples]:
+    """The modality of this name.
 
     Raises:
-        ContractError: the array has another dtype, rank or number of channels.
+        PluginError: none of this name is installed, or it cannot be imported.
     """
-
-    pixels: npt.NDArray[np.uint8]
-
-    kind: ClassVar[str] = "images"
-
-    def __post_init__(self) -> None:
-        array = self.pixels
-        if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
-            kind = getattr(array, "dtype", type(array).__name__)
-            raise ContractError(f"Images are uint8 arrays, not {kind}: scale to 0…255 and convert.")
-        if array.ndim != 4 or array.shape[3] not in (1, 3):
-            raise ContractError(f"Images are n×h×w×c with 1 or 3 channels, not of shape {array.shape}.")
-
-    @property
-    def array(self) -> Array:
-        """The pixels."""
-        return self.pixels
-
-    def __len__(self) -> int:
-        return int(self.pixels.shape[0])
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of every image."""
-        _, height, width, channels = self.pixels.shape
-        return height, width, channels
-
-    def take(self, indices: Indices) -> Images:
-        """The images at `indices`, in that order."""
-        return Images(self.pixels[indices])
-
-    def only(self, *indices: int) -> Images:
-        """As many images, black but for those at `indices`."""
-        pixels = np.zeros_like(self.pixels)
-        pixels[list(indices)] = self.pixels[list(indices)]
-        return Images(pixels)
+    if kind not in _known:
+        for point in entry_points(group="pe.modalities", name=kind):
+            try:
+                _known[kind] = point.load()
+            except (ImportError, AttributeError) as error:
+                raise PluginError(f"The modality '{kind}' ({point.value}) cannot be loaded: {error}.") from error
+    if kind not in _known:
+        raise PluginError(f"The modality '{kind}' is not installed: install the package that brings it.")
+    return _known[kind]
 
 
-MODALITIES: dict[str, type[Images]] = {Images.kind: Images}
+def kind_among(names: Collection[str]) -> str:
+    """The modality's name among those of stored columns.
+
+    Raises:
+        PluginError: no installed modality has any of these names.
+    """
+    installed = {point.name for point in entry_points(group="pe.modalities")} if _known.keys().isdisjoint(names) else ()
+    for name in names:
+        if name in _known or name in installed:
+            return name
+    raise PluginError(f"No installed modality is named by a column: {', '.join(names)}.")

@@ -202,7 +202,7 @@ class Execution:
             kind=api.kind,
             settings=api.settings,
             classes=terms.classes,
-            image_shape=terms.image_shape,
+            shape=terms.shape,
             releases=tuple(spent),
             holds=not ledger.unsafe,
         )

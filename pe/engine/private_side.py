@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pe.data.images import UInt8Array
+from pe.data.decoding import UInt8Array
 from pe.errors import DamagedFile, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
 from pe.planning.deadlines import EMBEDDING
@@ -23,7 +23,7 @@ from pe.privacy.release import Release
 from pe.private.dataset import Preflight, PrivateDataset
 from pe.private.digests import Overlap, find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
-from pe.private.sources import PrivateSource
+from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import WITHHELD
 from pe.store.durable import sha256, writing
@@ -110,7 +110,7 @@ class PrivateSide:
         return Identity(key, self._check(key))
 
     def try_embedding(self) -> None:
-        """Embed one black image, so that an embedding without its weights says so before anything is called.
+        """Embed one blank sample, so that an embedding without its weights says so before anything is called.
 
         One that says that it asks an endpoint is left alone: that would be a call, too.
 
@@ -118,8 +118,8 @@ class PrivateSide:
             PEError: it cannot embed.
         """
         if not info_of(self.embedding).hosts:
-            black, _ = self.dataset().padding(1)
-            check_vectors(self.embedding, self.embedding.embed(black), 1)
+            blank, _ = self.dataset().padding(1)
+            check_vectors(self.embedding, self.embedding.embed(blank), 1)
 
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
         """Enter the run into the data set's ledger file, before anything is released; again changes nothing.
@@ -171,13 +171,13 @@ class PrivateSide:
         data_set = self._data_set()
         if data_set is None:
             return
-        if self._found is not None and self._place() is not None:
+        if self._found is not None and self.source.place is not None:
             Register().check(self._found.digests, data_set, self.source.ledger_file is not None)
         data_set.check(releases)
 
     def _register(self, data_set: DataSetLedger, run: str) -> AbstractContextManager[None]:
         """What notes that these records' runs stand in `data_set`; of a run that is all drawn, this was done before."""
-        if self._found is None or self._place() is None:
+        if self._found is None or self.source.place is None:
             return nullcontext()
         return Register().entering(self._found.digests, data_set, self.source.ledger_file is not None, run)
 
@@ -188,13 +188,8 @@ class PrivateSide:
             )
         if self.source.ledger_file is not None:
             return DataSetLedger(self.source.ledger_file)
-        place = self._place()
+        place = self.source.place
         return None if place is None else DataSetLedger.beside(place)
-
-    def _place(self) -> Path | None:
-        """Where the records lie; None for a sample that has no place on disk."""
-        place: Path | None = getattr(self.source, "path", None)
-        return place
 
     def recognise(self, run: RunWriter) -> Identity:
         """Check that the records are those the run began with, pixel by pixel; return the run's identity.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.samples import Samples
 from pe.data.seeds import item_seeds
 from pe.dispatch.limits import Price
 from pe.dispatch.work import check_answer
@@ -29,6 +28,7 @@ from pe.plugins.protocols import (
     VariationRequest,
 )
 from pe.recipe.schema import Recipe
+from pe.report.pictures import png
 
 _GAP, _HEIGHT = 8, 128
 
@@ -40,7 +40,7 @@ class Call:
     Attributes:
         api: RANDOM_API or VARIATION_API.
         seconds: from the request to its answer, all retries included.
-        images: uint8, n×h×w×c, as they came.
+        samples: as they came.
         missing: why samples are missing, one sentence each.
         usage: what it used.
         cost: by the recipe's price.
@@ -48,19 +48,18 @@ class Call:
 
     api: str
     seconds: float
-    images: Images
+    samples: Samples
     missing: tuple[str, ...]
     usage: Usage
     cost: float
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
-        height, width, channels = self.images.shape
         return {
             "api": self.api,
             "seconds": round(self.seconds, 3),
-            "images": len(self.images),
-            "size": [height, width, channels],
+            "samples": len(self.samples),
+            "shape": list(self.samples.shape),
             "missing": list(self.missing),
             "calls": self.usage.calls,
             "tokens": self.usage.tokens,
@@ -101,14 +100,11 @@ class Probe:
 
     def picture(self) -> bytes:
         """A PNG file: the new samples in the upper row, below each its variation."""
-        rows = [_row(call.images) for call in self.calls]
-        width = max(row.shape[1] for row in rows)
-        page = np.full((sum(row.shape[0] for row in rows) + _GAP, width, 3), 255, dtype=np.uint8)
-        page[: rows[0].shape[0], : rows[0].shape[1]] = rows[0]
-        page[-rows[1].shape[0] :, : rows[1].shape[1]] = rows[1]
-        buffer = io.BytesIO()
-        Image.fromarray(page).save(buffer, "PNG")
-        return buffer.getvalue()
+        first, second = (_row(call.samples.pictures()) for call in self.calls)
+        page = Image.new("RGB", (max(first.width, second.width), first.height + _GAP + second.height), "white")
+        page.paste(first, (0, 0))
+        page.paste(second, (0, first.height + _GAP))
+        return png(page)
 
 
 def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
@@ -178,15 +174,12 @@ def _time(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tup
     started = time.monotonic()
     answer = check_answer(name, ask(), count)
     seconds = time.monotonic() - started
-    samples = answer.samples
-    if not isinstance(samples, Images):
-        raise APIError(f"{name} makes {samples.kind}, and a probe shows images.")
-    usage = answer.usage or Usage(1, len(samples))
+    usage = answer.usage or Usage(1, len(answer.samples))
     missing = tuple(miss.reason for _, miss in sorted(answer.missing.items()))
     return Call(
         api=name,
         seconds=seconds,
-        images=samples,
+        samples=answer.samples,
         missing=missing,
         usage=usage,
         cost=price.of(usage.calls, usage.images, usage.tokens),
@@ -198,12 +191,14 @@ def _degree(recipe: Recipe) -> float:
     return (degree[0] if degree else 0.5) if isinstance(degree, list) else degree
 
 
-def _row(images: Images) -> np.ndarray:
-    """Images side by side, small ones enlarged, h×w×3."""
-    height, width, _ = images.shape
-    factor = max(1, _HEIGHT // height)
-    parts: list[np.ndarray] = []
-    for image in images.pixels:
-        large = np.repeat(np.repeat(np.broadcast_to(image, (height, width, 3)), factor, axis=0), factor, axis=1)
-        parts += [large, np.full((height * factor, _GAP, 3), 255, dtype=np.uint8)]
-    return np.concatenate(parts[:-1], axis=1) if parts else np.full((height * factor, 1, 3), 255, dtype=np.uint8)
+def _row(pictures: list[Image.Image]) -> Image.Image:
+    """Pictures side by side, small ones enlarged; white where there is none."""
+    if not pictures:
+        return Image.new("RGB", (1, _HEIGHT), "white")
+    factor = max(1, _HEIGHT // pictures[0].height)
+    large = [one.resize((one.width * factor, one.height * factor), Image.Resampling.NEAREST) for one in pictures]
+    size = sum(one.width + _GAP for one in large) - _GAP, large[0].height
+    row = Image.new("RGB", size, "white")
+    for i, one in enumerate(large):
+        row.paste(one, (i * (one.width + _GAP), 0))
+    return row

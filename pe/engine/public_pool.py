@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pe.data.images import UInt8Array
+from pe.data.decoding import UInt8Array
 from pe.engine.private_side import PrivateSide
 from pe.errors import DamagedFile, RecipeError, RunError
 from pe.planning.readiness import reader_to_compare
 from pe.plugins.protocols import GenerationAPI, ReadsPublicImages
 from pe.private.digests import Overlap, find_overlap
-from pe.private.sources import PrivateSource
+from pe.private.image_source import ImageSource
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.places import PUBLIC_IMAGES
@@ -32,7 +32,7 @@ class PublicPool:
 
     reader: ReadsPublicImages
     compared: bool
-    source: PrivateSource
+    source: ImageSource
     progress: Progress
 
     @classmethod
@@ -47,6 +47,7 @@ class PublicPool:
             if not path.exists():
                 progress.warn(f"The public images {path} are not there: they are not compared with the records.")
                 return None
+        assert isinstance(recipe.private, ImageSource)  # what the generator makes was compared with it
         return cls(api, reader_to_compare(recipe, api) is not None, recipe.private, progress)
 
     def pin(self, private: PrivateSide, key: str) -> bytes:
@@ -63,7 +64,7 @@ class PublicPool:
         if not self.compared:
             return self._content()
         with self.progress.task("comparing public images with private records", None):
-            found = private.overlap(key, self._images(), self.source.image_shape)
+            found = private.overlap(key, self._images(), self.source.shape)
         if found.equal:
             raise RecipeError(
                 f"{found.equal:,} of {found.compared:,} public images are private records, pixel by pixel (the first: "
@@ -91,10 +92,10 @@ class PublicPool:
 
     def _content(self) -> bytes:
         with self.progress.task("reading public images", None):
-            return _dump(find_overlap(b"", (), self._images(), self.source.image_shape))
+            return _dump(find_overlap(b"", (), self._images(), self.source.shape))
 
     def _images(self) -> Iterator[tuple[str, UInt8Array]]:
-        return self.reader.public_images(self.source.image_shape, self.source.resize)
+        return self.reader.public_images(self.source.shape, self.source.resize)
 
 
 def _dump(found: Overlap) -> bytes:

@@ -11,7 +11,7 @@ from pe.errors import RecipeError, nearest_name
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.validation import Settings
-from pe.private.sources import PrivateSource
+from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import ApiSpec, Evolution, LimitSection, PluginSpec, Privacy, Recipe
 from pe.store.run import Run
@@ -33,7 +33,7 @@ def evolve(
     private: PrivateSource,
     api: GenerationAPI | ApiSpec,
     *,
-    embedding: Embedding | PluginSpec | str = "pixels",
+    embedding: Embedding | PluginSpec | str | None = None,
     name: str = "run",
     seed: int = 0,
     out: str | Path | None = None,
@@ -46,7 +46,8 @@ def evolve(
     Args:
         private: where the private records are: `pe.ImageFolder(...)` and its siblings.
         api: `pe.api("glyphs", ...)`, or any object with the methods of `pe.GenerationAPI`.
-        embedding: an embedding's name, `pe.embedding("pixels", ...)`, or any object with the method `embed`.
+        embedding: an embedding's name, `pe.embedding("pixels", ...)`, or any object with the method `embed`;
+            None: the usual one of the modality.
         name: goes into the run's directory name.
         seed: all randomness but the noise comes from it.
         out: the run's directory; must not exist, unless `resume`. Default: a new one below `runs/`.
@@ -60,7 +61,8 @@ def evolve(
     Raises:
         PEError: see pe.errors; nothing is written when the settings or the private records are at fault.
     """
-    spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
+    named = private.modality.embedding if embedding is None else embedding
+    spec = PluginSpec(kind=named) if isinstance(named, str) else named
     content = {"name": name, "seed": seed, "private": private, "api": _spec_of(api), "embedding": _spec_of(spec)}
     recipe = Recipe.parse(content | _sections(settings), "pe.evolve")
     surroundings = Surroundings(

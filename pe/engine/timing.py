@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.evaluation.memorisation import Membership, membership

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import MissingDependency, RecipeError, nearest_name
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.shallow import Logits, Predict, fit_logistic_regression, fit_mlp

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.conditions import Conditions
+from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
-from pe.data.samples import Images
 from pe.data.seeds import generator
 from pe.dispatch.answers import Items, Standing
 from pe.dispatch.dispatcher import Dispatcher

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.evaluation.frechet import Reals
-from pe.private.digests import pixel_digest
+from pe.private.digests import sample_digest
 
 NEIGHBOURS = 50
 """Private records around the nearest one, by whose mean distance nearness is judged (Carlini et al. 2023, §5.2)."""
@@ -80,8 +80,8 @@ def count_copies(
         made_to_private: float64 (n, min(r, NEIGHBOURS)), ascending: distances of each to its nearest records.
         heldout_to_private: the same of held-out images.
     """
-    records = set(map(pixel_digest, private.pixels))
-    exact = np.array([pixel_digest(image) in records for image in generated.pixels]) & _shows(generated)
+    records = set(map(sample_digest, private.pixels))
+    exact = np.array([sample_digest(image) in records for image in generated.pixels]) & _shows(generated)
     near = _near(made_to_private) & _shows(generated) & ~exact
     unseen = _near(heldout_to_private) & _shows(heldout)
     first = np.unique(generated.pixels.reshape(len(generated), -1), axis=0, return_index=True)[1]

@@ -9,7 +9,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Images, Samples
+from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.data.seeds import generator
 from pe.errors import ContractError, RecipeError
 from pe.evaluation.frechet import Moments, StreamedMoments

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.evaluation.features import Features, features, probabilities
 from pe.evaluation.frechet import frechet_distance
 from pe.evaluation.inception_score import inception_score

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.conditions import SOFT_LABEL, Conditions
-from pe.data.images import Channels, convert_pixels
-from pe.data.samples import Images, Indices
+from pe.data.decoding import Channels, convert_pixels
+from pe.data.images import Images
+from pe.data.samples import Indices
 from pe.data.seeds import generator
 
 Labels = npt.NDArray[np.int32]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import ContractError
 from pe.evaluation.copies import NEIGHBOURS, Copies, count_copies
 from pe.evaluation.frechet import Reals

@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import PrivateDataError, RecipeError
 from pe.evaluation.labelled import Labelled
 from pe.private.dataset import PrivateDataset
+from pe.private.image_source import ImageSource
 from pe.private.mnist import DIGITS
-from pe.private.sources import PrivateSource
+from pe.private.source import PrivateSource, read_source
 
 MNIST = "mnist"
 _LABEL_COLUMN = "label"  # of Parquet files, where the run has no column of its own to name
 _TOGETHER = 256
-_SOURCE: TypeAdapter[PrivateSource] = TypeAdapter(PrivateSource)
 _WORDS = (
     ("the private records", "its records"),
     ("The private records", "its records"),
@@ -47,7 +46,7 @@ class RealSet:
     content: Labelled
 
 
-def source_at(place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
+def source_at(place: str, private: ImageSource, labelled: bool = True) -> PrivateSource:
     """The source of real images at `place`, to be read as the run reads its private records.
 
     Size, channels, resize rule and classes are the run's, and so is what else a source of the same kind
@@ -65,7 +64,7 @@ def source_at(place: str, private: PrivateSource, labelled: bool = True) -> Priv
     classes = (private.class_names or ()) if labelled else ()
     common = {"size": private.size, "classes": classes, "resize": private.resize, "channels": private.channels}
     if place == MNIST:
-        return _SOURCE.validate_python(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS})
+        return read_source(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS}, place)
     path = Path(place)
     if not path.exists():
         raise RecipeError(f"{place} does not exist: name a folder, an .npz or .parquet file, or {MNIST}.")
@@ -77,10 +76,10 @@ def source_at(place: str, private: PrivateSource, labelled: bool = True) -> Priv
         declared = {"label_column": _LABEL_COLUMN}
     if kind == "parquet" and not classes:
         declared["label_column"] = None
-    return _SOURCE.validate_python(declared | common | {"kind": kind, "path": path})
+    return read_source(declared | common | {"kind": kind, "path": path}, place)
 
 
-def _kind_at(path: Path, private: PrivateSource) -> str:
+def _kind_at(path: Path, private: ImageSource) -> str:
     if path.is_dir():
         if any(path.glob("*.parquet")):
             return "parquet"
@@ -119,9 +118,9 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> Rea
 
 def _content(dataset: PrivateDataset) -> Labelled:
     """The images that can be read, in order."""
-    pixels, valid = [np.zeros((0, *dataset.image_shape), np.uint8)], [np.zeros(0, bool)]
+    pixels, valid = [np.zeros((0, *dataset.shape), np.uint8)], [np.zeros(0, bool)]
     for images, ok in dataset.blocks(_TOGETHER):
-        pixels.append(images.pixels[ok])
+        pixels.append(images.array[ok])
         valid.append(ok)
     kept = np.concatenate(valid)[: len(dataset)]
     return Labelled(Images(np.concatenate(pixels)), dataset.labels[kept])

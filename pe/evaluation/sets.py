@@ -8,8 +8,8 @@ from threading import Event
 
 import numpy as np
 
+from pe.data.images import Images
 from pe.data.population import Population
-from pe.data.samples import Images
 from pe.errors import APIError, Interrupted, MissingDependency, PEError, PluginError, RecipeError, RunError
 from pe.evaluation.controls import ControlRun, unevolved
 from pe.evaluation.labelled import Labelled, label_images
@@ -17,6 +17,7 @@ from pe.evaluation.real import RealSet, read_real, shared_images, source_at
 from pe.evaluation.request import Request
 from pe.fit.trainer import load_model
 from pe.planning.build import set_up_generator
+from pe.private.image_source import ImageSource
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.places import FULL_RECIPE, RECIPE, SYNTHETIC
@@ -92,7 +93,9 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
     populations = run.populations()
     if not populations:
         raise RunError(f"{run.folder} has no finished population yet: wait for its S_0.")
-    classes, evaluated = recipe.private.labels, populations[-1]
+    private_source, classes, evaluated = recipe.private, recipe.private.labels, populations[-1]
+    if not isinstance(private_source, ImageSource):
+        raise RecipeError(f"Evaluation knows images, not {private_source.modality.noun}.")
     synthetic = _label(evaluated)
     if len(synthetic) < 2:
         raise RecipeError(f"{run.folder} has fewer than two synthetic images: an evaluation needs two or more.")
@@ -100,10 +103,10 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
     if not finished:
         notes.add(f"The run is not finished: S_{len(populations) - 1} of S_{iterations} is evaluated.")
     with notes.progress.task("reading real images", None):
-        test = read_real(source_at(request.test, recipe.private), "test set", classes)
+        test = read_real(source_at(request.test, private_source), "test set", classes)
         reference = test
         if request.reference is not None:
-            reference = read_real(source_at(request.reference, recipe.private, False), "reference set", classes)
+            reference = read_real(source_at(request.reference, private_source, False), "reference set", classes)
         private = _private(run, classes, notes)
     for sentence in _check_test(test, synthetic, private, classes):
         notes.add(sentence)
@@ -166,8 +169,7 @@ def _make_unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun
 
 
 def _label(population: Population) -> Labelled:
-    if not isinstance(population.samples, Images):
-        raise RecipeError(f"Evaluation knows images, not {population.samples.kind}.")
+    assert isinstance(population.samples, Images)
     return label_images(population.samples, population.labels, population.conditions)
 
 

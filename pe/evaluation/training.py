@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pe.data.images import UInt8Array
-from pe.data.samples import Images
+from pe.data.decoding import UInt8Array
+from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.networks import MovingAverage, network

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import MissingDependency
 from pe.evaluation.classifiers import Classifier
 from pe.evaluation.labelled import Labelled, Labels, hold_out

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from pe.data.samples import Shape
 from pe.errors import PrivacyError, RecipeError
 from pe.fit.trainer import MODEL
 from pe.privacy.covered import sha256
@@ -29,7 +30,7 @@ class Fitted:
         kind: of the adapter.
         settings: of the adapter.
         classes: the label names.
-        image_shape: height, width, channels.
+        shape: of every sample.
         releases: of the fit, each as often as it was charged.
         holds: whether only safe noise was used, so that there is a guarantee.
     """
@@ -38,7 +39,7 @@ class Fitted:
     kind: str
     settings: dict[str, Any]
     classes: tuple[str, ...]
-    image_shape: tuple[int, int, int]
+    shape: Shape
     releases: tuple[Release, ...]
     holds: bool
 
@@ -49,7 +50,7 @@ class Fitted:
             "kind": self.kind,
             "settings": self.settings,
             "classes": list(self.classes),
-            "image_shape": list(self.image_shape),
+            "shape": list(self.shape),
             "releases": [release.to_dict() for release in self.releases],
             "holds": self.holds,
         }
@@ -70,7 +71,7 @@ class Fitted:
                 kind=str(content["kind"]),
                 settings=dict(content["settings"]),
                 classes=tuple(map(str, content["classes"])),
-                image_shape=_shape(*content["image_shape"]),
+                shape=tuple(map(int, content["shape"])),
                 releases=tuple(Release.from_dict(one) for one in content["releases"]),
                 holds=content["holds"] is True,
             )
@@ -114,7 +115,3 @@ class Fitted:
             return bool(recipe["api"]["kind"] != self.kind)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise RecipeError(f"{run / RECIPE} cannot be read: restore it from a copy.") from error
-
-
-def _shape(height: int, width: int, channels: int) -> tuple[int, int, int]:
-    return int(height), int(width), int(channels)

@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.samples import Array, Shape
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation, Release
 from pe.private.dataset import PrivateDataset
@@ -63,7 +64,7 @@ class FitTerms:
 
     Attributes:
         classes: the label names.
-        image_shape: height, width, channels of the private images.
+        shape: of every private sample.
         declared_size: the public number of records.
         relation: the neighbouring relation.
         unit: the privacy unit's name.
@@ -72,12 +73,18 @@ class FitTerms:
     """
 
     classes: tuple[str, ...]
-    image_shape: tuple[int, int, int]
+    shape: Shape
     declared_size: int
     relation: Relation
     unit: str
     budget: Budget
     seed: int = 0
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels, where the samples are images."""
+        height, width, channels = self.shape
+        return height, width, channels
 
 
 @dataclass(frozen=True)
@@ -106,28 +113,27 @@ class Fitting:
 
 @dataclass(frozen=True, eq=False)
 class PrivateRecords:
-    """CONFIDENTIAL: readable private images in memory, their number included.
+    """CONFIDENTIAL: readable private records in memory, their number included.
 
     Attributes:
-        images: uint8 (n, h, w, c).
+        samples: n of them, as their modality stores them; images: uint8 (n, h, w, c).
         labels: int32 (n,).
         units: int64 (n,), whose record each is.
     """
 
-    images: npt.NDArray[np.uint8]
+    samples: Array
     labels: npt.NDArray[np.int32]
     units: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, dataset: PrivateDataset) -> PrivateRecords:
         """All records of a data set that can be decoded; what cannot contributes nothing."""
-        images, valid = [], []
+        samples, valid = [dataset.modality.stack([], dataset.shape).array], []
         for block, good in dataset.blocks(_BLOCK):
-            images.append(block.pixels[good])
+            samples.append(block.array[good])
             valid.append(good)
         kept = np.concatenate([np.zeros(0, dtype=np.bool_), *valid])[: len(dataset)]
-        none = np.zeros((0, *dataset.image_shape), dtype=np.uint8)
-        return cls(np.concatenate([none, *images]), dataset.labels[kept], dataset.units[kept])
+        return cls(np.concatenate(samples), dataset.labels[kept], dataset.units[kept])
 
 
 @runtime_checkable

@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pe.data.samples import modality
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter, Price
 from pe.errors import PluginError, RecipeError
-from pe.plugins.protocols import Embedding, GenerationAPI
+from pe.plugins.protocols import Embedding, GenerationAPI, info_of
 from pe.plugins.registry import Group, construct, plugins, require
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
@@ -31,13 +32,25 @@ def build_generator(recipe: Recipe, given: GenerationAPI | None = None) -> Gener
         MissingDependency: a library that it needs is not installed.
     """
     api: GenerationAPI = _build("pe.adapters", recipe.api, given)
+    _check_modality(api, "makes", recipe)
     return api
 
 
 def build_embedding(recipe: Recipe, given: Embedding | None = None) -> Embedding:
     """The embedding that the recipe names; arguments and errors as of `build_generator`."""
     embedding: Embedding = _build("pe.embeddings", recipe.embedding, given)
+    _check_modality(embedding, "embeds", recipe)
     return embedding
+
+
+def _check_modality(plugin: object, does: str, recipe: Recipe) -> None:
+    """Refuse a plug-in of another modality than the private records'."""
+    kind, wanted = info_of(plugin).modality, recipe.private.modality
+    if kind != wanted.kind:
+        raise RecipeError(
+            f"{type(plugin).__name__} {does} {modality(kind).noun}, and the private records are {wanted.noun}: name "
+            f"one that {does} {wanted.noun}."
+        )
 
 
 def build_dispatcher(

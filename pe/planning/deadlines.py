@@ -5,24 +5,20 @@ Nothing here reads a private record: random vectors and black images stand in fo
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
-from PIL import Image
 
-from pe.data.images import Channels, decode_image
-from pe.data.samples import Images
 from pe.fit.trainer import DryRun
 from pe.nearest import nearest
 from pe.plan import Plan
 from pe.plugins.embed import calls_for_a_failing_sample
 from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, info_of
 from pe.private.embeddings import SPARE, blocks_for
+from pe.private.source import PrivateSource
 from pe.recipe.schema import Recipe
 
 EMBEDDING = "embedding"
@@ -127,10 +123,10 @@ def deadlines(
     private, slack = recipe.private, recipe.privacy.clock_slack
     assert private.declared_size is not None
     records = math.ceil(private.declared_size * SPARE)
-    embed, dimension = _embedding_seconds(embedding, (*private.height_width, private.channels))
+    embed, dimension = _embedding_seconds(embedding, private)
     calls = blocks_for(private.declared_size, embedding.batch_size)
     calls += calls_for_a_failing_sample(embedding.batch_size)
-    decoding = records * _decoding_seconds(private.largest_side, (*private.height_width, private.channels))
+    decoding = records * _seconds(private.decoding())
     found = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
     if plan.class_counts is not None:
         found[plan.class_counts.name] = records / _DRAWS
@@ -165,21 +161,11 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _embedding_seconds(embedding: Embedding, shape: tuple[int, int, int]) -> tuple[float, int]:
-    """What a block of black images takes, at the second try, and the length of its vectors."""
-    black = Images(np.zeros((embedding.batch_size, *shape), np.uint8))
-    dimension = embedding.embed(black).shape[1]
-    return _seconds(lambda: embedding.embed(black)), dimension
-
-
-def _decoding_seconds(side: int | None, shape: tuple[int, int, int]) -> float:
-    """What it takes to decode an image of noise, of a larger side than the records have where there is one."""
-    height, width, channels = shape if side is None else (side, side, shape[2])
-    pixels = np.random.default_rng(0).integers(0, 256, (height, width, channels), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels.squeeze(2) if channels == 1 else pixels).save(file, "PNG", compress_level=1)
-    written, size, mode = file.getvalue(), shape[:2], cast(Channels, channels)
-    return _seconds(lambda: decode_image(written, size=size, resize="crop", channels=mode))
+def _embedding_seconds(embedding: Embedding, private: PrivateSource) -> tuple[float, int]:
+    """What a block of blank samples takes, at the second try, and the length of its vectors."""
+    blank = private.modality.stack([None] * embedding.batch_size, private.shape)
+    dimension = embedding.embed(blank).shape[1]
+    return _seconds(lambda: embedding.embed(blank)), dimension
 
 
 def _search_seconds(records: int, candidates: int, dimension: int, plan: Plan) -> tuple[float, float]:

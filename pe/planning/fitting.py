@@ -64,7 +64,7 @@ def fit_terms(recipe: Recipe, classes: tuple[str, ...], unit: str) -> FitTerms:
         raise RecipeError(f"private.declared_size is missing: '{recipe.api.kind}' is fitted by that public number.")
     return FitTerms(
         classes=classes,
-        image_shape=(*private.height_width, private.channels),
+        shape=private.shape,
         declared_size=private.declared_size,
         relation=privacy.relation,
         unit=unit,

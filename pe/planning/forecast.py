@@ -166,7 +166,10 @@ def forecast(
     calls = total(one.calls for one in iterations)
     price = price_of(recipe)
     least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
-    signals = [one.signal for one in iterations if one.signal]
+    told = [*here, *refusals(plan, api), *cost_warnings(price, calls, images)]
+    told += limit_warnings(recipe, images, (least, cost), images_per_second)
+    told += recipe_warnings(recipe, clock.terms)
+    told += signal_warnings(recipe, plan, [one.signal for one in iterations if one.signal])
     delta = recipe.privacy.delta
     return Forecast(
         iterations,
@@ -177,14 +180,7 @@ def forecast(
         delta=delta,
         degree=None if api is None else api.capabilities.degree,
         seconds=None if images_per_second is None else images.most / images_per_second,
-        warnings=(
-            *here,
-            *refusals(plan, api),
-            *cost_warnings(price, calls, images),
-            *limit_warnings(recipe, images, (least, cost), images_per_second),
-            *recipe_warnings(recipe, clock.terms),
-            *signal_warnings(recipe, plan, signals),
-        ),
+        warnings=tuple(told),
         clock=clock,
         synthetic=sum(plan.steps[-1].sizes if plan.steps else plan.sizes),
         fit=plan.fit,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.conditions import Conditions
-from pe.data.images import Resize, UInt8Array
+from pe.data.decoding import Resize, UInt8Array
 from pe.data.samples import Samples
 from pe.errors import ContractError
 
@@ -49,6 +49,7 @@ class PluginInfo:
     The class says what holds for all its objects; an object may know more, such as the host in its settings.
 
     Attributes:
+        modality: whose samples it makes, or embeds: the name of an entry point of `pe.modalities`.
         hosts: other machines that it sends samples to, an embedding private ones included; () for none; None: not
             declared.
         machine_settings: settings that only concern the machine, so that a run may go on with others (device, batch
@@ -59,6 +60,7 @@ class PluginInfo:
         standard_inception: of an embedding, that distances between its vectors are FID and KID as published.
     """
 
+    modality: str = "images"
     hosts: tuple[str, ...] | None = None
     machine_settings: tuple[str, ...] = ()
     code_settings: tuple[str, ...] = ()

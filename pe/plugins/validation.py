@@ -33,14 +33,21 @@ def read_settings(model: type[Model], settings: object, where: str) -> Model:
         raise RecipeError(sentence(error, model, where)) from error
 
 
-def sentence(error: ValidationError, model: type[Any], where: str) -> str:
-    """One sentence on the first fault, an unknown key before all others: where, what, and the nearest valid key."""
+def sentence(error: ValidationError, model: type[Any], where: str, section: str = "") -> str:
+    """One sentence on the first fault, an unknown key before all others: where, what, and the nearest valid key.
+
+    Args:
+        error: with the fault.
+        model: that found it.
+        where: begins the sentence.
+        section: that the model describes, to stand before its keys; empty: it is the whole.
+    """
     fault = min(error.errors(), key=lambda fault: fault["type"] not in _UNKNOWN)
-    keys, holder = _walk(model, fault["loc"])
+    before, (keys, holder) = [section] if section else [], _walk(model, fault["loc"])
     if fault["type"] in _UNKNOWN:
         name = str(fault["loc"][-1])
-        return f"{where}: unknown key '{'.'.join([*keys, name])}'; {nearest_name(name, _fields(holder))}"
-    key = ".".join(keys)
+        return f"{where}: unknown key '{'.'.join([*before, *keys, name])}'; {nearest_name(name, _fields(holder))}"
+    key = ".".join([*before, *keys])
     if fault["type"].startswith("missing"):
         field = _fields(holder).get(keys[-1])
         meaning = f": {field.description}" if field and field.description else ""

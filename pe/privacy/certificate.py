@@ -28,7 +28,7 @@ def build_certificate(
 ) -> dict[str, Any]:
     """The certificate of a run, as JSON values. It holds no private value and no time.
 
-    The total is the planned one, even if the run stopped early.
+    Its total is the planned one, even if the run stopped early.
 
     Args:
         ledger: the run's.
@@ -36,42 +36,49 @@ def build_certificate(
         files: name → SHA-256 of every shareable file (covered.hash_files).
         declared_size: the public number of private records; None: not stated.
         software: distribution → version.
-        data_set: what the data set's ledger file adds up to over all runs, if there is one:
-            {"epsilon", "delta", "runs"}.
+        data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
         private_data_sent_to: the host to which the recipe lets private images go; None: to nobody; or
             words.NOT_DECLARED, where the embedding does not say.
         fitted_on_others: the run that fitted the generator, and that fit's releases, which this ledger does not hold
             because the recipe declares that run's private records disjoint from these; None: there is no such run.
         pool_overlaps: "declared" where public images may be private records, as the recipe declares; else None.
     """
-    delta, events, unsafe, total = ledger.budget.delta, ledger.events(), ledger.unsafe, ledger.total()
-    others = None if fitted_on_others is None else _others(*fitted_on_others, events, delta)
+    events = ledger.events()
+    others = None if fitted_on_others is None else _others(*fitted_on_others, events, ledger.budget.delta)
     return {
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
         "run": run,
-        "holds": not unsafe,
-        "epsilon": total,
-        "delta": delta,
-        "statement": words.statement(total, delta, ledger.relation, ledger.unit, unsafe),
+        **_promise(ledger),
         "pool_overlaps": pool_overlaps,
-        "budget": {"epsilon": ledger.budget.epsilon, "delta": delta},
-        "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
-        "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
         "declared_size": declared_size,
-        "epsilon_at": _at_other_deltas(ledger),
-        "gdp_mu": gdp_mu(events),
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
         "private_data_sent_to": private_data_sent_to,
         "fitted_on_others": others,
         "not_covered": words.not_covered(private_data_sent_to, others, pool_overlaps),
         "notes": words.notes(events),
-        "warnings": words.warnings(delta, declared_size),
-        "voided_by": [words.UNSAFE] if unsafe else [],
+        "warnings": words.warnings(ledger.budget.delta, declared_size),
+        "voided_by": [words.UNSAFE] if ledger.unsafe else [],
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
+    }
+
+
+def _promise(ledger: Ledger) -> dict[str, Any]:
+    """What holds, for whom, in numbers and in words."""
+    delta, unsafe, total = ledger.budget.delta, ledger.unsafe, ledger.total()
+    return {
+        "holds": not unsafe,
+        "epsilon": total,
+        "delta": delta,
+        "statement": words.statement(total, delta, ledger.relation, ledger.unit, unsafe),
+        "budget": {"epsilon": ledger.budget.epsilon, "delta": delta},
+        "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
+        "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
+        "epsilon_at": _at_other_deltas(ledger),
+        "gdp_mu": gdp_mu(ledger.events()),
     }
 
 

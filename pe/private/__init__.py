@@ -12,7 +12,7 @@ from pe.private.medical import Dicom
 from pe.private.mnist import MnistSample
 from pe.private.npz import ImageNpz
 from pe.private.parquet import ImageParquet
-from pe.private.sources import PrivateSource
+from pe.private.source import PrivateSource
 
 __all__ = [
     "BadRecord",

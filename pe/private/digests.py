@@ -1,4 +1,4 @@
-"""Images told apart by digests of their pixels: which public images are private records."""
+"""Samples told apart by digests: which public ones are private records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pe.data.images import UInt8Array
+from pe.data.decoding import UInt8Array
+from pe.data.samples import Array
 from pe.errors import ContractError
 
 
@@ -28,9 +29,9 @@ class Overlap:
     sha256: str
 
 
-def pixel_digest(image: UInt8Array) -> bytes:
-    """SHA-256 of an image's shape and pixels. Of a private record it stays in memory; what is kept is keyed."""
-    return hashlib.sha256(repr(image.shape).encode() + image.tobytes()).digest()
+def sample_digest(sample: Array) -> bytes:
+    """SHA-256 of a sample's shape and values. Of a private record it stays in memory; what is kept is keyed."""
+    return hashlib.sha256(repr(sample.shape).encode() + sample.tobytes()).digest()
 
 
 def key_digest(key: bytes, digest: bytes) -> bytes:
@@ -48,7 +49,7 @@ def find_overlap(
 
     Args:
         key: the run's.
-        digests: of all private records, as `pixel_digest` gives them.
+        digests: of all private records, as `sample_digest` gives them.
         public: names and images, decoded as the private records are.
         shape: (height, width, channels) of the private records.
 
@@ -61,7 +62,7 @@ def find_overlap(
         if image.dtype != "uint8" or image.shape != shape:
             raise ContractError(f"public_images gave {name} as {image.dtype} {image.shape}, not as uint8 {shape}.")
         compared += 1
-        digest = pixel_digest(image)
+        digest = sample_digest(image)
         whole.update(digest)
         if key_digest(key, digest) in records:
             equal, first = equal + 1, first or name

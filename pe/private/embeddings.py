@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pe.data.columns import open_table
 from pe.data.quiet import quiet
-from pe.data.samples import Images
+from pe.data.samples import Samples
 from pe.errors import ContractError
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
@@ -75,7 +75,7 @@ def embed_private(dataset: PrivateDataset, embedding: Embedding, folder: Path | 
 
     Raises:
         ContractError: the embedding's batch_size is wrong, it changes its dimension, or it gives no record a vector.
-        PEError: it fails on black images, too (see `embed_block`).
+        PEError: it fails on blank samples, too (see `embed_block`).
         PrivateDataError: the source as a whole is gone or unreadable.
     """
     size = embedding.batch_size
@@ -108,9 +108,9 @@ def _bind(dataset: PrivateDataset, vectors: Vectors) -> PrivateEmbeddings:
 def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> Vectors:
     count, size = len(dataset), embedding.batch_size
     vectors: Vectors | None = None
-    for start, (images, valid) in zip(count_from(0, size), _blocks(dataset, size), strict=False):
+    for start, (samples, valid) in zip(count_from(0, size), _blocks(dataset, size), strict=False):
         with quiet():
-            answer = embed_block(embedding, images)
+            answer = embed_block(embedding, samples)
         if vectors is None:
             vectors = _table(path, (count, answer.shape[1]))
         if answer.shape[1] != vectors.shape[1]:
@@ -130,8 +130,8 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> 
     return vectors
 
 
-def _blocks(dataset: PrivateDataset, size: int) -> Iterator[tuple[Images, npt.NDArray[np.bool_]]]:
-    """The records' blocks, and black ones up to the number that the declared size comes to, or to one."""
+def _blocks(dataset: PrivateDataset, size: int) -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
+    """The records' blocks, and blank ones up to the number that the declared size comes to, or to one."""
     most = max(1, blocks_for(dataset.declared_size or 0, size))
     seen = 0
     for block in dataset.blocks(size):

@@ -28,8 +28,8 @@ from pathlib import Path, PurePosixPath
 
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Where
-from pe.private.fields import RECORD, SUBFOLDER
 from pe.private.naming import sorted_names, suggestion, text_of
+from pe.private.source import RECORD, SUBFOLDER
 
 LABELS_CSV = "labels.csv"
 _PASSED_OVER = frozenset({".txt", ".md", ".csv", ".json", ".xml", ".yaml", ".yml", ".html"})
@@ -69,7 +69,7 @@ def list_files(
         root: the folder.
         suffixes: lower-case suffixes of the records' files; "" for files without one. With labels.csv
             they do not matter.
-        classes: the public class list; see `SourceFields`.
+        classes: the public class list; see `PrivateSource`.
         privacy_unit: "record", "subfolder" or a column.
         own_units: units that the source reads from the files where labels.csv has no such column.
 

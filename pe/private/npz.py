@@ -14,11 +14,11 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from pe.data.images import MAX_PIXELS, convert_pixels
+from pe.data.decoding import MAX_PIXELS, convert_pixels
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.fields import RECORD, SUBFOLDER, SourceFields, source
-from pe.private.naming import encode_labels, encode_units
+from pe.private.image_source import ImageSource
+from pe.private.source import RECORD, SUBFOLDER, source
 
 IMAGES, LABELS = "images", "labels"
 _READ_BYTES = 2**20
@@ -26,7 +26,7 @@ _MAX_NAME_BYTES = 4096
 
 
 @source
-class ImageNpz(SourceFields):
+class ImageNpz(ImageSource):
     """An .npz file with the arrays `images`, `labels` (unless there are no labels) and one per privacy unit.
 
     `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order; `labels` and the
@@ -63,18 +63,7 @@ class ImageNpz(SourceFields):
         def where(index: int) -> str:
             return f"Record {index + 1} of {self.path}"
 
-        classes, numbers = encode_labels(labels, count, self.class_names, where)
-        return PrivateDataset(
-            _Stream(self, images),
-            numbers,
-            encode_units(units, count, self.privacy_unit, where),
-            classes=classes,
-            image_shape=self.image_shape,
-            unit_name=self.privacy_unit,
-            declared_size=self.declared_size,
-            on_bad_image=self.on_bad_image,
-            where=where,
-        )
+        return self.bind(_Stream(self, images), count, where, labels=labels, units=units)
 
     def _check_images(self, images: _Header) -> None:
         channels = images.shape[3:]

@@ -10,18 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pe.data.images import UInt8Array, decode_image
+from pe.data.decoding import UInt8Array, decode_image
 from pe.errors import BadImage, MissingDependency, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.fields import RECORD, SUBFOLDER, SourceFields, source
-from pe.private.naming import encode_labels, encode_units
+from pe.private.image_source import ImageSource
+from pe.private.source import RECORD, SUBFOLDER, source
 
 _IMAGES_READ = 64
 _VALUES_READ = 65_536
 
 
 @source
-class ImageParquet(SourceFields):
+class ImageParquet(ImageSource):
     """A Parquet file, or a folder of them (read in the order of their names): one image per row.
 
     The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct
@@ -70,18 +70,7 @@ class ImageParquet(SourceFields):
                 index -= rows
             raise IndexError(index)
 
-        classes, numbers = encode_labels(labels, count, self.class_names, where)
-        return PrivateDataset(
-            _Rows(self, paths),
-            numbers,
-            encode_units(units, count, self.privacy_unit, where),
-            classes=classes,
-            image_shape=self.image_shape,
-            unit_name=self.privacy_unit,
-            declared_size=self.declared_size,
-            on_bad_image=self.on_bad_image,
-            where=where,
-        )
+        return self.bind(_Rows(self, paths), count, where, labels=labels, units=units)
 
     def _paths(self) -> list[Path]:
         if self.path.is_file():

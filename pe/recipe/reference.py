@@ -20,8 +20,7 @@ from pe.errors import PluginError
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins, settings_of
 from pe.plugins.validation import models_in
-from pe.private.fields import SourceFields
-from pe.private.sources import PrivateSource
+from pe.private.source import PrivateSource
 from pe.recipe.schema import Recipe
 
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
@@ -78,7 +77,7 @@ def sections() -> list[Part]:
     top = {name: fields.pop(name) for name in ("name", "seed")}
     found = [Part("recipe", "", _text(Recipe), tuple(_keys(top, {})))]
     for name, field in fields.items():
-        model = SourceFields if name == "private" else field.annotation
+        model = PrivateSource if name == "private" else field.annotation
         keys = [key for key in _keys(_fields(model), _meanings(model)) if key.name != "kind"]
         if name in ("private", "api", "embedding"):
             keys.insert(0, Key("kind", "text", getattr(field.default, "kind", None), "which; its own keys beside it"))
@@ -89,17 +88,30 @@ def sections() -> list[Part]:
 def kinds() -> list[Part]:
     """Everything that a section's `kind` may name: private sources, installed adapters and embeddings."""
     return [
-        *(_source(model) for model in get_args(get_args(PrivateSource)[0])),
+        *_sources(),
         *(_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters")),
         *(_plugin("pe.embeddings", "embedding", kind) for kind in plugins("pe.embeddings")),
     ]
 
 
-def _source(model: type[Any]) -> Part:
-    """A source, without the keys that it has as all have them."""
-    shared = {"kind"} | {key.name for key in set(_describe(SourceFields)) & set(_describe(model))}
-    keys = tuple(key for key in _describe(model) if key.name not in shared)
-    return Part("private", str(_fields(model)["kind"].default), _text(model), keys)
+def _sources() -> list[Part]:
+    """First what sources of one modality share."""
+    loaded: dict[str, type[PrivateSource]] = {}
+    broken = []
+    for kind in plugins("pe.sources"):
+        try:
+            loaded[kind] = load("pe.sources", kind)
+        except PluginError as error:
+            broken.append(Part("private", kind, str(error), ()))
+    shared = {base: None for one in loaded.values() for base in one.__bases__ if base not in (object, PrivateSource)}
+    return [*(_source(one, f"all {one.modality.noun}") for one in shared), *map(_source, loaded.values()), *broken]
+
+
+def _source(model: type[PrivateSource], name: str = "") -> Part:
+    """A source, or under `name` what several share; without the keys that it has as the classes above have them."""
+    above = {key for base in model.__bases__ if base is not object for key in _describe(base)}
+    keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in above)
+    return Part("private", name or str(_fields(model)["kind"].default), _text(model), keys)
 
 
 def _describe(model: type[Any]) -> list[Key]:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, SerializeAsAny, field_validator, model_validator
 
 from pe.errors import RecipeError
 from pe.plugins.validation import Count, Settings, read_settings
 from pe.privacy.release import Relation
-from pe.private.sources import PrivateSource
+from pe.private.source import PrivateSource, read_source
 from pe.recipe.reading import read_yaml, with_change
 
 WITHHELD = "withheld"
@@ -174,7 +174,7 @@ class Recipe(Settings):
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="goes into the run's name")
     seed: int = Field(0, ge=0, description="all randomness but the noise comes from it")
-    private: PrivateSource
+    private: SerializeAsAny[InstanceOf[PrivateSource]]
     api: ApiSpec
     embedding: PluginSpec = PluginSpec(kind="pixels")
     privacy: Privacy
@@ -207,6 +207,10 @@ class Recipe(Settings):
         """
         if not isinstance(content, dict):
             raise RecipeError(f"{where} is not a mapping of keys to values.")
+        if isinstance(content.get("private"), dict):
+            content = content | {"private": read_source(content["private"], where, "private")}
+        if isinstance(private := content.get("private"), PrivateSource):
+            content = {"embedding": {"kind": private.modality.embedding}} | content
         return read_settings(cls, content, where)
 
     @classmethod

@@ -27,7 +27,7 @@ private:
   channels: {channels}\t# 3 = colour, 1 = grey
   privacy_unit: {unit}\t# who is protected: record, subfolder, or a column of labels.csv
   declared_size: {declared}\t# public: about how many records there are
-  on_bad_image: fail\t# or skip: an unreadable image casts no vote
+  on_bad_record: fail\t# or skip: an unreadable image casts no vote
 
 # The generator. `pe doctor` lists what is installed; docs/adapters.md shows how to add your own.
 api:

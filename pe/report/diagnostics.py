@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import Population
-from pe.data.samples import Images
+from pe.data.samples import Samples
 from pe.errors import RunError
 from pe.plan import Plan, Step
 from pe.planning.layout import plan_of
@@ -42,7 +42,7 @@ class Generation:
         effective: (Σw)² / Σw² with the weights w = max(votes − H, 0): as many equal parents would be as even.
         parents: distinct members of S_{t−1} that have offspring in S_t; None: S_t is not finished.
         founders: distinct members of S_0 that have descendants in S_t; None: likewise.
-        moved: mean distance of a child's pixels from its parent's, root mean square of 0…255; None: no images.
+        moved: mean distance of a child from its parent, in the modality's unit; None: S_t is not finished.
     """
 
     t: int
@@ -112,7 +112,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
             effective=float(weights.sum() ** 2 / square) if square else 0.0,
             parents=None if after is None else len(np.unique(after.parents)),
             founders=None if after is None else len(np.unique(lineage)),
-            moved=None if after is None else _moved(before, after),
+            moved=None if after is None else _moved(before.samples, after),
         )
         found.append(one)
     return found
@@ -134,13 +134,10 @@ def noisy_votes(run: Run, step: Step) -> Floats | None:
     return np.asarray(array, dtype=np.float64) / step.release.grid
 
 
-def _moved(before: Population, after: Population) -> float | None:
-    if not isinstance(before.samples, Images) or not isinstance(after.samples, Images):
-        return None
+def _moved(before: Samples, after: Population) -> float:
+    """Children and parents are compared BLOCK by BLOCK: they may be more than memory holds."""
     total = 0.0
     for start in range(0, len(after), BLOCK):
         part = slice(start, start + BLOCK)
-        children = after.samples.pixels[part].astype(np.float32)
-        parents = before.samples.pixels[after.parents[part]].astype(np.float32)
-        total += float(np.sqrt(np.square(children - parents).mean(axis=(1, 2, 3))).sum())
+        total += float(after.samples.take(part).distances(before.take(after.parents[part])).sum())
     return total / len(after)

@@ -11,26 +11,25 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from pe.data.population import Population
-from pe.data.samples import Images
 
 _CELL = 96
 _GAP = 8
 _LEFT, _TOP = 56, 34
 _PAPER, _INK = (255, 255, 255), (40, 40, 40)
 _PER_STRIP, _EXTREMES = 12, 10
-_LARGEST = 96  # pixels of an image's longer side in a row, at the most
+_LARGEST = 96  # pixels of a picture's longer side in a row, at the most
 
 Strips = list[tuple[str, bytes]]
-"""Rows of images, each with its name."""
+"""Rows of samples, each with its name."""
 
 
 def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per_cell: int = 9) -> bytes:
     """A PNG of S_0 … S_T; each cell a square of up to `per_cell` members of a label, spread evenly over them.
 
     Args:
-        populations: of images; one row each.
+        populations: one row each.
         classes: the label names; one column each.
-        per_cell: images per cell, ≥ 1.
+        per_cell: samples per cell, ≥ 1.
     """
     *xs, width = (_LEFT + column * (_CELL + _GAP) for column in range(len(classes) + 1))
     height = _TOP + len(populations) * (_CELL + _GAP)
@@ -56,16 +55,13 @@ def mosaic(population: Population, label: int, count: int = 9) -> Image.Image | 
     members = np.flatnonzero(population.labels == label)
     if not members.size:
         return None
-    samples = population.samples.take(members[np.linspace(0, members.size - 1, min(count, members.size)).astype(int)])
-    assert isinstance(samples, Images)
-    pixels = samples.pixels
-    side = ceil(sqrt(len(pixels)))
-    _, height, width, _ = pixels.shape
-    grid = np.zeros((side * side, height, width, 4), dtype=np.uint8)
-    grid[: len(pixels), ..., :3] = pixels
-    grid[: len(pixels), ..., 3] = 255
-    tiled = grid.reshape(side, side, height, width, 4).swapaxes(1, 2).reshape(side * height, side * width, 4)
-    return Image.fromarray(tiled).resize((_CELL, _CELL), Image.Resampling.LANCZOS)
+    shown = members[np.linspace(0, members.size - 1, min(count, members.size)).astype(int)]
+    tiles = population.samples.take(shown).pictures()
+    side, (width, height) = ceil(sqrt(len(tiles))), tiles[0].size
+    whole = Image.new("RGBA", (side * width, side * height))
+    for i, tile in enumerate(tiles):
+        whole.paste(tile, (i % side * width, i // side * height))
+    return whole.resize((_CELL, _CELL), Image.Resampling.LANCZOS)
 
 
 def strips(population: Population, classes: Sequence[str]) -> Strips:
@@ -83,7 +79,7 @@ def extremes(voted: Population, votes: npt.NDArray[np.float64]) -> Strips:
     """A row of the members with most and one of those with fewest noisy votes, none of them in both."""
     order = np.argsort(-votes, kind="stable")
     count = min(_EXTREMES, len(order) // 2)
-    if not count or not isinstance(voted.samples, Images):
+    if not count:
         return []
     return [("most", _strip(voted, order[:count])), ("fewest", _strip(voted, order[-count:]))]
 
@@ -96,10 +92,8 @@ def png(image: Image.Image) -> bytes:
 
 
 def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2) -> bytes:
-    """The images of `members` side by side, with transparent gaps, as a PNG file."""
-    assert isinstance(population.samples, Images)
-    images = population.samples.take(members).pixels
-    tiles = [_tile(image) for image in images]
+    """The samples of `members` side by side, with transparent gaps, as a PNG file."""
+    tiles = [_at_hand(picture) for picture in population.samples.take(members).pictures()]
     height, width = tiles[0].height, tiles[0].width
     whole = Image.new("RGBA", (len(tiles) * (width + gap) - gap, height))
     for i, tile in enumerate(tiles):
@@ -107,9 +101,8 @@ def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2)
     return png(whole)
 
 
-def _tile(image: npt.NDArray[np.uint8]) -> Image.Image:
-    """An image as it is shown: small ones by whole-number enlargement, large ones reduced."""
-    picture = Image.fromarray(np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3))))
+def _at_hand(picture: Image.Image) -> Image.Image:
+    """A picture as it is shown: small ones by whole-number enlargement, large ones reduced."""
     longest = max(picture.size)
     if longest > _LARGEST:
         factor = _LARGEST / longest

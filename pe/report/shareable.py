@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.samples import Images
 from pe.privacy.release import Relation
 from pe.privacy.words import POOL_OVERLAPS, power, round_up
 from pe.report.charts import Line
@@ -47,7 +46,8 @@ def shareable_report(run: Run) -> str:
         "pool_overlaps": POOL_OVERLAPS,
         "promise": promise(certificate) if certificate else "No guarantee can be stated before the run is finished.",
         "count": len(populations[-1]),
-        "modality": "images" if isinstance(populations[-1].samples, Images) else "samples",
+        "noun": populations[-1].samples.noun,
+        "unit": populations[-1].samples.unit,
         "extensions": [(len(one), strips(one, values["plan"].classes)) for one in run.extensions()],
         "votes": [_sorted_votes(one) for one in found],
         "passing": [100 * one.passing for one in found],

@@ -1,34 +1,32 @@
-"""The synthetic data in another form: image files in folders by label, or one Parquet file."""
+"""The synthetic data in another form: a file per sample in folders by label, or one Parquet file."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
-from PIL import Image
 
 from pe.data.conditions import SOFT_LABEL
-from pe.data.samples import Array, Images
-from pe.errors import ContractError, MissingDependency, RunError
+from pe.data.samples import Array, Samples, kind_among, modality
+from pe.errors import ContractError, MissingDependency, PluginError, RunError
 from pe.store.certified import extensions
 from pe.store.places import SYNTHETIC, extension_place
 
 Format = Literal["folder", "npz", "parquet"]
 Row = tuple[str, str, bytes, list[float]]
-"""An image's file name, its label, its PNG file, and its soft label: a probability for each label, or none at all."""
+"""A sample's file name, its label, its file, and its soft label: a probability for each label, or none at all."""
 
-Part = tuple[Array, Array, Array | None]
-"""Labels, images and soft labels, if any."""
+Part = tuple[Array, Samples, Array | None]
+"""Labels, samples and soft labels, if any."""
 
 _SOFT = "soft_labels"
 _ROWS_TOGETHER = 500
@@ -37,47 +35,46 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)  # names
 
 
 def convert(folder: Path, form: Format) -> None:
-    """Replace `synthetic.npz`, and the extensions' .npz files, in the exported `folder` by the same images in `form`.
+    """Replace `synthetic.npz`, and the extensions' .npz files, in the exported `folder` by the same samples in `form`.
 
     Raises:
-        RunError: they are no images, or not as this software writes them.
+        RunError: they are not as this software writes them.
         MissingDependency: Parquet without pyarrow.
     """
-    names, first = _read_samples(folder / SYNTHETIC, form)
-    parts, soft = [first, *_extensions(folder, names)], first[2]
+    names, first = _read_samples(folder / SYNTHETIC)
+    parts, (_, samples, soft) = [first, *_extensions(folder, names)], first
     labelled = chain.from_iterable(
-        zip(labels, images, np.zeros((len(labels), 0)) if soft is None else soft, strict=True)
-        for labels, images, soft in parts
+        zip(labels, samples.files(), np.zeros((len(labels), 0)) if soft is None else soft, strict=True)
+        for labels, samples, soft in parts
     )
     rows = (
-        (f"{file_name(names[label])}/{index:06d}.png", names[label], _png(pixels), [float(share) for share in shares])
-        for index, (label, pixels, shares) in enumerate(labelled)
+        (f"{file_name(names[label])}/{index:06d}{samples.suffix}", names[label], data, list(map(float, shares)))
+        for index, (label, data, shares) in enumerate(labelled)
     )
     columns = names if soft is not None else []
     if form == "folder":
         _write_folder(folder / "synthetic", rows, columns)
     else:
-        _write_parquet(folder / "synthetic.parquet", rows, columns)
+        _write_parquet(folder / "synthetic.parquet", rows, type(samples), columns)
     for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
         path.unlink()
 
 
-def _read_samples(path: Path, form: Format) -> tuple[list[str], Part]:
+def _read_samples(path: Path) -> tuple[list[str], Part]:
     """Label names, and all else, of a run's .npz file: no more than its own size in memory.
 
     Raises:
-        RunError: it holds no images, or is not as this software writes it.
+        RunError: it is not as this software writes it.
     """
     try:
         with ZipFile(path) as members:
             if any(member.compress_type != ZIP_STORED for member in members.infolist()):
                 raise RunError(f"{path.name} is compressed, which this software does not do: unpack and store it.")
         with np.load(path, allow_pickle=False) as archive:
-            if Images.kind not in archive.files:
-                raise RunError(f"Only images can be exported as {form}: use npz.")
-            names, labels, images = archive["label_names"].tolist(), archive["labels"], archive[Images.kind]
-            return names, _check(path.name, names, labels, images, archive.get(_SOFT))
-    except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
+            names, kind = archive["label_names"].tolist(), kind_among(archive.files)
+            part = archive["labels"], archive[kind], archive.get(_SOFT)
+            return names, _check(path.name, names, modality(kind), *part)
+    except (BadZipFile, PluginError, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
         raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
 
 
@@ -88,21 +85,19 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
     except (ContractError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
     for index, one in enumerate(more, start=1):
-        yield _check(extension_place(index), names, one.labels, one.samples.array, one.conditions.get(SOFT_LABEL))
+        part = one.labels, one.samples.array, one.conditions.get(SOFT_LABEL)
+        yield _check(extension_place(index), names, type(one.samples), *part)
 
 
-def _check(name: str, names: list[str], labels: Array, images: Array, soft: Array | None) -> Part:
-    """Labels, images and soft labels, as they can be written.
+def _check(name: str, names: list[str], kind: type[Samples], labels: Array, array: Array, soft: Array | None) -> Part:
+    """Labels, samples and soft labels, as they can be written.
 
     Raises:
         RunError: they are not as this software writes them.
     """
-    count = len(images) if images.ndim == 4 else -1
+    count = len(array) if kind.check(array) else -1
     fits = (
         all(isinstance(each, str) for each in names)
-        and images.dtype == np.uint8
-        and images.size > 0
-        and images.shape[-1] in (1, 3)
         and labels.shape == (count,)
         and labels.dtype.kind in "iu"
         and 0 <= labels.min() <= labels.max() < len(names)
@@ -110,7 +105,7 @@ def _check(name: str, names: list[str], labels: Array, images: Array, soft: Arra
     )
     if not fits:
         raise RunError(f"{name} is damaged: restore it from a copy.")
-    return labels, images, soft
+    return labels, kind(array), soft
 
 
 def file_name(label: str) -> str:
@@ -138,18 +133,20 @@ def _write_folder(folder: Path, rows: Iterator[Row], soft: Sequence[str]) -> Non
             writer.writerow((name, label, *shares))
 
 
-def _write_parquet(path: Path, rows: Iterator[Row], soft: Sequence[str]) -> None:
-    """Columns image, label and, where there are some, soft_label, in the order of the label names.
+def _write_parquet(path: Path, rows: Iterator[Row], kind: type[Samples], soft: Sequence[str]) -> None:
+    """The samples' column, label and, where there are some, soft_label, in the order of the label names.
 
-    In groups of rows, with the metadata by which Hugging Face decodes the images.
+    In groups of rows, with the metadata by which Hugging Face decodes the samples.
     """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingDependency.of("pyarrow", "parquet", "Exporting Parquet") from error
-    features = {"image": {"_type": "Image"}, "label": {"dtype": "string", "_type": "Value"}}
-    columns = {"image": pa.struct([("bytes", pa.binary()), ("path", pa.string())]), "label": pa.string()}
+    text, name = kind.feature.get("dtype") == "string", kind.kind.removesuffix("s")
+    features = {name: dict(kind.feature), "label": {"dtype": "string", "_type": "Value"}}
+    of_files = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    columns = {name: pa.string() if text else of_files, "label": pa.string()}
     if soft:
         columns["soft_label"] = pa.list_(pa.float32())
     schema = pa.schema(
@@ -159,13 +156,8 @@ def _write_parquet(path: Path, rows: Iterator[Row], soft: Sequence[str]) -> None
     with pq.ParquetWriter(path, schema) as writer:
         while group := list(islice(rows, _ROWS_TOGETHER)):
             entries = [
-                {"image": {"bytes": data, "path": name}, "label": label} | ({"soft_label": shares} if soft else {})
-                for name, label, data, shares in group
+                {name: data.decode() if text else {"bytes": data, "path": file}, "label": label}
+                | ({"soft_label": shares} if soft else {})
+                for file, label, data, shares in group
             ]
             writer.write_table(pa.Table.from_pylist(entries, schema))
-
-
-def _png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(buffer, format="PNG")
-    return buffer.getvalue()

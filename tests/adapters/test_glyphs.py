@@ -10,7 +10,7 @@ import pytest
 from adapters.fonts import draws, find_fonts
 from adapters.glyphs import Glyphs
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 

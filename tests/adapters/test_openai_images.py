@@ -20,7 +20,7 @@ import pe
 from adapters.http import policy as policy_module
 from adapters.openai_images import OpenAIImages
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.errors import APIError, RecipeError
@@ -255,7 +255,8 @@ def recipe(folder: Path, url: str, population: int, **changes: object) -> Recipe
     return Recipe.parse(
         {
             "private": {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]},
-            "api": {"kind": "openai_images"} | settings_for(url, size=f"{SIDE}x{SIDE}", concurrency=8, tries=8, timeout=4.0),
+            "api": {"kind": "openai_images"}
+            | settings_for(url, size=f"{SIDE}x{SIDE}", concurrency=8, tries=8, timeout=4.0),
             "embedding": {"kind": "object:tests.generators.Mean"},
             "privacy": {"noise_multiplier": 1, "delta": 1e-5},
             "evolution": {"iterations": 1, "population": population, "lookahead": 2, "attempts": 8},

@@ -8,7 +8,7 @@ from PIL import Image
 
 from adapters.public_images import PublicImages
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import APIError, BadImage, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 

@@ -12,7 +12,7 @@ from adapters.hf_inference import HFInference
 from adapters.http import policy as policy_module
 from adapters.sdapi import SDAPI
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from tests.endpoints.faults import TRANSPORT, Script

@@ -135,7 +135,7 @@ def test_json_is_all_that_stdout_holds(recipe: Path) -> None:
 
 
 def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(recipe: Path, scans: Path) -> None:
-    changes = ["--set", "private.on_bad_image=skip"]
+    changes = ["--set", "private.on_bad_record=skip"]
     first = pe("run", recipe, "--out", "one", *changes, cwd=recipe.parent)
     images = sorted(scans.rglob("*.png"))
     for image in images[::2]:

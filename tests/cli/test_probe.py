@@ -62,8 +62,8 @@ def test_an_endpoint_s_prompt_price_and_degree_are_told(tmp_path: Path) -> None:
     assert found["conditions"] == {"prompt": "a 3"}
     assert found["degree"] == 0.4
     assert "close variation" in found["degree_means"]
-    assert (first["calls"], first["images"], first["tokens"], first["cost"]) == (2, 2, 20, pytest.approx(1.02))
-    assert (second["calls"], second["images"], second["cost"]) == (1, 1, pytest.approx(0.51))
+    assert (first["calls"], first["samples"], first["tokens"], first["cost"]) == (2, 2, 20, pytest.approx(1.02))
+    assert (second["calls"], second["samples"], second["cost"]) == (1, 1, pytest.approx(0.51))
     assert found["currency"] == "EUR"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embeddings.pixels import Pixels
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.plugins.protocols import Embedding, check_vectors
 from tests.embeddings.networks import networks
 from tests.generators import Mean

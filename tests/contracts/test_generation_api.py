@@ -17,7 +17,7 @@ from adapters.public_images import PublicImages
 from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights

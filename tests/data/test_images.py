@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from pe.data.images import MAX_PIXELS, convert_pixels, decode_image
+from pe.data.decoding import MAX_PIXELS, convert_pixels, decode_image
 from pe.errors import BadImage, RecipeError
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pe
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.private_side import IDENTITY

@@ -13,7 +13,7 @@ from embeddings.dinov2 import DINOv2
 from embeddings.inception import Inception
 from embeddings.inception_network import InceptionNetwork
 from embeddings.open_clip import OpenCLIP
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.plugins.protocols import Embedding
 
 TOWER = {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8}

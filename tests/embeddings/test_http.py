@@ -14,7 +14,7 @@ import pytest
 
 from adapters.http import policy as policy_module
 from embeddings.http import HTTPEmbedding
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.errors import APIError, ContractError, RecipeError

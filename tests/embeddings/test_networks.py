@@ -13,7 +13,7 @@ from embeddings.dinov2 import DINOv2
 from embeddings.inception import WEIGHTS, Inception
 from embeddings.inception_network import InceptionNetwork
 from embeddings.open_clip import OpenCLIP
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import RecipeError
 from tests.embeddings.networks import dinov2_folder, images, inception_file, lively, open_clip_files
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embeddings.pixels import Pixels
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import ContractError, RecipeError
 from pe.plugins.protocols import Embedding
 

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.glyphs import Glyphs
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.engine.demo.digits import RECIPES
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings

@@ -22,7 +22,7 @@ from pe.errors import BadImage, LimitReached, RecipeError, RunError
 from pe.plugins.protocols import Answer, ReadsPublicImages, VariationRequest
 from pe.plugins.registry import construct
 from pe.privacy.verify import verify
-from pe.private.sources import PrivateSource
+from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT

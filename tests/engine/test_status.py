@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.dispatch.limits import Price
 from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings

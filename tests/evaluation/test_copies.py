@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 import pe
 from embeddings.pixels import Pixels
 from pe.cli.evaluate import _page
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.evaluation.copies import Copies
 from pe.evaluation.memorisation import memorisation
 from pe.report.internal import internal_report

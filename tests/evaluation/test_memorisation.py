@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.metrics import roc_auc_score
 
 from embeddings.pixels import Pixels
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.evaluation.memorisation import PAIRS, membership, memorisation
 from pe.evaluation.pairs import pairs_picture
 

@@ -201,7 +201,7 @@ def test_an_image_that_is_skipped_is_named_in_the_confidential_log_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     scans, shown = tmp_path / "scans", []
-    source = pe.ImageFolder(scans, size=4, channels=1, classes=["dark", "light"], on_bad_image="skip")
+    source = pe.ImageFolder(scans, size=4, channels=1, classes=["dark", "light"], on_bad_record="skip")
     for side in ("good", "bad"):
         for label, shade in (("dark", 20), ("light", 210)):
             (scans / label).mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pe.data.conditions import SOFT_LABEL, Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.evaluation.labelled import Labelled, hold_out, label_images

@@ -12,7 +12,7 @@ import pytest
 from adapters.public_images import PublicImages
 from adapters.sdapi import SDAPI
 from embeddings.pixels import Pixels
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.nearest import nearest
 from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, round_up
 from pe.planning.fitting import fit_dry_runs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import PrivateDataError
 from pe.private import PrivateDataset
 
@@ -43,14 +43,14 @@ def test_no_record_is_no_block():
 
 def test_the_repr_shows_public_values_only():
     assert repr(dataset(7, declared_size=1000)) == (
-        "PrivateDataset(classes=('a', 'b'), unit_name='record', declared_size=1000, image_shape=(2, 3, 1))"
+        "PrivateDataset(classes=('a', 'b'), unit_name='record', declared_size=1000, shape=(2, 3, 1))"
     )
     assert repr(dataset(7)) == repr(dataset(8))
 
 
 def test_what_does_not_fit_is_refused():
     images = Images(PIXELS)
-    with pytest.raises(PrivateDataError, match="Images and labels differ"):
+    with pytest.raises(PrivateDataError, match="Samples and labels differ"):
         PrivateDataset.of(images, np.zeros(9, int), classes=["a"])
     with pytest.raises(PrivateDataError, match="units differ"):
         PrivateDataset.of(images, np.zeros(10, int), classes=["a"], units=np.zeros(9, int))
@@ -63,6 +63,8 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_a_source_that_ends_early_is_an_error():
-    data = PrivateDataset(PIXELS[:4], np.zeros(5, np.int32), np.arange(5), classes=["a"], image_shape=(2, 3, 1))
+    data = PrivateDataset(
+        PIXELS[:4], np.zeros(5, np.int32), np.arange(5), classes=["a"], modality=Images, shape=(2, 3, 1)
+    )
     with pytest.raises(PrivateDataError, match="changed while they were read"):
         list(data.blocks(2))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pe.errors import ContractError
-from pe.private.digests import Overlap, find_overlap, pixel_digest
+from pe.private.digests import Overlap, find_overlap, sample_digest
 
 SHAPE = (4, 4, 3)
 KEY = bytes(32)
@@ -19,10 +19,10 @@ def images(count, seed):
 def test_equal_images_are_counted_and_the_first_is_named():
     private, others = images(5, 0), images(4, 1)
     public = [("a", others[0]), ("b", private[3]), ("c", others[1]), ("d", private[0]), ("e", private[3])]
-    whole = hashlib.sha256(b"".join(pixel_digest(image) for _, image in public)).hexdigest()
-    first = hashlib.sha256(pixel_digest(others[0])).hexdigest()
-    assert find_overlap(KEY, map(pixel_digest, private), public, SHAPE) == Overlap(3, 5, "b", whole)
-    assert find_overlap(KEY, map(pixel_digest, private), public[:1], SHAPE) == Overlap(0, 1, "", first)
+    whole = hashlib.sha256(b"".join(sample_digest(image) for _, image in public)).hexdigest()
+    first = hashlib.sha256(sample_digest(others[0])).hexdigest()
+    assert find_overlap(KEY, map(sample_digest, private), public, SHAPE) == Overlap(3, 5, "b", whole)
+    assert find_overlap(KEY, map(sample_digest, private), public[:1], SHAPE) == Overlap(0, 1, "", first)
     assert find_overlap(KEY, [], public, SHAPE) == Overlap(0, 5, "", whole)
 
 
@@ -30,7 +30,7 @@ def test_one_grey_level_makes_another_image():
     private = images(1, 0)
     near = private[0].copy()
     near[0, 0, 0] ^= 1
-    assert find_overlap(KEY, map(pixel_digest, private), [("near", near)], SHAPE).equal == 0
+    assert find_overlap(KEY, map(sample_digest, private), [("near", near)], SHAPE).equal == 0
 
 
 def test_whoever_yields_the_images_is_asked_for_all_of_them():
@@ -41,10 +41,10 @@ def test_whoever_yields_the_images_is_asked_for_all_of_them():
             taken.append(i)
             yield str(i), known[0]
 
-    find_overlap(KEY, map(pixel_digest, images(1, 0)), public(images(1, 0)), SHAPE)
+    find_overlap(KEY, map(sample_digest, images(1, 0)), public(images(1, 0)), SHAPE)
     equal = taken.copy()
     taken.clear()
-    find_overlap(KEY, map(pixel_digest, images(1, 0)), public(images(1, 1)), SHAPE)
+    find_overlap(KEY, map(sample_digest, images(1, 0)), public(images(1, 1)), SHAPE)
     assert taken == equal == list(range(6))
 
 

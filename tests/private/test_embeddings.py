@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import ContractError
 from pe.private import ImageFolder, PrivateDataset, embed_private
 

@@ -38,7 +38,7 @@ def test_class_folders_give_labels_in_the_order_of_paths(scans, read):
     assert data.classes == ("bad", "good")
     assert data.labels.tolist() == [0, 0, 1, 1, 1]
     assert data.labels.dtype == np.int32
-    assert data.image_shape == (8, 8, 3)
+    assert data.shape == (8, 8, 3)
     expected = [np.asarray(Image.open(path)) for path in sorted(scans.rglob("*.png"))]
     images, valid = read(data)
     assert valid.all()
@@ -248,7 +248,7 @@ def test_a_listed_file_that_is_missing_is_a_bad_image(scans, read):
     table(scans, "file,label\ngood/bob/1.png,good\ngood/none.png,good\n")
     with pytest.raises(PrivateDataError, match=r"none\.png is not a readable file"):
         folder(scans).check()
-    data = folder(scans, on_bad_image="skip")
+    data = folder(scans, on_bad_record="skip")
     assert [bad.index for bad in data.check()] == [1]
     assert read(data)[1].tolist() == [True, False]
 
@@ -260,13 +260,13 @@ def test_a_bad_image_fails_the_preflight_by_name(scans):
     path = scans / "good/ann/2.png"
     path.write_bytes(path.read_bytes()[:90])
     data = folder(scans)
-    with pytest.raises(PrivateDataError, match=r"good/ann/2\.png is truncated or damaged\. .* on_bad_image: skip"):
+    with pytest.raises(PrivateDataError, match=r"good/ann/2\.png is truncated or damaged\. .* on_bad_record: skip"):
         data.check()
 
 
 def test_a_bad_image_is_skipped_where_told(scans, read):
     (scans / "bad/eve/1.png").write_bytes(b"")
-    data = folder(scans, on_bad_image="skip")
+    data = folder(scans, on_bad_record="skip")
     (bad,) = data.check()
     assert bad.index == 1
     assert "bad/eve/1.png" in bad.reason
@@ -294,21 +294,21 @@ def test_a_folder_that_is_gone_is_an_error(scans, tmp_path):
 def test_not_one_readable_image_is_an_error_even_with_skip(scans):
     for path in scans.rglob("*.png"):
         path.write_bytes(b"")
-    with pytest.raises(PrivateDataError, match="Not one private image can be read"):
-        folder(scans, on_bad_image="skip").check()
+    with pytest.raises(PrivateDataError, match="Not one private record can be read"):
+        folder(scans, on_bad_record="skip").check()
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 def test_other_sizes_need_a_rule_and_are_never_skipped(scans, picture, policy, read):
     picture(scans / "good/ann/4.png", 4, 8, 9)
     with pytest.raises(PrivateDataError, match=r"good/ann/4\.png is an image of 8×9×3 where 8×8×3 are .*resize"):
-        folder(scans, on_bad_image=policy).check()
+        folder(scans, on_bad_record=policy).check()
     assert read(folder(scans, resize="crop"))[1].all()
 
 
 def test_size_and_channels_are_as_declared(scans, read):
     data = folder(scans, size=(4, 6), resize="stretch", channels=1)
-    assert data.image_shape == (4, 6, 1)
+    assert data.shape == (4, 6, 1)
     assert read(data)[0].shape == (5, 4, 6, 1)
 
 

@@ -114,7 +114,7 @@ def test_colour_has_no_window(tmp_path, read):
     dicom(tmp_path / "1.dcm", pixels, photometric="RGB")
     np.testing.assert_array_equal(read(source(tmp_path, channels=3, window=None).open())[0][0], pixels)
     dicom(tmp_path / "2.dcm")
-    refused(tmp_path, r"2\.dcm is not in colour: declare a window", window=None, channels=3, on_bad_image="skip")
+    refused(tmp_path, r"2\.dcm is not in colour: declare a window", window=None, channels=3, on_bad_record="skip")
 
 
 def test_file_names_without_suffix_and_of_numbers_are_dicom(tmp_path):
@@ -138,7 +138,7 @@ def test_patients_are_units(tmp_path):
 def test_a_file_without_a_patient_is_refused(tmp_path, patient):
     dicom(tmp_path / "1.dcm", patient="SECRET")
     dicom(tmp_path / "2.dcm", patient=patient)
-    refused(tmp_path, r"2\.dcm has no usable PatientID", privacy_unit="PatientID", on_bad_image="skip")
+    refused(tmp_path, r"2\.dcm has no usable PatientID", privacy_unit="PatientID", on_bad_record="skip")
 
 
 def test_an_unreadable_header_is_a_bad_image_from_there_on(tmp_path, read):
@@ -146,7 +146,7 @@ def test_an_unreadable_header_is_a_bad_image_from_there_on(tmp_path, read):
     whole = (tmp_path / "1.dcm").read_bytes()
     (tmp_path / "2.dcm").write_bytes(b"no DICOM")
     refused(tmp_path, r"2\.dcm is not a readable DICOM file", privacy_unit="PatientID")
-    data = source(tmp_path, privacy_unit="PatientID", on_bad_image="skip").open()
+    data = source(tmp_path, privacy_unit="PatientID", on_bad_record="skip").open()
     assert [bad.index for bad in data.check()] == [1]
     assert data.units.tolist() == [0, NOBODY]
     (tmp_path / "2.dcm").write_bytes(whole)  # its unit is not known, so it may not vote

@@ -19,7 +19,7 @@ def test_the_split_is_stratified_fixed_and_without_overlap(read):
     assert np.bincount(private.labels).tolist() == [400] * 10
     assert np.bincount(test.labels).tolist() == [100] * 10
     assert (private.declared_size, test.declared_size) == (4000, 1000)
-    assert private.image_shape == (28, 28, 1)
+    assert private.shape == (28, 28, 1)
     rows = [{image.tobytes() for image in read(data, 500)[0]} for data in (private, test)]
     assert (len(rows[0]), len(rows[1]), len(rows[0] | rows[1])) == (4000, 1000, 5000)
 

@@ -96,7 +96,7 @@ def test_tables_that_do_not_fit(tmp_path, columns, match):
 
 def test_bad_rows_are_skipped_where_told(tmp_path, read):
     path = save(tmp_path / "a.parquet", image=[None, b"no image", *BYTES[2:]], label=LABELS)
-    data = source(path, on_bad_image="skip").open()
+    data = source(path, on_bad_record="skip").open()
     assert [bad.index for bad in data.check()] == [0, 1]
     images, valid = read(data)
     assert valid.tolist() == [False, False] + [True] * 5

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pe.errors import RecipeError
+from pe.errors import PluginError, RecipeError
 from pe.recipe.schema import Recipe
 
 GOOD = {
@@ -67,7 +67,6 @@ def test_set_changes_one_value(tmp_path: Path) -> None:
         ({"evolution__threshold": [1, 2, 3]}, "threshold has 3 entries: give one number or 2"),
         ({"evolution__degree": 1.5}, "evolution.degree: input should be less than or equal to 1"),
         ({"evolution__threshold": 1, "evolution__threshold_sigmas": 1}, "give threshold or threshold_sigmas, not both"),
-        ({"private__kind": "floppy"}, "private: input tag 'floppy'"),
         ({"api__kind": None}, "'api.kind' is missing"),
         ({"private": None}, "'private' is missing"),
     ],
@@ -79,6 +78,11 @@ def test_a_wrong_recipe_ends_in_one_sentence(changes: dict[str, object], sentenc
     assert message.startswith("recipe.yaml: ")
     assert sentence in message
     assert "\n" not in message
+
+
+def test_a_source_that_is_not_installed_is_answered_with_the_list() -> None:
+    with pytest.raises(PluginError, match="Unknown source 'floppy'; installed are 'dicom', 'folder'"):
+        Recipe.parse(with_(private__kind="floppy"), "recipe.yaml")
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ import pe
 from pe.cli.compare import compare
 from pe.cli.report import report
 from pe.data.conditions import Conditions
+from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
-from pe.data.samples import Images
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report

@@ -40,7 +40,7 @@ def noisy_semantics(
     they are depends on that record and on the public query alone. No row is divided by its label's size.
     """
     counts = np.zeros((classes, semantics), dtype=np.int64)
-    for image, label in zip(records.images, records.labels, strict=True):
+    for image, label in zip(records.samples, records.labels, strict=True):
         counts[label, tops(image)] += release.grid
     return counts + noise.discrete_gaussian(counts.shape, release.scale)
 

@@ -147,4 +147,4 @@ class Teacher:
 
 def classed(records: PrivateRecords, split: Clusters | None) -> PrivateRecords:
     """CONFIDENTIAL: the records with the network's classes for labels, each a function of its record alone."""
-    return records if split is None else replace(records, labels=split.split(records.images, records.labels))
+    return records if split is None else replace(records, labels=split.split(records.samples, records.labels))

@@ -19,7 +19,7 @@ from adapters.trained.dp_imgsyn.moments import moments_release
 from adapters.trained.dp_imgsyn.sections import TEACHERS, Alignment, TeacherTraining
 from adapters.trained.public import Public, ReadsPublic
 from pe.data.conditions import SOFT_LABEL, Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.plugins.devices import require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest

@@ -79,7 +79,7 @@ def noisy_sum(
         noise: where noise comes from.
     """
     total = np.zeros(length, dtype=np.int64)
-    for image in records.images:
+    for image in records.samples:
         total += on_grid(clipped(vector(image)), release.grid)
     return total + noise.discrete_gaussian(total.shape, release.scale)
 

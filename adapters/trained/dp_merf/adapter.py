@@ -15,7 +15,7 @@ from adapters.trained.dp_merf.features import frequencies, noisy_sum
 from adapters.trained.labels import check_labels
 from adapters.trained.releases import sum_release
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FIT, FitTerms, Fitting
 from pe.plugins.devices import require_torch

@@ -36,7 +36,7 @@ def noisy_sum(
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     total = np.zeros((classes, 2 * len(frequencies)), dtype=np.int64)
     length = np.sqrt(len(frequencies))
-    for image, label, owner in zip(records.images, records.labels, unit, strict=True):
+    for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
         angles = frequencies @ (image.reshape(-1) / 255.0)
         features = np.concatenate([np.cos(angles), np.sin(angles)])
         total[label] += on_grid(features / (length * of_unit[owner]), release.grid)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.health import DISTRIBUTION
@@ -86,4 +86,5 @@ def _digits(split: Literal["private", "test"]) -> tuple[Images, npt.NDArray[np.i
     """All images of a split, in one block, and their labels. Public."""
     dataset = MnistSample(split=split).open()
     images, _ = next(dataset.blocks(len(dataset)))
+    assert isinstance(images, Images)
     return images, dataset.labels

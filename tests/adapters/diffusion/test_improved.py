@@ -19,7 +19,7 @@ from torch.nn import functional
 from adapters.diffusion.improved import ImprovedDiffusion
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, cosine, respaced
 from adapters.diffusion.improved_unet import HEADS, ImprovedUNet, Shape, shape_of, waves
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.plugins.weights import read_weights

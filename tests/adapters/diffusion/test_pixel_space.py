@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import pe
 from adapters.diffusion.pixel_space import PixelSpace
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny

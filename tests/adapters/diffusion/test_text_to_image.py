@@ -17,7 +17,7 @@ from adapters.diffusion.text_model import TextModel
 from adapters.diffusion.text_pipelines import Memory, TextFiles
 from adapters.diffusion.text_to_image import TextToImage
 from pe.data.conditions import Conditions
-from pe.data.samples import Images
+from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from tests.adapters.diffusion import tiny

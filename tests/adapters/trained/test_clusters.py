@@ -64,7 +64,7 @@ def test_centroids_repeat_themselves_by_their_seed() -> None:
 
 
 def test_fewer_public_images_than_clusters_are_refused() -> None:
-    few = PublicSet(records().images[:3], np.zeros(3, dtype=np.int64), ())
+    few = PublicSet(records().samples[:3], np.zeros(3, dtype=np.int64), ())
     with pytest.raises(RecipeError, match="clusters is 4, and the public set has 3 images: take fewer clusters"):
         Clusters.of(few, 4, seed=0)
 
@@ -84,7 +84,7 @@ def test_clusters_without_public_images_are_refused() -> None:
 
 def test_unlabelled_records_are_fitted_by_public_clusters_at_no_cost(tmp_path: Path) -> None:
     one_label = private_file(tmp_path)
-    np.savez(one_label, images=records().images)
+    np.savez(one_label, images=records().samples)
     content = recipe(one_label, api=API | {"clusters": 3}).model_dump(mode="json")
     content["private"].pop("classes")
     run = run_recipe(type(recipe(one_label)).parse(content, "the test"), tmp_path / "run", Surroundings())

@@ -57,7 +57,7 @@ def clean(private: PrivateRecords) -> np.ndarray:
 
 def without(private: PrivateRecords, unit: int) -> PrivateRecords:
     kept = private.units != unit
-    return PrivateRecords(private.images[kept], private.labels[kept], private.units[kept])
+    return PrivateRecords(private.samples[kept], private.labels[kept], private.units[kept])
 
 
 def furthest(private: PrivateRecords) -> float:
@@ -91,7 +91,7 @@ def test_a_record_s_features_depend_on_no_other_record() -> None:
 
 def without_others(private: PrivateRecords, unit: int) -> PrivateRecords:
     kept = private.units == unit
-    return PrivateRecords(private.images[kept], private.labels[kept], private.units[kept])
+    return PrivateRecords(private.samples[kept], private.labels[kept], private.units[kept])
 
 
 def test_the_features_are_those_of_the_gaussian_kernel() -> None:

@@ -89,7 +89,7 @@ def test_a_fit_that_tells_the_number_of_records_is_caught(tmp_path: Path, monkey
 
     def telling(self: DPMERF, fitting: Fitting) -> None:
         fit_as_shipped(self, fitting)
-        (fitting.folder / "count.json").write_text(json.dumps(len(fitting.private().images)))
+        (fitting.folder / "count.json").write_text(json.dumps(len(fitting.private().samples)))
 
     monkeypatch.setattr(DPMERF, "fit", telling)
     first, _ = fitted(tmp_path / "a" / "run", "dp_merf", list(range(COUNT)))

@@ -51,7 +51,7 @@ def records(count: int = COUNT, seed: int = 5) -> PrivateRecords:
 
 def private_file(folder: Path) -> Path:
     private = records()
-    np.savez(folder / "private.npz", images=private.images, labels=np.array(CLASSES)[private.labels])
+    np.savez(folder / "private.npz", images=private.samples, labels=np.array(CLASSES)[private.labels])
     return folder / "private.npz"
 
 
@@ -82,7 +82,7 @@ def recipe(path: Path, kind: str = "dpdm", iterations: int = 0, **changes: Any) 
 def terms(epsilon: float = 8.0, **changes: Any) -> FitTerms:
     fields: dict[str, Any] = {
         "classes": CLASSES,
-        "image_shape": SHAPE,
+        "shape": SHAPE,
         "declared_size": COUNT,
         "relation": Relation.ADD_REMOVE,
         "unit": "record",

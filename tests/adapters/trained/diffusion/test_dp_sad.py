@@ -92,7 +92,7 @@ def judge(teacher: nn.Module, **changes: Any) -> Judge:
 
 def named_public(folder: Path) -> str:
     private = records(16, seed=9)
-    np.savez(folder / "public.npz", images=private.images, labels=np.array(CLASSES)[private.labels])
+    np.savez(folder / "public.npz", images=private.samples, labels=np.array(CLASSES)[private.labels])
     return str(folder / "public.npz")
 
 
@@ -215,7 +215,7 @@ def losses(imitation: float, adversarial: float, teacher: Any, student: Any) -> 
     seen = judge(teacher) if adversarial else None
     loss = Distillation(teacher, seen, imitation, adversarial, len(CLASSES))
     drawn = tuple(part[0] for part in loss.draw(1, 6, (1, 8, 8), torch.Generator().manual_seed(3)))
-    image = tensors(records().images[:1], torch.device("cpu"))[0]
+    image = tensors(records().samples[:1], torch.device("cpu"))[0]
     with torch.no_grad():
         return loss(student, image, torch.tensor(1), drawn)
 
@@ -225,7 +225,7 @@ def test_each_term_of_the_loss_can_be_left_out() -> None:
     plain, taught = losses(0, 0, teacher, student), losses(1, 0, teacher, student)
     judged, twice = losses(0, 1, teacher, student), losses(0, 2, teacher, student)
     drawn = tuple(part[0] for part in Velocity(none=2).draw(1, 6, (1, 8, 8), torch.Generator().manual_seed(3)))
-    image = tensors(records().images[:1], torch.device("cpu"))[0]
+    image = tensors(records().samples[:1], torch.device("cpu"))[0]
     with torch.no_grad():
         alone = Velocity(none=2)(student, image, torch.tensor(1), drawn)
     torch.testing.assert_close(plain, alone)
@@ -252,7 +252,7 @@ def test_in_a_tenth_of_the_draws_the_class_is_none() -> None:
 def test_per_record_gradients_of_the_whole_loss_equal_a_loop_over_records() -> None:
     teacher, student = networks("teacher", "student")
     loss = Distillation(teacher, judge(teacher), 1.0, 1.0, len(CLASSES))
-    images, labels = tensors(records().images[:3], torch.device("cpu")), torch.tensor([0, 1, 0])
+    images, labels = tensors(records().samples[:3], torch.device("cpu")), torch.tensor([0, 1, 0])
     drawn = loss.draw(3, 4, (1, 8, 8), torch.Generator().manual_seed(1))
     parameters = {name: value.detach() for name, value in student.named_parameters()}
     found = record_gradients(student, loss, parameters, images, labels, drawn)
@@ -293,7 +293,7 @@ def test_clipping_at_the_output_as_published_moves_farther_than_it_claims_and_cl
 def test_a_teacher_that_saw_the_records_unprotected_moves_every_record_s_gradient() -> None:
     """Why the teacher needs DP-SGD: clipped sums of ALL records move when one record changes an unprotected teacher."""
     teacher, student = networks("teacher", "student")
-    images, labels = tensors(records(8).images, torch.device("cpu")), torch.tensor([0, 1] * 4)
+    images, labels = tensors(records(8).samples, torch.device("cpu")), torch.tensor([0, 1] * 4)
     clip, sums = 1e-3, []
     for shift in (0.0, 3.0):  # what one record more might do to a teacher without DP
         with torch.no_grad():

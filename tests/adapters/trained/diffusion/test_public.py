@@ -16,7 +16,7 @@ from tests.adapters.trained.diffusion.small import CLASSES, api, private_file, r
 
 def published(folder: Path, seed: int) -> Path:
     images = records(seed=seed)
-    np.savez(folder / f"{seed}.npz", images=images.images, labels=np.array(CLASSES)[images.labels])
+    np.savez(folder / f"{seed}.npz", images=images.samples, labels=np.array(CLASSES)[images.labels])
     return folder / f"{seed}.npz"
 
 

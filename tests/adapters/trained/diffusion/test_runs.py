@@ -124,7 +124,7 @@ def test_private_records_are_seen_only_while_a_release_is_drawn_and_never_by_the
     assert asked == [["fit/semantics"]]  # and then kept in memory, for the blocks
     seen = {image.tobytes() for images, _ in calls for image in images}
     assert seen
-    assert not seen & {image.tobytes() for image in records().images}
+    assert not seen & {image.tobytes() for image in records().samples}
 
 
 def test_the_noise_is_found_once_per_process() -> None:

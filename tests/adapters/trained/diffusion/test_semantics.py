@@ -41,8 +41,8 @@ def some(count: int, seed: int) -> PrivateRecords:
 
 
 def without(private: PrivateRecords, index: int) -> PrivateRecords:
-    kept = np.arange(len(private.images)) != index
-    return PrivateRecords(private.images[kept], private.labels[kept], private.units[kept])
+    kept = np.arange(len(private.samples)) != index
+    return PrivateRecords(private.samples[kept], private.labels[kept], private.units[kept])
 
 
 def clean(private: PrivateRecords, tops: Tops, release: Release) -> np.ndarray:
@@ -52,7 +52,7 @@ def clean(private: PrivateRecords, tops: Tops, release: Release) -> np.ndarray:
 def moves(private: PrivateRecords, tops: Tops, release: Release) -> list[float]:
     """How far the removal of each record moves the clean counts, in L2 norm."""
     whole = clean(private, tops, release)
-    return [np.linalg.norm(whole - clean(without(private, i), tops, release)) for i in range(len(private.images))]
+    return [np.linalg.norm(whole - clean(without(private, i), tops, release)) for i in range(len(private.samples))]
 
 
 @given(st.integers(1, 12), st.integers(0, 10**6), st.integers(1, 4))
@@ -69,8 +69,8 @@ def test_a_record_moves_k_bins_of_its_own_label_by_one(count: int, seed: int, k:
 def test_another_record_in_its_place_moves_no_more_than_declared(count: int, seed: int, k: int) -> None:
     private, other = some(count, seed), some(count, seed + 1)
     release = REPLACED[k]
-    images, labels = private.images.copy(), private.labels.copy()
-    images[0], labels[0] = other.images[0], other.labels[0]
+    images, labels = private.samples.copy(), private.labels.copy()
+    images[0], labels[0] = other.samples[0], other.labels[0]
     replaced = PrivateRecords(images, labels, private.units)
     moved = clean(private, by_brightness(k), release) - clean(replaced, by_brightness(k), release)
     assert np.linalg.norm(moved) <= release.sensitivity + 1e-12
@@ -128,13 +128,13 @@ def test_the_query_finds_the_public_labels_of_private_images_and_no_record_sways
     settings = PlainTraining(steps=80, batch=32, learning_rate=3e-3)
     query = train_query(public, settings, 0, torch.device("cpu"), lambda: None)
     private = records(80)
-    found = [int(query.tops(image, 1)[0]) for image in private.images]
+    found = [int(query.tops(image, 1)[0]) for image in private.samples]
     ells, ohs = (public.names.index(letter) for letter in "LO")
     right = np.mean(np.array(found) == np.where(private.labels == 0, ells, ohs))
     assert right > 0.7
-    again = [int(query.tops(image, 1)[0]) for image in private.images[::-1]]
+    again = [int(query.tops(image, 1)[0]) for image in private.samples[::-1]]
     assert again[::-1] == found
-    assert len(set(query.tops(private.images[0], 4))) == 4
+    assert len(set(query.tops(private.samples[0], 4))) == 4
     release = semantics_release(Budget(8.0, 1e-3), 1, Relation.ADD_REMOVE, "record")
     noisy = noisy_semantics(private, lambda image: query.tops(image, 1), 2, 4, release, SystemNoise())
     np.testing.assert_array_equal(chosen_semantics(noisy, 1), [[ells], [ohs]])

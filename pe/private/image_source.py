@@ -1,0 +1,59 @@
+"""What every source of private images declares."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import KW_ONLY
+from functools import partial
+from typing import Annotated, ClassVar
+
+import numpy as np
+from PIL import Image
+from pydantic import Field
+
+from pe.data.decoding import Channels, Resize, decode_image
+from pe.data.images import Images
+from pe.data.samples import Samples
+from pe.private.source import PrivateSource, source
+
+Side = Annotated[int, Field(strict=True, ge=1, le=8192)]
+
+
+@source
+class ImageSource(PrivateSource):
+    """Private images, all brought to one size.
+
+    Attributes:
+        size: the images' height and width: one number for square images, or (height, width).
+        resize: how images of other sizes get the size: crop, fit or stretch; None: they are an error.
+        channels: 3 (colour) or 1 (grey).
+        largest_side: the largest height or width that an image has on disk, in pixels, where that is not `size`: the
+            public clock leaves time to decode it.
+    """
+
+    _: KW_ONLY
+    size: Side | tuple[Side, Side]
+    resize: Resize | None = None
+    channels: Channels = 3
+    largest_side: Annotated[int, Field(strict=True, ge=1, le=2**15)] | None = None
+
+    modality: ClassVar[type[Samples]] = Images
+
+    @property
+    def height_width(self) -> tuple[int, int]:
+        """The size as (height, width)."""
+        return self.size if isinstance(self.size, tuple) else (self.size, self.size)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(height, width, channels)."""
+        return *self.height_width, self.channels
+
+    def decoding(self) -> Callable[[], object]:
+        """What decodes an image of noise, of `largest_side` where that is given."""
+        height, width = self.height_width if self.largest_side is None else (self.largest_side, self.largest_side)
+        pixels = np.random.default_rng(0).integers(0, 256, (height, width, self.channels), dtype=np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels.squeeze(2) if self.channels == 1 else pixels).save(file, "PNG", compress_level=1)
+        return partial(decode_image, file.getvalue(), size=self.height_width, resize="crop", channels=self.channels)

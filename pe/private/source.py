@@ -1,0 +1,180 @@
+"""Where private records come from: what every source declares. All of it is public, and stands in the recipe.
+
+A source is a subclass of `PrivateSource` with a `kind`, a `modality`, a `shape`, `open` and `decoding`, under the
+decorator `source`, named by an entry point of the group `pe.sources`; its own settings are its fields.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
+
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from pe.data.samples import Samples, Shape
+from pe.errors import RecipeError
+from pe.plugins.registry import load
+from pe.plugins.validation import sentence
+from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Where
+from pe.private.naming import ONE_LABEL, encode_labels, encode_units
+
+Class = TypeVar("Class", bound=type[Any])
+RECORD, SUBFOLDER = "record", "subfolder"
+
+
+def _class_names(value: Any) -> Any:
+    """Names stay, whole numbers become text; pydantic refuses the rest."""
+    if not isinstance(value, list | tuple):
+        return value
+    names: list[Any] = []
+    for name in value:
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise ValueError(f"{name!r} is neither a name nor a whole number; put names like yes, no, on in quotes")
+        names.append(unicodedata.normalize("NFC", str(name)).strip())
+    if "" in names:
+        raise ValueError("a class name is empty")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{twice[0]!r} is listed twice")
+    return tuple(names)
+
+
+ClassList = Annotated[Sequence[str | int], BeforeValidator(_class_names)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+@dataclass_transform(frozen_default=True)
+def source(cls: Class) -> Class:
+    """A frozen class whose fields pydantic checks; a wrong setting is a RecipeError, one sentence."""
+    made = cast(Class, dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls))
+    check = made.__init__
+
+    @wraps(check)
+    def checked(self: object, *args: Any, **kwargs: Any) -> None:
+        try:
+            check(self, *args, **kwargs)
+        except ValidationError as error:
+            raise RecipeError(sentence(error, made, f"pe.{made.__name__}")) from error
+
+    made.__init__ = checked
+    return made
+
+
+@source
+class PrivateSource:
+    """What every source declares.
+
+    Attributes:
+        classes: the public class list: names or whole numbers; never derived from the data. Empty:
+            labels are ignored. None: the records have no labels, and it is an error if they do.
+        privacy_unit: what one unit of protection is: "record", "subfolder", or the name of a column.
+        declared_size: the public number of records.
+        ledger_file: where the data set's ledger is kept; None: beside the data.
+        on_bad_record: "fail": an unreadable record is an error before the run; "skip": it casts no vote.
+    """
+
+    _: KW_ONLY
+    kind: str
+    classes: ClassList | None = None
+    privacy_unit: Text = RECORD
+    declared_size: Annotated[int, Field(strict=True, ge=1)] | None = None
+    on_bad_record: OnBadRecord = "fail"
+    ledger_file: Path | None = None
+
+    modality: ClassVar[type[Samples]]
+
+    @property
+    def shape(self) -> Shape:
+        """What all of its samples share, as the modality has it."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> Path | None:
+        """Where the records lie; None for a sample that has no place on disk."""
+        place: Path | None = getattr(self, "path", None)
+        return place
+
+    def open(self) -> PrivateDataset:
+        """The records; samples are read later, by `check` and `blocks`.
+
+        Raises:
+            PrivateDataError: they are not there, or not as declared.
+        """
+        raise NotImplementedError
+
+    def decoding(self) -> Callable[[], object]:
+        """What decodes a made-up record, as large as a private one may be: the public clock leaves time for as many."""
+        raise NotImplementedError
+
+    def bind(
+        self,
+        records: Records,
+        count: int,
+        where: Where,
+        *,
+        labels: Sequence[object] | None,
+        units: Sequence[object] | None = None,
+        declared_size: int | None = None,
+    ) -> PrivateDataset:
+        """The data set of `count` records, for `open` to return.
+
+        Args:
+            records: the samples.
+            count: of the records. Confidential.
+            where: names a record's place.
+            labels: each record's label; None where there are none.
+            units: each record's unit; None: each is its own.
+            declared_size: in place of one that is not declared.
+
+        Raises:
+            PrivateDataError: labels or units are not as declared.
+        """
+        classes, numbers = encode_labels(labels, count, self.class_names, where)
+        return PrivateDataset(
+            records,
+            numbers,
+            encode_units(units, count, self.privacy_unit, where),
+            classes=classes,
+            modality=self.modality,
+            shape=self.shape,
+            unit_name=self.privacy_unit,
+            declared_size=self.declared_size or declared_size,
+            on_bad_record=self.on_bad_record,
+            where=where,
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label names of the opened data set, public: the class list, or the one label of unlabelled records."""
+        return self.class_names or (ONE_LABEL,)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The class list as text (validation has made it so)."""
+        return None if self.classes is None else cast(tuple[str, ...], tuple(self.classes))
+
+
+def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
+    """The source that plain settings describe; their `kind` is the name of its entry point.
+
+    Args:
+        settings: of the source, `kind` among them.
+        where: begins messages.
+        section: of the recipe, before the keys that messages name.
+
+    Raises:
+        PluginError: there is no source of this kind.
+        RecipeError: a setting is unknown, missing or wrong.
+    """
+    if "kind" not in settings:
+        raise RecipeError(f"{where}: '{'.'.join(filter(None, (section, 'kind')))}' is missing: where the records are.")
+    cls = load("pe.sources", str(settings["kind"]))
+    try:
+        return cast(PrivateSource, TypeAdapter(cls).validate_python(settings))
+    except ValidationError as error:
+        raise RecipeError(sentence(error, cls, where, section)) from error
