@@ -103,7 +103,8 @@ def _sources() -> list[Part]:
             loaded[kind] = load("pe.sources", kind)
         except PluginError as error:
             broken.append(Part("private", kind, str(error), ()))
-    shared = {base: None for one in loaded.values() for base in one.__bases__ if base not in (object, PrivateSource)}
+    bases = (base for one in loaded.values() for base in one.__bases__)
+    shared = dict.fromkeys(base for base in bases if issubclass(base, PrivateSource) and base is not PrivateSource)
     return [*(_source(one, f"all {one.modality.noun}") for one in shared), *map(_source, loaded.values()), *broken]
 
 
