@@ -17,8 +17,8 @@ import numpy as np
 from record import keep, where
 
 from pe.engine.demo.digits import RECIPES
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.evaluation.utility import accuracies
 from pe.private.mnist import MnistSample
 from pe.recipe.schema import Recipe

@@ -48,8 +48,8 @@ class Outcome(Generic[Result]):
 class Policy:
     """One endpoint's rate and patience, shared by all of its workers.
 
-    A request that found no connection, timed out, broke off or got 408, 409, 429 or 5xx is made again, after a
-    random wait that doubles from FIRST to MOST, or the wait that the server asked for. A 429 slows all workers
+    A request whose fault may pass (faults.py says which: no connection, 429, 5xx, …) is made again, after a random
+    wait that doubles from FIRST to MOST, or the wait that the server asked for. A 429 slows all workers
     down, and its wait holds all of them back; it does not count as a try, but for `patience` seconds at most.
 
     Args:

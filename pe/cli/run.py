@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @log_level_option
 def run(recipe: Path, changes: tuple[str, ...], out: Path | None, go_on: bool, as_json: bool, quiet: bool) -> None:
     """Run RECIPE (a YAML file) to its end."""
-    from pe.engine.execute import resume_run, run_recipe
+    from pe.engine.start import resume_run, run_recipe
     from pe.recipe.schema import Recipe
 
     wanted = Recipe.load(recipe, changes)
@@ -54,7 +54,7 @@ def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: boo
 
     Nothing that was answered is asked again.
     """
-    from pe.engine.execute import resume_run, stored_recipe
+    from pe.engine.start import resume_run, stored_recipe
 
     recipe = stored_recipe(run_folder, changes)
     _report(lambda surroundings: resume_run(run_folder, surroundings, recipe), as_json, quiet)

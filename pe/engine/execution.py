@@ -1,4 +1,4 @@
-"""A recipe with everything that it names, carried out from where the journal stands."""
+"""What a run does, new or resumed: everything that its recipe names, from where the journal stands to the end."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import resume_run, run_recipe
 from pe.errors import RecipeError, nearest_name
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Embedding, GenerationAPI

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.evaluation.memorisation import Membership, membership
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest

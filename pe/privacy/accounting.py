@@ -3,7 +3,8 @@
 Unsampled Gaussians and Laplace counts have closed forms (closed_form.py, laplace.py), which hold for the
 discrete mechanisms on fine grids too. Sampling and coarse grids go through privacy loss distributions
 (pld.py); Rényi bounds (rdp.py) and not crediting the sampling hold always, and the least of them counts.
-No ε is ever below the closed form of the unsampled Gaussians.
+No ε is ever below the closed form of the unsampled Gaussians. Which release is accounted how is settled in
+mechanisms.py, where a new mechanism begins.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from pe.errors import PrivacyError
 from pe.privacy.closed_form import check_delta, gaussian_epsilon
 from pe.privacy.laplace import mixed_delta, mixed_epsilon
-from pe.privacy.parts import Parts, gaussian_floor, sort_parts
+from pe.privacy.mechanisms import Parts, gaussian_floor, sort_parts
 from pe.privacy.release import Release
 
 _PLD_CAN = 2000.0

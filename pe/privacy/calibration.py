@@ -11,7 +11,7 @@ from pe.errors import PrivacyError
 from pe.privacy.accounting import epsilon as epsilon_of
 from pe.privacy.accounting import quick_epsilon
 from pe.privacy.ledger import Budget
-from pe.privacy.parts import sort_parts
+from pe.privacy.mechanisms import sort_parts
 from pe.privacy.release import Release
 
 LEAST, MOST = 1e-3, 1e9

@@ -18,7 +18,7 @@ import numpy as np
 
 from pe.errors import PrivacyError
 from pe.privacy.closed_form import FLOOR, MARGIN, FloatArray, check_delta, gaussian_delta, gaussian_epsilon
-from pe.privacy.parts import Laplace
+from pe.privacy.mechanisms import Laplace
 
 _MOST_LOSSES = 8192
 _MOST_EACH = 1024

@@ -21,8 +21,8 @@ from pe.privacy.accounting import delta as delta_of
 from pe.privacy.accounting import epsilon as epsilon_of
 from pe.privacy.clock import PublicClock
 from pe.privacy.closed_form import check_delta
+from pe.privacy.mechanisms import check_same_kind
 from pe.privacy.noise import Noise, SystemNoise
-from pe.privacy.parts import check_same_kind
 from pe.privacy.release import Relation, Release
 from pe.privacy.store import Array, ReleaseStore, StoredRelease
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pe.privacy.closed_form import FLOOR, MARGIN
 from pe.privacy.laplace import laplace_losses
-from pe.privacy.parts import Lattice, Parts, Sampled
+from pe.privacy.mechanisms import Lattice, Parts, Sampled
 
 _MOST_POINTS = 100_000
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from pe.privacy.closed_form import FLOOR, MARGIN, FloatArray, check_delta
-from pe.privacy.parts import Laplace, Parts
+from pe.privacy.mechanisms import Laplace, Parts
 
 _ORDERS = 1 + np.logspace(-4, 8, 1500)
 _SAMPLED_ORDERS = np.unique(np.concatenate([1 + np.arange(1, 40) / 10, np.round(np.logspace(0.7, 3.5, 60))]))

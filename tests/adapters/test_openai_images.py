@@ -21,8 +21,8 @@ from adapters.http import policy as policy_module
 from adapters.openai_images import OpenAIImages
 from pe.data.conditions import Conditions
 from pe.data.images import Images
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from pe.recipe.schema import Recipe

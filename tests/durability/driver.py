@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import resume_run, run_recipe
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
@@ -20,7 +20,7 @@ from tests.generators import Mean, Shades
 
 WARM = (
     *("faiss", "PIL.PngImagePlugin", "scipy.special", "httpx2", "openai"),
-    *("pe.cli.main", "pe.engine.execute", "pe.evaluation.evaluate", "pe.engine.status"),
+    *("pe.cli.main", "pe.engine.start", "pe.evaluation.evaluate", "pe.engine.status"),
     *("adapters.openai_images", "adapters.server_client"),
     *("tests.durability.driver", "tests.endpoints.openai_server"),
 )

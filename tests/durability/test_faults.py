@@ -13,9 +13,9 @@ import pytest
 
 import pe
 from pe.data.images import Images
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.private_side import IDENTITY
+from pe.engine.start import resume_run, run_recipe
 from pe.errors import DamagedFile, LimitReached, PEError, RunError
 from pe.plugins.protocols import Answer, RandomRequest
 from pe.privacy.data_set import DataSetLedger
@@ -100,7 +100,7 @@ def stopped(tmp_path: Path) -> Path:
     """A run that a limit stopped in the middle of an iteration, with S_0, S_1 and some chunks there."""
     driver.make_private(tmp_path / "private.npz")
     content = driver.recipe(tmp_path / "private.npz").model_dump()
-    recipe = pe.engine.execute.Recipe.parse(content | {"limits": {"max_images": 95}}, "the test")
+    recipe = pe.engine.start.Recipe.parse(content | {"limits": {"max_images": 95}}, "the test")
     with pytest.raises(LimitReached, match=r"`pe resume .*run --set limits\.max_images=…` goes on"):
         run_recipe(recipe, tmp_path / "run", surroundings(tmp_path))
     return tmp_path
@@ -161,7 +161,7 @@ def test_a_damaged_population_that_would_cost_or_come_out_otherwise_is_named(
         content |= {"limits": {"max_cost": 100}}
     else:
         api.capabilities = dataclasses.replace(api.capabilities, deterministic=False)
-    recipe = pe.engine.execute.Recipe.parse(content, "the test")
+    recipe = pe.engine.start.Recipe.parse(content, "the test")
     with pytest.raises(DamagedFile, match=name):
         resume_run(stopped / "run", dataclasses.replace(surroundings(stopped), api=api), recipe)
     assert (stopped / "asked").read_text() == before
@@ -216,7 +216,7 @@ def test_other_private_records_are_noticed(stopped: Path) -> None:
 def test_another_recipe_is_refused_and_named(stopped: Path) -> None:
     content = driver.recipe(stopped / "private.npz").model_dump()
     content["evolution"]["lookahead"] = 3
-    other = pe.engine.execute.Recipe.parse(content, "the test")
+    other = pe.engine.start.Recipe.parse(content, "the test")
     with pytest.raises(RunError, match=r"evolution\.lookahead: 2 → 3"):
         resume_run(stopped / "run", surroundings(stopped), other)
 

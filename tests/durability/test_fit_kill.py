@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import resume_run, run_recipe
 from pe.privacy.noise import UnsafeSeededNoise
 from tests.adapters.trained.diffusion.small import TRAINING, api, private_file, recipe
 from tests.durability.driver import forked

@@ -15,8 +15,8 @@ import pytest
 from adapters.http import policy as policy_module
 from embeddings.http import HTTPEmbedding
 from pe.data.images import Images
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.errors import APIError, ContractError, RecipeError
 from pe.plugins.embed import embed_block
 from pe.privacy.verify import verify

@@ -11,8 +11,8 @@ from adapters.diffusion.pixel_space import PixelSpace
 from adapters.glyphs import Glyphs
 from pe.data.images import Images
 from pe.engine.demo.digits import RECIPES
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import RandomRequest
 from pe.private.mnist import DIGITS

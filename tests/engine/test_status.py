@@ -15,9 +15,9 @@ import pytest
 
 from pe.data.images import Images
 from pe.dispatch.limits import Price
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
+from pe.engine.start import resume_run, run_recipe
 from pe.engine.status import Phase, Status, status_of
 from pe.errors import LimitReached, RunError
 from pe.planning.build import object_kind

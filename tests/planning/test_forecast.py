@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pe.data.conditions import Conditions
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.errors import PluginError, RecipeError
 from pe.histogram import histogram_release
 from pe.plan import Step

@@ -219,3 +219,10 @@ def test_what_does_not_add_up_is_refused():
             epsilon([histogram(1)], wrong)
     with pytest.raises(PrivacyError, match="epsilon"):
         delta([histogram(1)], -1)
+
+
+def test_a_mechanism_that_nothing_accounts_for_is_refused_and_not_taken_for_a_gaussian():
+    release = histogram(2.0)
+    object.__setattr__(release, "mechanism", "staircase")
+    with pytest.raises(PrivacyError, match="'histogram' is by staircase, which nothing here accounts for"):
+        epsilon([release], 1e-5)

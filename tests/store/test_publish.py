@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
+from pe.engine.start import resume_run, run_recipe
 from pe.errors import RunError
 from pe.planning.build import object_kind
 from pe.recipe.schema import Recipe

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.execute import resume_run
 from pe.engine.execution import Surroundings
+from pe.engine.start import resume_run
 from pe.errors import PEError, RunError
 from pe.store.export import examine
 from pe.store.purge import PURGED, purge

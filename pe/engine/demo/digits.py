@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.health import DISTRIBUTION
+from pe.engine.start import run_recipe
 from pe.engine.summary import summary
 from pe.evaluation.controls import unevolved
 from pe.evaluation.utility import CLASSIFIERS, accuracies

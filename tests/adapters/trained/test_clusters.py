@@ -12,8 +12,8 @@ import pytest
 from adapters.trained.clusters import Clusters
 from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.public import PublicSet
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.errors import RecipeError
 from pe.store.run import Run
 from pe.store.writer import read_journal

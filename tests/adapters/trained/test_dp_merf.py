@@ -15,9 +15,9 @@ import pe
 from adapters.trained.dp_merf import features, generator
 from adapters.trained.dp_merf.adapter import DPMERF
 from adapters.trained.dp_merf.features import frequencies, noisy_sum
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
+from pe.engine.start import resume_run, run_recipe
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.plugins.protocols import RandomRequest

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 import pe
 from adapters.trained.reused import Trained, _merged
 from pe.cli.status import status
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
+from pe.engine.start import run_recipe
 from pe.errors import PEError, RecipeError
 from pe.privacy.accounting import epsilon
 from pe.privacy.noise import SystemNoise

@@ -12,8 +12,8 @@ import pytest
 
 import pe
 from adapters.trained.dp_merf.adapter import DPMERF
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.fit.trainer import Fitting
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise

@@ -12,8 +12,8 @@ import pytest
 
 from adapters.trained.diffusion import base, pretraining
 from adapters.trained.dp_sgd.training import Training
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import resume_run, run_recipe
 from pe.errors import BudgetExceeded, Interrupted
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.store import MemoryStore

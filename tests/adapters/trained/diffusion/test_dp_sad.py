@@ -27,9 +27,9 @@ from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.plain import tensors
 from adapters.trained.sections import PlainTraining
-from pe.engine.execute import resume_run, run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
+from pe.engine.start import resume_run, run_recipe
 from pe.errors import PrivacyError, RecipeError
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon

@@ -16,8 +16,8 @@ from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.privimage import PrivImage
 from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.sections import PlainTraining
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.planning.meaning import differences
 from pe.plugins.protocols import RandomRequest

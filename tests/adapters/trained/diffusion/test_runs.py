@@ -16,9 +16,9 @@ from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.pdp_diffusion import DPLDM
 from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.sections import PlainTraining
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
+from pe.engine.start import run_recipe
 from pe.fit.trainer import Fitting
 from pe.plugins.protocols import RandomRequest
 from pe.plugins.registry import construct

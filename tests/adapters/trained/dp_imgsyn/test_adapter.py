@@ -14,9 +14,9 @@ import pe
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from adapters.trained.dp_imgsyn.moments import moments_release
 from pe.data.conditions import SOFT_LABEL
-from pe.engine.execute import resume_run, run_recipe, stored_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
+from pe.engine.start import resume_run, run_recipe, stored_recipe
 from pe.errors import APIError, PEError, RecipeError, RunError
 from pe.fit.trainer import FitTerms
 from pe.privacy.accounting import epsilon

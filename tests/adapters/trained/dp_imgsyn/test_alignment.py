@@ -14,8 +14,8 @@ from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from adapters.trained.dp_imgsyn.alignment import align, align_companions, total_variation
 from adapters.trained.dp_imgsyn.sections import Alignment
 from adapters.trained.plain import tensors
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.errors import PEError
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from tests.adapters.trained.dp_imgsyn.small import (

@@ -14,9 +14,9 @@ from adapters.trained.dp_imgsyn.reader import Reader
 from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.plain import tensors
-from pe.engine.execute import run_recipe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
+from pe.engine.start import run_recipe
 from pe.errors import PEError, RecipeError
 from pe.recipe.schema import Recipe
 from tests.adapters.trained.dp_imgsyn.small import (

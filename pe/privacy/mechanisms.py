@@ -102,6 +102,8 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
         if release.mechanism == "discrete_laplace":
             shift = math.ceil(release.grid * release.sensitivity)
             laplace[shift, release.scale] += count
+        elif release.mechanism != "discrete_gaussian":
+            raise PrivacyError(f"Release '{release.name}' is by {release.mechanism}, which nothing here accounts for.")
         elif release.sampling is not None:
             sampled[_continuous(release), release.sampling.rate, release.relation is Relation.REPLACE_ONE] += count
         else:

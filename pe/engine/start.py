@@ -1,4 +1,4 @@
-"""A recipe carried out: begun, gone on with, finished."""
+"""A run is begun, or gone on with after a crash or a stop."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 
 import pe
 from adapters.trained.dp_merf.adapter import DPMERF
-from pe.engine import execute
+from pe.engine import start
 from pe.engine.private_side import PrivateSide
 from pe.errors import BudgetExceeded, ContractError, PluginError, PrivateDataError, RecipeError, RunError
 from pe.privacy.data_set import DataSetLedger
@@ -392,7 +392,7 @@ def test_a_run_is_named_when_the_private_records_have_been_read(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(PrivateSide, "preflight", telling("read", PrivateSide.preflight))
-    monkeypatch.setattr(execute, "new_name", telling("named", execute.new_name))
+    monkeypatch.setattr(start, "new_name", telling("named", start.new_name))
     evolve(private, None)
     assert happened == ["read", "named"]
 
