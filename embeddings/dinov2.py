@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embeddings.resizing import shortest_side
-from embeddings.torch_model import Network, Precision, TorchModel
-from pe.data.samples import Samples
+from embeddings.resizing import check_crop, shortest_side
+from embeddings.torch_model import Network, Precision, TorchEmbedding
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.weights import cached_file
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, 
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
-class DINOv2:
+class DINOv2(TorchEmbedding):
     """Images → the class token of DINOv2 after its last normalisation.
 
     Args:
@@ -39,7 +37,7 @@ class DINOv2:
         RecipeError: an argument is out of range.
     """
 
-    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
+    kind = "dinov2"
 
     def __init__(
         self,
@@ -53,26 +51,11 @@ class DINOv2:
         batch_size: int = 64,
         offline: bool = False,
     ) -> None:
-        if not 1 <= crop <= resize:
-            raise RecipeError(f"crop is {crop} and resize {resize}: take 1 ≤ crop ≤ resize.")
+        check_crop(crop, resize)
         self._name = str(Path(model).expanduser()) if model.startswith("~") else model
-        self._revision, self._offline = revision, offline
+        self._revision = revision
         self._resize, self._crop = resize, crop
-        self._model = TorchModel("dinov2", self._load, device, precision, batch_size)
-
-    @property
-    def batch_size(self) -> int:
-        """Images per batch."""
-        return self._model.batch_size
-
-    def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d: one row per image, a function of that image alone; d is the network's width.
-
-        Raises:
-            ContractError: the samples are not images.
-            RecipeError: the weights or the device are not there.
-        """
-        return self._model(samples)
+        super().__init__(device, precision, batch_size, offline)
 
     def _load(self) -> Network:
         module = self._load_weights()

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from embeddings.resizing import antialiased, tensorflow_bilinear
-from embeddings.torch_model import Network, Precision, TorchModel
+from embeddings.torch_model import Network, Precision, TorchEmbedding
 from pe.data.samples import Samples
 from pe.errors import RecipeError
-from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ WEIGHTS = Published(
 )
 
 
-class Inception:
+class Inception(TorchEmbedding):
     """Images → the 2,048 features that FID compares.
 
     Args:
@@ -47,7 +46,7 @@ class Inception:
         RecipeError: an argument is out of range.
     """
 
-    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
+    kind = "inception"
 
     def __init__(
         self,
@@ -64,24 +63,10 @@ class Inception:
             raise RecipeError(f"resize is '{resize}': it must be one of {', '.join(get_args(Resize))}.")
         if sha256 is not None and weights is None:
             raise RecipeError("sha256 is the hash of a file: name the file too, under weights.")
-        self._weights, self._sha256, self._resize, self._offline = weights, sha256, resize, offline
+        self._weights, self._sha256, self._resize = weights, sha256, resize
         self._exact = resize == "tensorflow" and precision == "fp32"
         self.info = replace(self.info, standard_inception=weights is None and self._exact)
-        self._model = TorchModel("inception", self._load, device, precision, batch_size)
-
-    @property
-    def batch_size(self) -> int:
-        """Images per batch."""
-        return self._model.batch_size
-
-    def embed(self, samples: Samples) -> Vectors:
-        """float32, n×2048: one row per image, a function of that image alone.
-
-        Raises:
-            ContractError: the samples are not images.
-            RecipeError: the weights or the device are not there.
-        """
-        return self._model(samples)
+        super().__init__(device, precision, batch_size, offline)
 
     def probabilities(self, samples: Samples) -> npt.NDArray[np.float32]:
         """float32, n×1008: class probabilities as the Inception Score takes them, the classes' biases left out.
@@ -90,7 +75,7 @@ class Inception:
             ContractError: the samples are not images.
             RecipeError: the weights or the device are not there.
         """
-        return self._model(samples, _probabilities)
+        return self._features(samples, _probabilities)
 
     def _load(self) -> Network:
         from embeddings.inception_network import InceptionNetwork

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embeddings.resizing import Filter, antialiased, shortest_side
-from embeddings.torch_model import Network, Precision, TorchModel
-from pe.data.samples import Samples
+from embeddings.torch_model import Network, Precision, TorchEmbedding
 from pe.errors import MissingDependency, RecipeError, nearest_name
-from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.weights import cached_file, check_hash, fill, given_file, hub_file, read_weights
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ class _Preparation:
         return (images / 255 - mean) / deviation
 
 
-class OpenCLIP:
+class OpenCLIP(TorchEmbedding):
     """Images → OpenCLIP's image features, as they are before they are scaled to length 1.
 
     Args:
@@ -63,7 +61,7 @@ class OpenCLIP:
         RecipeError: an argument is out of range, or a .json file comes without weights.
     """
 
-    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
+    kind = "open_clip"
 
     def __init__(
         self,
@@ -80,22 +78,7 @@ class OpenCLIP:
         if model.endswith(".json") and weights is None:
             raise RecipeError(f"model is the file '{model}': name its file of weights too, under weights.")
         self._name, self._tag, self._weights, self._sha256 = model, pretrained, weights, sha256
-        self._offline = offline
-        self._model = TorchModel("open_clip", self._load, device, precision, batch_size)
-
-    @property
-    def batch_size(self) -> int:
-        """Images per batch."""
-        return self._model.batch_size
-
-    def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d: one row per image, a function of that image alone; d is the model's embed_dim.
-
-        Raises:
-            ContractError: the samples are not images.
-            RecipeError: the model, its weights or the device are not there.
-        """
-        return self._model(samples)
+        super().__init__(device, precision, batch_size, offline)
 
     def _load(self) -> Network:
         try:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pe.errors import RecipeError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -36,6 +38,16 @@ def shortest_side(images: Tensor, size: int, crop: int, kind: Filter = "bicubic"
     images = antialiased(images, height, width, kind)
     top, left = (round((length - crop) / 2) for length in (height, width))
     return images[:, :, top : top + crop, left : left + crop]
+
+
+def check_crop(crop: int, size: int) -> None:
+    """Refuse a crop that `shortest_side` cannot cut out.
+
+    Raises:
+        RecipeError: it is none, or larger than the shorter side will be.
+    """
+    if not 1 <= crop <= size:
+        raise RecipeError(f"crop is {crop} and resize {size}: take 1 ≤ crop ≤ resize.")
 
 
 def tensorflow_bilinear(images: Tensor, height: int, width: int) -> Tensor:

@@ -9,10 +9,11 @@ does, images are run one at a time.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import ContractError, RecipeError
 from pe.plugins.devices import find_device, require_torch
-from pe.plugins.protocols import Vectors
+from pe.plugins.protocols import PluginInfo, Vectors
 
 if TYPE_CHECKING:
     import torch
@@ -47,47 +48,56 @@ class Network:
     features: Callable[[nn.Module, Tensor], Tensor]
 
 
-class TorchModel:
-    """Runs a network over images in batches; the network is built and its weights are read at the first image.
+class TorchEmbedding(ABC):
+    """An embedding by a network, which is built, and whose weights are read, at the first image.
 
     Args:
-        name: the embedding's, for messages.
-        load: builds the network on the CPU.
-        device: auto, cpu, mps, cuda or cuda:1.
-        precision: of the network's arithmetic; what goes in and comes out is float32.
+        device: auto, cpu, mps, cuda or one card, such as cuda:1.
+        precision: of the network's arithmetic, fp32, bf16 or fp16; what goes in and comes out is float32.
         batch_size: images per batch, ≥ 1.
+        offline: fetch nothing.
 
     Raises:
         RecipeError: an argument is out of range.
     """
 
-    def __init__(
-        self, name: str, load: Callable[[], Network], device: str, precision: Precision, batch_size: int
-    ) -> None:
+    kind: ClassVar[str]
+    info: PluginInfo = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
+
+    def __init__(self, device: str, precision: Precision, batch_size: int, offline: bool) -> None:
         if not _DEVICES.fullmatch(device):
             raise RecipeError(f"device is '{device}': it must be auto, cpu, mps, cuda, or one card, such as cuda:1.")
         if precision not in get_args(Precision):
             raise RecipeError(f"precision is '{precision}': it must be one of {', '.join(get_args(Precision))}.")
         if batch_size < 1:
             raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
-        self._name, self._load, self._wanted, self._precision = name, load, device, precision
+        self._wanted, self._precision, self._offline = device, precision, offline
         self.batch_size = batch_size
         self._network: tuple[Network, torch.device] | None = None
         self._alike: dict[tuple[int, ...], bool] = {}
 
-    def __call__(self, samples: Samples, head: Callable[[nn.Module, Tensor], Tensor] | None = None) -> Vectors:
+    @abstractmethod
+    def _load(self) -> Network:
+        """The network with its weights, on the CPU."""
+
+    def embed(self, samples: Samples) -> Vectors:
+        """float32, n×d: one row per image, a function of that image alone; d is the network's width.
+
+        Raises:
+            ContractError: the samples are not images.
+            RecipeError: the weights or the device are not there, or it has not enough memory for a batch.
+            MissingDependency: torch is not installed.
+        """
+        return self._features(samples)
+
+    def _features(self, samples: Samples, head: Callable[[nn.Module, Tensor], Tensor] | None = None) -> Vectors:
         """float32, n×d: the network's features of each image, or what `head` makes of the module and them.
 
         A batch of exactly `batch_size` gives each image the features that it has in any place of any
         other; with fewer images, or after a head, the last bits may differ.
-
-        Raises:
-            ContractError: the samples are not images.
-            RecipeError: the device is not there, or has not enough memory for a batch.
-            MissingDependency: torch is not installed.
         """
         if not isinstance(samples, Images):
-            raise ContractError(f"The embedding '{self._name}' takes images, not {type(samples).__name__}.")
+            raise ContractError(f"The embedding '{self.kind}' takes images, not {type(samples).__name__}.")
         pixels = samples.pixels
         if not len(pixels):
             return self._run(np.zeros((1, *samples.shape), np.uint8), head)[:0]
@@ -126,11 +136,11 @@ class TorchModel:
         except torch.OutOfMemoryError as error:
             raise RecipeError(
                 f"The device has not enough memory for {len(pixels)} images at once in the embedding "
-                f"'{self._name}': take a smaller embedding.batch_size than {self.batch_size}."
+                f"'{self.kind}': take a smaller embedding.batch_size than {self.batch_size}."
             ) from error
 
     def _build(self) -> tuple[Network, torch.device]:
-        require_torch("embeddings", f"The embedding '{self._name}'")
+        require_torch("embeddings", f"The embedding '{self.kind}'")
         device = find_device(self._wanted)
         network = self._load()
         network.module.eval().requires_grad_(False).to(device)

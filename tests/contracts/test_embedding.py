@@ -19,7 +19,7 @@ EMBEDDINGS: dict[str, Embedding] = {
 }
 
 
-NETWORKS = ("dinov2", "inception", "open_clip")
+NETWORKS = ("dinov2", "efficientnet_lite", "inception", "open_clip")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from embeddings.dinov2 import DINOv2
+from embeddings.efficientnet_lite import EfficientNetLite
 from embeddings.inception import Inception
 from embeddings.inception_network import InceptionNetwork
 from embeddings.open_clip import OpenCLIP
@@ -75,6 +76,7 @@ def networks(folder: Path) -> dict[str, Embedding]:
     config, weights = open_clip_files(folder)
     return {
         "dinov2": DINOv2(model=str(dinov2_folder(folder)), resize=32, crop=28, device="cpu", batch_size=8),
+        "efficientnet_lite": EfficientNetLite(resize=32, crop=32, device="cpu", batch_size=8),  # its real weights
         "inception": Inception(weights=str(inception_file(folder)), device="cpu", batch_size=4),
         "open_clip": OpenCLIP(model=str(config), weights=str(weights), device="cpu", batch_size=8),
     }

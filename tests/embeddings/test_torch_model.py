@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from embeddings.torch_model import Network, TorchModel, _arithmetic
+from embeddings.torch_model import Network, TorchEmbedding, _arithmetic
 from pe.errors import ContractError, RecipeError
 from pe.private import PrivateDataset, embed_private
 from tests.embeddings.networks import dinov2_folder, images, networks
@@ -30,10 +30,19 @@ class Sums(nn.Module):
         return found * (1 + 1e-6 * torch.arange(len(x))[:, None]) if self.uneven else found
 
 
-def model_of(module: Sums, batch_size: int = 4) -> TorchModel:
-    return TorchModel(
-        "sums", lambda: Network(module, lambda x: x, lambda module, x: module(x)), "cpu", "fp32", batch_size
-    )
+class OfSums(TorchEmbedding):
+    kind = "sums"
+
+    def __init__(self, module: Sums, device: str = "cpu", precision: str = "fp32", batch_size: int = 4) -> None:
+        super().__init__(device, precision, batch_size, offline=True)
+        self._module = module
+
+    def _load(self) -> Network:
+        return Network(self._module, lambda x: x, lambda module, x: module(x))
+
+
+def model_of(module: Sums, batch_size: int = 4) -> OfSums:
+    return OfSums(module, batch_size=batch_size)
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +67,12 @@ def test_removing_a_record_leaves_all_other_private_vectors_bit_identical(three,
 def test_where_places_in_a_batch_differ_images_are_run_one_at_a_time():
     """It is the trial that protects them: without it the uneven network's vectors depend on the place."""
     module = Sums(uneven=True)
-    embed = model_of(module)
+    embed = model_of(module).embed
     vectors = embed(images(4))
     np.testing.assert_array_equal(embed(images(4).take([3, 0, 1, 2])), vectors[[3, 0, 1, 2]])
     assert module.sizes == [4, *[1] * 8]
     even = Sums(uneven=False)
-    model_of(even)(images(8))
+    model_of(even).embed(images(8))
     assert even.sizes == [4, 4, 4]  # the trial, and two batches
 
 
@@ -154,9 +163,9 @@ def test_a_card_that_is_hidden_or_not_there_is_named():
 )
 def test_settings_out_of_range_are_refused_by_name(changes, says):
     with pytest.raises(RecipeError, match=says):
-        TorchModel("sums", lambda: None, *changes)  # type: ignore[arg-type,return-value]
+        OfSums(Sums(uneven=False), *changes)
 
 
 def test_samples_that_are_no_images_are_refused():
     with pytest.raises(ContractError, match="'sums' takes images"):
-        model_of(Sums(uneven=False))(["text"])  # type: ignore[arg-type]
+        model_of(Sums(uneven=False)).embed(["text"])  # type: ignore[arg-type]
