@@ -26,71 +26,74 @@ _SILENCE = 30.0  # seconds between two pieces of a body
 _FIELDS_OF_FORM = 32
 
 
-def check_type(request: Request, kind: str) -> None:
-    """Refuse a request of another content type.
+class Bounded(Request):
+    """A request whose body is read no further than is allowed; FastAPI's own limit answers in words of its own.
+
+    Args:
+        request: the request.
+        kind: the content type that its body must have.
+        most: bytes that its body may have.
 
     Raises:
-        Refusal: it has another.
+        Refusal: it is of another content type.
     """
-    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if found != kind:
-        raise Refusal(415, f"Send the body as {kind}.")
 
+    def __init__(self, request: Request, kind: str, most: int) -> None:
+        super().__init__(request.scope, request.receive)
+        self._most = most
+        if self.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
+            raise Refusal(415, f"Send the body as {kind}.")
 
-async def body_of(request: Request, most: int) -> bytes:
-    """The whole body.
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes.
 
-    Raises:
-        Refusal: it is larger than `most` bytes, or does not come.
-    """
-    return b"".join([piece async for piece in _pieces(request, most)])
-
-
-async def form_of(request: Request, most: int) -> tuple[dict[str, str], bytes]:
-    """A form's fields, and the bytes of its one file, `image`.
-
-    Raises:
-        Refusal: it is larger than `most` bytes, does not come, or is no such form.
-    """
-    parser = MultiPartParser(
-        request.headers, _pieces(request, most), max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS
-    )
-    parser.spool_max_size = most + 1  # in memory
-    try:
-        form = await parser.parse()
-    except Refusal:
-        raise
-    except MultiPartException as error:
-        raise Refusal(400, f"The form cannot be read: {error.message[:100].rstrip('.')}.") from error
-    except Exception as error:  # the parser lets others out of malformed forms
-        raise Refusal(400, "The form cannot be read.") from error
-    items = form.multi_items()
-    fields = {name: value for name, value in items if isinstance(value, str)}
-    files = [value for name, value in items if isinstance(value, UploadFile) and name in ("image", "image[]")]
-    if len(files) != 1 or len(fields) + 1 != len(items):
-        raise Refusal(400, "Send one image as the file 'image', and every other field once, as text.", "image")
-    return fields, await files[0].read()
-
-
-async def _pieces(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    """The body as it comes; refused as soon as it is announced, or found, to be too large."""
-    too_large = Refusal(413, f"The body is larger than {most} bytes.")
-    announced = request.headers.get("content-length", "")
-    if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > most):
-        raise too_large
-    stream, size = request.stream(), 0
-    while True:
-        try:
-            async with asyncio.timeout(_SILENCE):
-                piece = await anext(stream)
-        except StopAsyncIteration:
-            return
-        except (TimeoutError, ClientDisconnect) as error:
-            raise Refusal(408, "The body did not come to its end.", wait=1) from error
-        size += len(piece)
-        if size > most:
+        Raises:
+            Refusal: it is announced, or found, to be too large, or does not come.
+        """
+        too_large = Refusal(413, f"The body is larger than {self._most} bytes.")
+        announced = self.headers.get("content-length", "")
+        if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > self._most):
             raise too_large
-        yield piece
+        stream, size = super().stream(), 0
+        while True:
+            try:
+                async with asyncio.timeout(_SILENCE):
+                    piece = await anext(stream)
+            except StopAsyncIteration:
+                return
+            except (TimeoutError, ClientDisconnect) as error:
+                raise Refusal(408, "The body did not come to its end.", wait=1) from error
+            size += len(piece)
+            if size > self._most:
+                raise too_large
+            yield piece
+
+    async def fields_and_image(self) -> tuple[dict[str, str], bytes]:
+        """A form's fields, and the bytes of its one file, `image`.
+
+        Starlette's own `form` puts large files on disk; FastAPI's takes an empty field, or one that comes twice.
+
+        Raises:
+            Refusal: it is no such form; or see `stream`.
+        """
+        parser = MultiPartParser(
+            self.headers, self.stream(), max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS
+        )
+        parser.spool_max_size = self._most + 1  # in memory
+        try:
+            form = await parser.parse()
+        except Refusal:
+            raise
+        except MultiPartException as error:
+            raise Refusal(400, f"The form cannot be read: {error.message[:100].rstrip('.')}.") from error
+        except Exception as error:  # the parser lets others out of malformed forms
+            raise Refusal(400, "The form cannot be read.") from error
+        items = form.multi_items()
+        fields = {name: value for name, value in items if isinstance(value, str)}
+        files = [value for name, value in items if isinstance(value, UploadFile) and name in ("image", "image[]")]
+        if len(files) != 1 or len(fields) + 1 != len(items):
+            raise Refusal(400, "Send one image as the file 'image', and every other field once, as text.", "image")
+        return fields, await files[0].read()
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:

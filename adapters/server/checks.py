@@ -45,11 +45,9 @@ class Description:
         """
         if isinstance(named, str) and named in self.classes:
             return self.classes.index(named)
-        number = (
-            int(named) if isinstance(named, int) or (named.isascii() and named.isdigit() and len(named) < 9) else -1
-        )
-        if 0 <= number < (self.class_count or 0):
-            return number
+        is_number = isinstance(named, int) or (named.isascii() and named.isdigit() and len(named) < 9)
+        if is_number and 0 <= int(named) < (self.class_count or 0):
+            return int(named)
         raise Refusal(400, f"The model has {self.class_count or 0} classes, and none is that.", "class_label")
 
 

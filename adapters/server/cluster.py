@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import re
@@ -35,16 +34,6 @@ _PATIENCE = 300.0
 """Seconds for Ray's first HTTP proxy to come up."""
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host to listen on can be reached from this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def start(address: str | None, host: str, port: int) -> None:

@@ -51,9 +51,10 @@ def serve(
     OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
     from adapters.server import cluster
+    from adapters.server.settings import is_loopback
 
     digests = _digests(api_key_env)
-    if not digests and not cluster.is_loopback(host):
+    if not digests and not is_loopback(host):
         raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
     given = {
         "model": _local(model),

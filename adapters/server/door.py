@@ -36,32 +36,25 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        begun, status = False, 503
+
+        async def answer(message: Message) -> None:
+            """Hold back what is not ours: an error that is not in JSON."""
+            nonlocal begun, status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                kinds = [bytes(value) for name, value in message["headers"] if bytes(name).lower() == b"content-type"]
+                begun = status < 400 or any(kind.startswith(b"application/json") for kind in kinds)
+            if begun:
+                await send(message)
+
         headers = [(name, value) for name, value in scope["headers"] if name in _PASSED]
-        answer = _Answer(send)
         try:
             await self._app({**scope, "headers": headers}, receive, answer)
         except Exception:
-            answer.foreign = 503  # the proxy itself failed; it has logged why
-        if not answer.begun:
-            await _refusal_of(answer.foreign or 503).response()(scope, receive, send)
-
-
-class _Answer:
-    """`send`, holding back what is not ours: an error that is not in JSON."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.begun = False
-        self.foreign = 0
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            kinds = [value for name, value in message["headers"] if bytes(name).lower() == b"content-type"]
-            if message["status"] >= 400 and not any(bytes(kind).startswith(b"application/json") for kind in kinds):
-                self.foreign = message["status"]
-            self.begun = not self.foreign
-        if self.begun:
-            await self._send(message)
+            status = 503  # the proxy itself failed; it has logged why
+        if not begun:
+            await _refusal_of(status).response()(scope, receive, send)
 
 
 def _refusal_of(status: int) -> Refusal:

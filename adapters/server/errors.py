@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+
+log = logging.getLogger("ray.serve")
 
 CODES: Mapping[int, tuple[str, str]] = {
     400: ("invalid_request_error", "invalid_request"),
@@ -22,12 +27,28 @@ CODES: Mapping[int, tuple[str, str]] = {
 
 RETRYABLE = (408, 429, 503)
 
+_WORDS = {404: "There is no such path; see /openapi.json.", 405: "This path takes another method."}
 
-@dataclass
-class Refusal(Exception):
+
+class Detail(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class Error(BaseModel):
+    """The body of every answer to a request that is not done."""
+
+    error: Detail
+
+
+class Refusal(HTTPException):
     """A request that is not done.
 
-    Attributes:
+    Args:
         status: one of CODES.
         message: one sentence: what, and what to do.
         param: the field that is to blame.
@@ -35,20 +56,34 @@ class Refusal(Exception):
         wait: seconds after which to ask again.
     """
 
-    status: int
-    message: str
-    param: str | None = None
-    code: str = ""
-    wait: int | None = None
+    def __init__(
+        self, status: int, message: str, param: str | None = None, code: str = "", wait: int | None = None
+    ) -> None:
+        super().__init__(status, message, {} if wait is None else {"Retry-After": str(wait)})
+        kind, usual = CODES[status]
+        self._error = Error(error=Detail(message=message, type=kind, param=param, code=code or usual))
 
     def response(self) -> JSONResponse:
         """The answer."""
-        kind, code = CODES[self.status]
-        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code or code}
-        headers = {} if self.wait is None else {"Retry-After": str(self.wait)}
-        return JSONResponse({"error": error}, self.status, headers)
+        return JSONResponse(self._error.model_dump(), self.status_code, self.headers)
 
 
 def unavailable(why: str, wait: int = 2) -> Refusal:
     """Nobody is to blame, and asking again may help."""
     return Refusal(503, f"{why}: ask again in {wait} s.", wait=wait)
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """What is answered after an error of any kind; of what was sent it holds the name of a field at the most."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, RequestValidationError | ValidationError):
+        fault = error.errors()[0]
+        names = (part for part in fault["loc"] if isinstance(part, str) and part != "body")
+        name = next(names, "")[:40].encode("ascii", "replace").decode()
+        return Refusal(400, f"{name or 'The body'}: {fault['msg'][:200]}.", name or None)
+    if isinstance(error, HTTPException):
+        status = error.status_code if error.status_code in CODES else 400
+        return Refusal(status, _WORDS.get(status, "The request cannot be read."))
+    log.error("ingress broke", extra={"error": type(error).__name__})  # the message may hold a prompt
+    return unavailable("The server failed on this request")

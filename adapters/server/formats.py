@@ -11,7 +11,7 @@ import math
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,18 +91,8 @@ class Wanted:
 
     def part(self, start: int, stop: int) -> Wanted:
         """The images from `start` to `stop`."""
-        return Wanted(
-            seeds=self.seeds[start:stop],
-            degree=self.degree,
-            steps=self.steps,
-            guidance=self.guidance,
-            size=self.size,
-            images=None if self.images is None else self.images[start:stop],
-            classes=None if self.classes is None else self.classes[start:stop],
-            prompts=None if self.prompts is None else self.prompts[start:stop],
-            negative_prompt=self.negative_prompt,
-            model=self.model,
-        )
+        columns = {name: getattr(self, name) for name in ("seeds", "images", "classes", "prompts")}
+        return replace(self, **{name: each[start:stop] for name, each in columns.items() if each is not None})
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,56 +6,99 @@ import asyncio
 import base64
 import hmac
 import io
-import ipaddress
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fastapi import FastAPI, Request, Security
+from fastapi.responses import PlainTextResponse, Response
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 from PIL import Image
-from starlette.applications import Starlette
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from adapters.server.bodies import FIELDS, FORM, JSON, body_of, check_type, form_of, pixels_of
-from adapters.server.errors import CODES, Refusal, unavailable
-from adapters.server.fields import Edit, Generation, ImageFields, Variation, fields_of_form, fields_of_json, size_of
-from adapters.server.fields import wanted_of as wanted_of_fields
-from adapters.server.formats import NPZ, FormatError, Made, Pixels, made_to_npz, wanted_of_npz
+from adapters.server.bodies import FIELDS, FORM, JSON, Bounded, pixels_of
+from adapters.server.errors import CODES, Error, Refusal, refusal_of, unavailable
+from adapters.server.fields import Edit, Generation, ImageFields, Variation
+from adapters.server.formats import NPZ, FormatError, Made, Pixels, Wanted, made_to_npz, wanted_of_npz
 from adapters.server.metrics import IngressMetrics, exported
-from adapters.server.openapi import describe
-from adapters.server.service import Service, stamp
-from adapters.server.settings import Settings, digest_of
+from adapters.server.service import Service
+from adapters.server.settings import Settings, digest_of, is_loopback
 from pe.plugins.protocols import Failed, Refused
+from pe.version import __version__
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
 log = logging.getLogger("ray.serve")
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 ROUTES = (
-    ("/v1/images/generations", "POST", "generations"),
-    ("/v1/images/edits", "POST", "edits"),
-    ("/v1/images/variations", "POST", "variations"),
-    ("/v1/batch/images", "POST", "batch"),
-    ("/v1/models", "GET", "models"),
-    ("/v1/models/{model:path}", "GET", "model"),
-    ("/metrics", "GET", "metrics"),
-    ("/openapi.json", "GET", "openapi"),
-    ("/healthz", "GET", "healthz"),
-    ("/readyz", "GET", "readyz"),
+    ("/v1/images/generations", "POST", "generations", JSON),
+    ("/v1/images/edits", "POST", "edits", FORM),
+    ("/v1/images/variations", "POST", "variations", FORM),
+    ("/v1/batch/images", "POST", "batch", NPZ),
+    ("/v1/models", "GET", "models", ""),
+    ("/v1/models/{model:path}", "GET", "model", ""),
+    ("/metrics", "GET", "metrics", ""),
+    ("/openapi.json", "GET", "openapi", ""),
+    ("/healthz", "GET", "healthz", ""),
+    ("/readyz", "GET", "readyz", ""),
 )
-"""Path, method, and which of `Ingress` answers."""
+"""Path, method, which of `Ingress` answers, and the content type that it takes."""
 
+_KINDS = {path: kind for path, _, _, kind in ROUTES if kind}
 _OPEN = ("/openapi.json", "/healthz", "/readyz")
 """What needs no key."""
+
+
+class Drawn(BaseModel):
+    """An image: a PNG file in base64."""
+
+    b64_json: str
+
+
+class Images(BaseModel):
+    """The answer in OpenAI's form."""
+
+    created: int
+    data: list[Drawn]
+
+
+class Npz(Response):
+    """What the batch route answers."""
+
+    media_type = NPZ
+
+
+def _takes(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """What FastAPI cannot know of a route that reads its body itself."""
+    return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}}
+
+
+def _form(kind: type[ImageFields]) -> dict[str, Any]:
+    schema = kind.model_json_schema()
+    schema["properties"] |= {"image": _FILE}
+    schema["required"] = ["image", *schema.get("required", [])]
+    return _takes(FORM, schema)
+
+
+_FILE = {"type": "string", "format": "binary"}
+_KEY = {"dependencies": [Security(HTTPBearer(auto_error=False, scheme_name="key"))]}
+"""For the description alone: FastAPI reads a body before it asks its dependencies, so `Ingress` looks at keys."""
+
+_DESCRIBED: dict[str, dict[str, Any]] = {
+    "edits": _form(Edit),
+    "variations": _form(Variation),
+    "batch": _takes(NPZ, _FILE) | {"response_class": Npz},
+    "metrics": {"response_class": PlainTextResponse},
+}
 
 
 class Ingress:
@@ -65,121 +108,141 @@ class Ingress:
         self._settings = Settings.model_validate(settings)
         self._metrics = IngressMetrics()
         self._service = Service(engine, self._settings, self._metrics)
-        self._form_bytes = min(self._settings.limits.body, 8 * self._settings.limits.pixels + FIELDS)
+        limits = self._settings.limits
+        self._most = {JSON: FIELDS, FORM: min(limits.body, 8 * limits.pixels + FIELDS), NPZ: limits.body}
 
-    def __serve_build_asgi_app__(self) -> Starlette:
+    def __serve_build_asgi_app__(self) -> FastAPI:
         """What Ray serves."""
-        routes = [
-            Route(path, self._answer_with(getattr(self, name)), methods=[method]) for path, method, name in ROUTES
-        ]
-        handlers: Any = {Refusal: _refused, HTTPException: _not_routed}
-        return Starlette(routes=routes, exception_handlers=handlers)
+        app = FastAPI(
+            title="pe serve",
+            version=__version__,
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
+            telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+            responses={status: {"model": Error, "description": code} for status, (_, code) in CODES.items()},
+            exception_handlers={HTTPException: _not_routed},
+        )
+        guarded = self._guarded
 
-    async def generations(self, request: Request) -> Response:
+        class Guarded(APIRoute):
+            def get_route_handler(self) -> Handler:
+                return guarded(super().get_route_handler())
+
+        app.router.route_class = Guarded
+        for path, method, name, _ in ROUTES:
+            more = _DESCRIBED.get(name, {}) | ({} if path in _OPEN else _KEY)
+            app.add_api_route(path, getattr(self, name), methods=[method], **more)
+            if method == "GET":
+                app.add_api_route(path, getattr(self, name), methods=["HEAD"], include_in_schema=False)
+        return app
+
+    async def generations(self, request: Bounded, fields: Generation) -> Images:
         """New images."""
-        check_type(request, JSON)
-        body = await body_of(request, FIELDS)
-        return await self._in_openai_s_form(request, fields_of_json(Generation, body), None)
+        return await self._in_openai_s_form(request, fields)
 
-    async def edits(self, request: Request) -> Response:
+    async def edits(self, request: Bounded) -> Images:
         """Variations of an image under a prompt."""
         return await self._varied(request, Edit)
 
-    async def variations(self, request: Request) -> Response:
+    async def variations(self, request: Bounded) -> Images:
         """Variations of an image."""
         return await self._varied(request, Variation)
 
-    async def batch(self, request: Request) -> Response:
-        """Many images of one job, as npz."""
-        check_type(request, NPZ)
-        body = await body_of(request, self._settings.limits.body)
+    async def batch(self, request: Bounded) -> Response:
+        """Many images of one job: an npz file as numpy.savez writes it (stored, not compressed; no objects).
+
+        Arrays, n images: seeds uint64 (n,); and as needed: degree float64 () with images uint8 (n,h,w,c); steps int64
+        (); guidance float64 (); size int64 (2,) height and width; classes int64 (n,); prompts str (n,);
+        negative_prompt str (); model str (). The answer, m of them made: images uint8 (m,h,w,c); places int64 (m,),
+        which of the n they are; for the others missing int64 (k,), reasons str (k,), refused bool (k,), retryable
+        bool (k,).
+        """
+        body = await request.body()
         try:
             wanted = await asyncio.to_thread(wanted_of_npz, body)
         except FormatError as error:
             raise Refusal(400, str(error)) from error
-        made = await self._made(request, wanted)
-        return Response(await asyncio.to_thread(made_to_npz, made), media_type=NPZ)
+        return Npz(await asyncio.to_thread(made_to_npz, await self._made(request, wanted)))
 
-    async def models(self, _request: Request) -> Response:
+    async def models(self) -> dict[str, Any]:
         """The one model, with what a client must know of it."""
-        return JSONResponse({"object": "list", "data": [await self._model()]})
+        return {"object": "list", "data": [await self._model()]}
 
-    async def model(self, request: Request) -> Response:
+    async def model(self, model: str) -> dict[str, Any]:
         """The same, by its name."""
-        model = await self._model()
-        if request.path_params["model"] != model["id"]:
-            raise Refusal(404, f"The model served here is '{model['id']}'.", "model", "model_not_found")
-        return JSONResponse(model)
+        found = await self._model()
+        if model != found["id"]:
+            raise Refusal(404, f"The model served here is '{found['id']}'.", "model", "model_not_found")
+        return found
 
-    async def metrics(self, _request: Request) -> Response:
-        """For Prometheus."""
-        return Response(await exported(), media_type="text/plain; version=0.0.4")
+    async def metrics(self) -> PlainTextResponse:
+        """For Prometheus, of all nodes."""
+        return PlainTextResponse(await exported(), media_type="text/plain; version=0.0.4")
 
-    async def openapi(self, _request: Request) -> Response:
+    async def openapi(self, request: Request) -> dict[str, Any]:
         """This surface, described."""
-        return JSONResponse(describe(self._settings.limits))
+        page: dict[str, Any] = request.app.openapi()
+        page["info"]["x-limits"] = self._settings.limits.model_dump()
+        for operations in page["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)  # FastAPI's own word for what is answered with 400 here
+        return page
 
-    async def healthz(self, _request: Request) -> Response:
+    async def healthz(self) -> dict[str, str]:
         """Whether the ingress lives."""
-        return JSONResponse({"status": "ok"})
+        return {"status": "ok"}
 
-    async def readyz(self, _request: Request) -> Response:
+    async def readyz(self) -> dict[str, str]:
         """Whether a replica can answer."""
         await self._service.description(anew=True)
-        return JSONResponse({"status": "ok"})
+        return {"status": "ok"}
 
     async def _model(self) -> dict[str, Any]:
         found = await self._service.description()
-        limits = self._settings.limits.model_dump()
-        own = asdict(found) | {"limits": limits, "steps": self._settings.steps}
-        return {"id": found.name, "object": "model", "created": stamp(), "owned_by": "pe", "pe": own}
+        own = asdict(found) | {"limits": self._settings.limits.model_dump(), "steps": self._settings.steps}
+        return {"id": found.name, "object": "model", "created": int(time.time()), "owned_by": "pe", "pe": own}
 
-    async def _varied(self, request: Request, kind: type[ImageFields]) -> Response:
-        check_type(request, FORM)
-        form, data = await form_of(request, self._form_bytes)
-        fields = fields_of_form(kind, form)
-        shape, size = (await self._service.description()).shape, size_of(fields.size)
-        image = await asyncio.to_thread(pixels_of, data, shape, size, self._settings.limits.pixels)
+    async def _varied(self, request: Bounded, kind: type[ImageFields]) -> Images:
+        form, data = await request.fields_and_image()
+        fields = kind.model_validate(form)
+        shape = (await self._service.description()).shape
+        image = await asyncio.to_thread(pixels_of, data, shape, fields.sides, self._settings.limits.pixels)
         return await self._in_openai_s_form(request, fields, image)
 
-    async def _in_openai_s_form(self, request: Request, fields: ImageFields, image: Pixels | None) -> Response:
+    async def _in_openai_s_form(self, request: Request, fields: ImageFields, image: Pixels | None = None) -> Images:
         model = await self._service.description()
-        made = await self._made(request, wanted_of_fields(fields, image, model, self._settings.limits.n))
+        made = await self._made(request, fields.wanted(model, self._settings.limits.n, image))
         if not len(made.images):
             raise _refusal_of(next(iter(made.missing.values())))
         texts = await asyncio.to_thread(lambda: [_png(pixels) for pixels in made.images])
-        return JSONResponse({"created": stamp(), "data": [{"b64_json": text} for text in texts]})
+        return Images(created=int(time.time()), data=[Drawn(b64_json=text) for text in texts])
 
-    async def _made(self, request: Request, wanted: Any) -> Made:
+    async def _made(self, request: Request, wanted: Wanted) -> Made:
         host = request.client.host if request.client else ""
         made = await self._service.make(wanted, f"{request.state.key}@{host}")
         request.state.images = len(made.images)
         return made
 
-    def _answer_with(self, handler: Handler) -> Handler:
-        """The handler, behind the key, counted and logged."""
+    def _guarded(self, handle: Handler) -> Handler:
+        """FastAPI's handler of a route, behind the key and within the limits, counted and logged."""
 
         async def answer(request: Request) -> Response:
-            began = time.monotonic()
+            began, status, path = time.monotonic(), 499, request.scope["route"].path  # 499: the client went away
+            kind = _KINDS.get(path)
             request.state.key, request.state.images = "", 0
-            status = 499  # the client went away
             try:
-                request.state.key = "" if request.scope["route"].path in _OPEN else self._key(request)
-                asks = request.method == "POST"
-                with self._service.admission.request(request.state.key) if asks else nullcontext():
-                    response = await handler(request)
+                request.state.key = "" if path in _OPEN else self._key(request)
+                with self._service.admission.request(request.state.key) if kind else nullcontext():
+                    response = await handle(Bounded(request, kind, self._most[kind]) if kind else request)
                 status = response.status_code
                 return response
-            except Refusal as refusal:
-                status = refusal.status
-                raise
             except Exception as error:
-                status = 503
-                log.error("ingress broke", extra={"error": type(error).__name__})  # the message may hold a prompt
-                raise unavailable("The server failed on this request") from None
+                refusal = refusal_of(error)
+                status = refusal.status_code
+                return refusal.response()
             finally:
-                path, seconds = request.scope["route"].path, time.monotonic() - began
-                images, key = request.state.images, request.state.key
+                seconds, images, key = time.monotonic() - began, request.state.images, request.state.key
                 self._metrics.answered(path, status, images, seconds)
                 facts = {"path": path, "status": status, "images": images, "seconds": round(seconds, 4), "key": key}
                 log.log(logging.DEBUG if path in _OPEN else logging.INFO, "answered", extra=facts)
@@ -194,7 +257,7 @@ class Ingress:
         """
         digests = self._settings.key_digests
         if not digests:
-            if not _is_loopback(request.scope.get("server")):
+            if not is_loopback((request.scope.get("server") or ("",))[0]):
                 raise Refusal(401, "This server has no API keys, so it answers its own machine alone.")
             return "local"
         kind, _, given = request.headers.get("authorization", "").partition(" ")
@@ -203,14 +266,6 @@ class Ingress:
         if kind.lower() != "bearer" or not any(matches):
             raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
         return digest[:8]
-
-
-def _is_loopback(server: Any) -> bool:
-    """Whether a connection came in by the machine's own address."""
-    try:
-        return ipaddress.ip_address(server[0]).is_loopback
-    except (TypeError, ValueError, IndexError):
-        return False
 
 
 def _refusal_of(miss: Refused | Failed) -> Refusal:
@@ -226,11 +281,5 @@ def _png(pixels: Pixels) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-async def _refused(_request: Request, error: Refusal) -> Response:
-    return error.response()
-
-
-async def _not_routed(_request: Request, error: HTTPException) -> Response:
-    status = error.status_code if error.status_code in CODES else 400
-    words = {404: "There is no such path; see /openapi.json", 405: "This path takes another method"}
-    return Refusal(status, f"{words.get(status, 'The request cannot be read')}.").response()
+async def _not_routed(_request: Request, error: Exception) -> Response:
+    return refusal_of(error).response()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from adapters.diffusion.device import Precision, dtype_of
 from adapters.diffusion.items import Model
@@ -18,26 +18,11 @@ if TYPE_CHECKING:
     import torch
 
 
-class Family(Protocol):
-    """A model that can be served."""
-
-    most: int
-    """Images per forward pass beyond which it gets no faster."""
-    most_on_cpu: int
-
-    def load(self, device: torch.device) -> Model:
-        """The model on a device."""
-        ...
-
-    def describe(self, name: str, batch: int) -> Description:
-        """What clients must know; after `load`."""
-        ...
-
-
 class PixelFamily:
     """UNet2DModel in pixel space, with or without classes."""
 
     most, most_on_cpu = 256, 64
+    """Images per forward pass beyond which it gets no faster."""
 
     def __init__(self, model: str, precision: Precision) -> None:
         self._files, self._precision = PixelFiles.find(model, None, offline=False), precision
@@ -55,7 +40,7 @@ class PixelFamily:
         return PixelModel(network, scheduler, self._files.shape, device, dtype, self._files.class_count())
 
     def describe(self, name: str, batch: int) -> Description:
-        """One size, classes, no words."""
+        """What clients must know: one size, classes, no words."""
         return Description(
             name=name,
             prompts=False,
@@ -71,6 +56,7 @@ class TextFamily:
     """Text-to-image pipelines with an img2img."""
 
     most, most_on_cpu = 64, 4
+    """As above."""
 
     def __init__(self, model: str, precision: Precision) -> None:
         self._files, self._precision = TextFiles(model, None, None, offline=False, safety_checker=True), precision
@@ -85,7 +71,7 @@ class TextFamily:
         return TextModel(pipelines, memory, device)
 
     def describe(self, name: str, batch: int) -> Description:
-        """Words, many sizes, no classes."""
+        """What clients must know, after `load`: words, many sizes, no classes."""
         return Description(
             name=name,
             prompts=True,
@@ -97,23 +83,18 @@ class TextFamily:
         )
 
 
-def family_of(model: str, precision: Precision) -> Family:
+def family_of(model: str, precision: Precision) -> PixelFamily | TextFamily:
     """The family of `small`, a folder, a file, or a repository of the hub.
 
     Raises:
         RecipeError: it is of none, or is not there.
     """
-    place = None if model == "small" else local_model(model)
-    if model == "small" or (place is not None and not _has_text(place / "model_index.json")):
+    if model == "small":
         return PixelFamily(model, precision)
-    if place is None and not _has_text(_index_of(model)):
-        return PixelFamily(model, precision)
-    return TextFamily(model, precision)
-
-
-def _has_text(index: Path | None) -> bool:
-    """Whether a pipeline has a text encoder."""
-    return index is not None and index.is_file() and "text_encoder" in read_json(index)
+    place = local_model(model)
+    index = _index_of(model) if place is None else place / "model_index.json"
+    has_text = index is not None and index.is_file() and "text_encoder" in read_json(index)
+    return (TextFamily if has_text else PixelFamily)(model, precision)
 
 
 def _index_of(repository: str) -> Path | None:

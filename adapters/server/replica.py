@@ -1,18 +1,17 @@
-"""A replica: one engine on its share of the cards, fed in batches, asked by the ingress in encoded bytes."""
+"""A replica: one engine on its share of the cards, fed in batches."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 from adapters.diffusion.device import choose_devices
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.items import Item, Job
+from adapters.diffusion.items import Item, Job, Outcome
 from adapters.server.batching import Batcher
 from adapters.server.checks import Description
-from adapters.server.formats import Made, Wanted, made_to_npz, wanted_of_npz
+from adapters.server.formats import Wanted
 from adapters.server.metrics import EngineMetrics
 from adapters.server.models import family_of
 from adapters.server.settings import Settings
@@ -42,11 +41,9 @@ class Replica:
         """What is served."""
         return self._description
 
-    async def make(self, data: bytes, caller: str) -> bytes:
+    async def make(self, wanted: Wanted, caller: str) -> list[Outcome]:
         """The images that an ingress wants for `caller`."""
-        items = await asyncio.to_thread(_items, data)
-        outcomes = await self._batcher.make(items, caller)
-        return await asyncio.to_thread(lambda: made_to_npz(Made.of(outcomes)))
+        return await self._batcher.make(_items(wanted), caller)
 
     def check_health(self) -> None:
         """Asked by Ray, which replaces a replica that raises.
@@ -58,9 +55,8 @@ class Replica:
             raise RuntimeError("the engine breaks down over every batch")
 
 
-def _items(data: bytes) -> Sequence[Item]:
+def _items(wanted: Wanted) -> Sequence[Item]:
     """The engine's items; the ingress has filled in steps and guidance."""
-    wanted: Wanted = wanted_of_npz(data)
     assert wanted.steps is not None
     assert wanted.guidance is not None
     job = Job(wanted.steps, wanted.degree, wanted.guidance, wanted.size)

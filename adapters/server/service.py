@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from adapters.diffusion.items import Outcome
 from adapters.server.checks import Description, checked
 from adapters.server.errors import Refusal, unavailable
-from adapters.server.formats import FormatError, Made, Wanted, made_of_npz, wanted_to_npz
+from adapters.server.formats import Made, Wanted
 from adapters.server.settings import Limits, Settings
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ class Service:
                 raise unavailable("The images were not done in time") from error
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-        return Made.of([outcome for task in asked for outcome in task.result().outcomes])
+        return Made.of([outcome for task in asked for outcome in task.result()])
 
-    async def _part(self, part: Wanted, caller: str) -> Made:
+    async def _part(self, part: Wanted, caller: str) -> list[Outcome]:
         """A part's images by one replica; by another when that one dies, whose work is lost.
 
         Raises:
@@ -128,20 +128,12 @@ class Service:
         """
         from ray.exceptions import RayActorError
 
-        data = await asyncio.to_thread(wanted_to_npz, part)
         for _ in range(_TRIES):
             try:
-                answer: bytes = await self._engine.make.remote(data, caller)
-                return await asyncio.to_thread(made_of_npz, answer, len(part))
+                outcomes: list[Outcome] = await self._engine.make.remote(part, caller)
+                return outcomes
             except RayActorError:
                 self._metrics.asked_again(len(part))
-            except FormatError:
-                raise
             except Exception as error:  # Ray's own errors have no common root
                 raise unavailable(f"The engine failed ({type(error).__name__})") from error
         raise unavailable("The replicas die")
-
-
-def stamp() -> int:
-    """Now, in OpenAI's `created`."""
-    return int(time.time())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -75,3 +76,11 @@ class Settings(BaseModel):
 def digest_of(key: str) -> str:
     """What is kept of an API key."""
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on, or at which a connection came in, is this machine's alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

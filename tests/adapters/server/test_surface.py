@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from adapters.server.command import serve
 from adapters.server.errors import CODES
 from adapters.server.ingress import ROUTES
-from adapters.server.openapi import describe
 from adapters.server.settings import Limits, Settings, digest_of
 from pe.cli.doctor import doctor
 from pe.errors import RecipeError
@@ -43,19 +42,30 @@ def test_the_description_is_of_the_routes_there_are(small: Server) -> None:
     assert small.status("GET", "/v1/images") == 404
 
 
-def test_the_description_lists_every_route() -> None:
-    found = {(path, method) for path, each in describe(Limits())["paths"].items() for method in each}
-    assert found == {(path.replace(":path", ""), method.lower()) for path, method, _ in ROUTES}
+def test_the_description_lists_every_route(small: Server) -> None:
+    _, page = small.get("/openapi.json")
+    found = {(path, method) for path, each in page["paths"].items() for method in each}
+    assert found == {(path.replace(":path", ""), method.lower()) for path, method, *_ in ROUTES}
+    for path, method, _, kind in ROUTES:
+        operation = page["paths"][path.replace(":path", "")][method.lower()]
+        assert [*operation.get("requestBody", {}).get("content", {})] == ([kind] if kind else [])
+        assert ("security" in operation) == (path not in ("/openapi.json", "/healthz", "/readyz"))
+    assert page["info"]["x-limits"] == Limits(requests=80, steps=50).model_dump()
+
+
+def test_what_is_asked_by_get_is_asked_by_head_too(small: Server) -> None:
+    assert {small.status("HEAD", path) for path in ("/healthz", "/readyz", "/v1/models", "/metrics")} == {200}
 
 
 def test_answers_and_errors_are_as_described(small: Server) -> None:
     _, page = small.get("/openapi.json")
+    components = {"components": page["components"]}  # to which the schemas refer
     error = page["components"]["schemas"]["Error"]
-    jsonschema.validate(small.get("/nowhere")[1], error)
+    jsonschema.validate(small.get("/nowhere")[1], components | error)
     answered = page["paths"]["/v1/images/generations"]["post"]["responses"]["200"]["content"]
     status, answer, _ = generate(small, {"prompt": "7"})
     assert status == 200
-    jsonschema.validate(answer, answered["application/json"]["schema"])
+    jsonschema.validate(answer, components | answered["application/json"]["schema"])
 
 
 def test_it_says_what_it_serves_and_within_which_limits(small: Server) -> None:
@@ -215,5 +225,5 @@ def test_the_python_of_the_page_runs(small: Server) -> None:
 def test_the_page_lists_every_limit_and_every_path() -> None:
     for name, value in Limits():
         assert f"| {name} | {value:,.0f} |" in PAGE
-    for path, _, _ in ROUTES:
+    for path, *_ in ROUTES:
         assert path.replace("{model:path}", "NAME").replace("/v1/models/NAME", "`/v1/models/NAME`") in PAGE, path
