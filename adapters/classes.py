@@ -11,6 +11,9 @@ import numpy.typing as npt
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.protocols import Seeds
 
+API_CLASS = "api_class"
+"""The condition's column: int64, the model's own class of each sample."""
+
 Choices = int | str | list[int | str]
 """A class by its number or its name, or several to draw from."""
 

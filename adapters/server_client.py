@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import model_validator
 
-from adapters.classes import Choices, Classes
+from adapters.classes import API_CLASS, Choices, Classes
+from adapters.diffusion.items import describe_steps
 from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
 from adapters.prompts import PROMPT, Prompts, prompts_of
 from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
 from pe.data.conditions import Conditions
-from pe.data.decoding import convert_pixels
+from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import APIError, RecipeError
@@ -24,9 +25,6 @@ from pe.plugins.validation import Count, read_settings
 
 if TYPE_CHECKING:
     import httpx2
-
-API_CLASS = "api_class"
-"""The condition's column: int64, the model's own class of each sample, as local diffusion models have it."""
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -114,21 +112,13 @@ class ServerClient:
         return Capabilities(self._given.chunk, workers, "nothing", "exact")
 
     def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here.
+        """Describe what this degree means for this generator.
 
         Raises:
             RecipeError: it leaves no step to run.
         """
-        if degree == 0:
-            return "the parent itself, without a call"
-        steps = self._given.steps
-        run = int(steps * degree + 1e-9)
-        if not run:
-            raise RecipeError(
-                f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: take a degree of "
-                f"at least {1 / steps:.3g}, or more steps."
-            )
-        return f"noised and denoised, the last {run} of {steps} steps"
+        described = describe_steps(self._given.steps, degree)
+        return described if degree else f"{described}, without a call"
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New images, each of a class drawn by its seed, or of its prompt.
@@ -179,25 +169,21 @@ class ServerClient:
             return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
         made = outcome.result
         assert made is not None
-        images = Images(self._samples(made.images))
+        images = Images(self._converted(made.images, self._given.image_size, self._given.channels))
         return Answer(images, conditions.take(made.places), made.missing, Usage(outcome.calls, len(images)))
 
     def _parents(self, samples: Samples) -> Pixels:
         """The parents as the model takes them."""
         if not isinstance(samples, Images):
             raise APIError(f"A diffusion server varies images, not {samples.kind}.")
-        if self._prompts is None:
-            return np.ascontiguousarray(samples.pixels)
-        size, rule = self._given.size, self._given.resize if self._given.size else None
-        return np.stack([convert_pixels(each, size=size, resize=rule, channels=3) for each in samples.pixels])
+        return self._converted(np.ascontiguousarray(samples.pixels), self._given.size, 3)
 
-    def _samples(self, images: Pixels) -> Pixels:
-        """What a model that takes prompts drew, as the samples are."""
+    def _converted(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
+        """What a model that takes prompts takes, or what it drew, in the size and channels that are wanted."""
         if self._prompts is None or not len(images):
             return images
-        given = self._given
-        size, rule = given.image_size, given.resize if given.image_size else None
-        return np.stack([convert_pixels(each, size=size, resize=rule, channels=given.channels) for each in images])
+        rule = self._given.resize if size else None
+        return np.stack([convert_pixels(each, size=size, resize=rule, channels=channels) for each in images])
 
     def _conditions(self, labels: tuple[str, ...], carried: Conditions, seeds: Seeds) -> Conditions:
         """What the samples carry; drawn for those that carry nothing."""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from adapters.classes import API_CLASS
 from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, Spacing, respaced
 from adapters.diffusion.items import Item, Job
 from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.pixel_model import PixelModel
-from adapters.diffusion.pixel_space import API_CLASS
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
 from pe.plugins.devices import require_torch

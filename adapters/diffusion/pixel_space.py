@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import numpy.typing as npt
 
-from adapters.classes import Choices, Classes
+from adapters.classes import API_CLASS, Choices, Classes
 from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.items import Item, Job
@@ -24,9 +24,6 @@ from pe.plugins.protocols import Answer, RandomRequest, Seeds, VariationRequest
 
 if TYPE_CHECKING:
     import torch
-
-API_CLASS = "api_class"
-"""The condition's column: int64, the model's own class of each sample."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -1,17 +1,43 @@
-"""The Ray Serve application: an ingress and the replicas of the engine behind it."""
+"""The Ray Serve application, an ingress and the replicas behind it, on Ray of its own or on a cluster that is there."""
 
 from __future__ import annotations
 
+import logging
+import os
+import re
+import secrets
+import socket
+import time
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-import ray
-from ray import serve
-from ray.serve import Application
-
-from adapters.server.ingress import Ingress
-from adapters.server.replica import Replica
 from adapters.server.settings import Settings
+from pe.errors import MissingDependency, RecipeError
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+APP = "pe"
+IMPORT_PATH = "adapters.server.application:build"
+DOOR = "adapters.server.door:middlewares"
+LOGGING = {"encoding": "JSON", "enable_access_log": False}
+
+_START = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": DOOR,
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # three times; else one that is slow to come is killed after 15 s
+    "RAY_AUTH_MODE": "token",
+    "RAY_worker_niceness": "0",  # else 15: whatever else the machine does would come first
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
+}
+"""What Ray's processes must find in their environment; `--address` takes those of the cluster's own."""
+
+_PATIENCE = 300.0
+"""Seconds for Ray's first HTTP proxy to come up."""
+
+_CLASS = re.compile(r"^[\w.]*Error: ")
 
 _UNDER_WAY = 4096
 """Requests that Ray hands to one actor at once: the bounds are ours, in `service`, and these must lie above."""
@@ -20,12 +46,22 @@ _BUSY = 4.0
 """Parts under way at a replica, on the average, beyond which there should be another."""
 
 
-def build(settings: Settings) -> Application:
-    """The application; Ray calls it with the `args` of a file for `serve deploy`."""
-    settings = with_room(settings, ray.cluster_resources())
+def build(settings: Settings | Mapping[str, Any]) -> Application:
+    """The application; Ray calls it with the `args` of a file for `serve deploy`, as they are."""
+    import ray
+    from ray import serve
+
+    from adapters.server.ingress import Ingress
+    from adapters.server.replica import Replica
+
+    settings = with_room(Settings.model_validate(settings), ray.cluster_resources())
     given = settings.model_dump(mode="json")
-    drain = settings.limits.seconds
-    common: dict[str, Any] = {"graceful_shutdown_timeout_s": drain, "graceful_shutdown_wait_loop_s": 0.2}
+    common: dict[str, Any] = {
+        "max_ongoing_requests": _UNDER_WAY,
+        "health_check_period_s": 1,
+        "graceful_shutdown_timeout_s": settings.limits.seconds,
+        "graceful_shutdown_wait_loop_s": 0.2,
+    }
     scaling: dict[str, Any] = {"num_replicas": settings.replicas}
     if settings.replicas is None:
         bounds = {"min_replicas": 1, "max_replicas": settings.max_replicas, "target_ongoing_requests": _BUSY}
@@ -33,9 +69,7 @@ def build(settings: Settings) -> Application:
     engine = serve.deployment(
         Replica,
         name="engine",
-        max_ongoing_requests=_UNDER_WAY,
         ray_actor_options={"num_cpus": settings.cpus_per_replica, "num_gpus": settings.gpus_per_replica},
-        health_check_period_s=1,
         max_constructor_retry_count=2,  # a model that cannot be loaded is said soon
         **scaling,
         **common,
@@ -44,10 +78,8 @@ def build(settings: Settings) -> Application:
         serve.ingress()(Ingress),
         name="ingress",
         num_replicas=1,
-        max_ongoing_requests=_UNDER_WAY,
         max_queued_requests=_UNDER_WAY,
         ray_actor_options={"num_cpus": 0},
-        health_check_period_s=1,
         **common,
     )
     return ingress.bind(given, engine.bind(given))
@@ -67,3 +99,100 @@ def with_room(settings: Settings, resources: Mapping[str, float]) -> Settings:
     share = cores / (settings.replicas or most)
     share = settings.cpus_per_replica or (float(int(share)) if share >= 1 else share)  # Ray takes no 1.5
     return settings.model_copy(update={"gpus_per_replica": gpus, "max_replicas": most, "cpus_per_replica": share})
+
+
+def start(address: str | None, host: str, port: int) -> None:
+    """Start Ray on this machine, or join the cluster at `address`; then Serve, listening on `host` and `port`.
+
+    Raises:
+        MissingDependency: ray is not installed.
+        RecipeError: the cluster is not there, or the port is taken.
+    """
+    if address is None:
+        _check_port(host, port)
+        os.environ.update(_START, RAY_AUTH_TOKEN=secrets.token_hex(16))
+    try:
+        import ray
+        from ray import serve
+    except ImportError as error:
+        raise MissingDependency.of("ray", "server", "A diffusion server") from error
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    where = {"host": host, "port": port}
+    place = "HeadOnly" if address is None else "EveryNode"
+    try:
+        if address is None:
+            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common)
+        else:
+            ray.init(address=address, **common)
+        with suppress(TimeoutError):  # Serve waits for its proxies for a minute; `deploy` waits longer
+            serve.start(proxy_location=place, http_options=where, logging_config=LOGGING)
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        why = " ".join(str(error).split())[:200].rstrip(".")
+        raise RecipeError(f"Ray cannot be started or joined: {why}.") from error
+
+
+def _check_port(host: str, port: int) -> None:
+    """Refuse a port that is taken, in a sentence: Ray's own words for it fill a page.
+
+    Raises:
+        RecipeError: it is taken, or the host is not this machine's.
+    """
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except OSError as error:
+        raise RecipeError(f"{host}:{port} cannot be listened on ({error.strerror}): take another --port.") from error
+
+
+def deploy(settings: Settings) -> None:
+    """Bring the application up; returns when all its replicas, and a proxy of Ray's, can answer.
+
+    Raises:
+        RecipeError: they cannot; the message has the reason of the first.
+    """
+    from ray import serve
+
+    try:
+        serve.run(build(settings), name=APP, route_prefix="/", logging_config=LOGGING)
+    except RuntimeError as error:
+        raise RecipeError(f"The server cannot start: {_reason(APP) or error}.") from error
+    deadline = time.monotonic() + _PATIENCE
+    while "HEALTHY" not in serve.status().proxies.values():  # others, of hosts without a replica, are drained
+        if time.monotonic() > deadline:
+            raise RecipeError(
+                f"The server cannot start: Ray's HTTP proxy did not come up within {_PATIENCE:g} seconds; try again "
+                "when the machine has less to do."
+            )
+        time.sleep(0.2)
+
+
+def stop(address: str | None, patience: float) -> None:
+    """Take no more requests, and Ray down with the last that is under way; a cluster that was joined stays.
+
+    Args:
+        address: of the cluster that was joined; None: Ray is ours.
+        patience: seconds that the last may take.
+    """
+    import ray
+    from ray import serve
+
+    deadline = time.monotonic() + patience
+    try:
+        serve.delete(APP, _blocking=False)
+        while APP in serve.status().applications and time.monotonic() < deadline:
+            time.sleep(0.2)
+    finally:
+        ray.shutdown()
+
+
+def _reason(app: str) -> str:
+    """Why a deployment of the application is not healthy; the last line of what its replica said."""
+    from ray import serve
+
+    status = serve.status().applications.get(app)
+    messages = [one.message for one in status.deployments.values() if one.message] if status else []
+    lines = [line.strip() for line in "\n".join(messages).splitlines() if line.strip()]
+    line = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")
+    return _CLASS.sub("", line).rstrip(".")

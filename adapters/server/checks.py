@@ -21,21 +21,21 @@ class Description:
 
     Attributes:
         name: as it was named at the start.
+        batch: images per forward pass, at the most.
         prompts: whether it takes prompts.
         negative_prompts: whether it takes negative ones, too.
         class_count: how many classes it knows; None: it takes none.
         classes: their names, in order; empty where it names none.
         shape: height, width and channels of all its images; None: it draws many sizes, of 3 channels.
-        batch: images per forward pass, at the most.
     """
 
     name: str
-    prompts: bool
-    negative_prompts: bool
-    class_count: int | None
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int] | None
     batch: int
+    prompts: bool = False
+    negative_prompts: bool = False
+    class_count: int | None = None
+    classes: tuple[str, ...] = ()
+    shape: tuple[int, int, int] | None = None
 
     def class_of(self, named: int | str) -> int:
         """The number of a class that is named by its number or its name.

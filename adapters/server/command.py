@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Mapping
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
+import yaml
 
+from adapters.diffusion.weights import local_model
+from adapters.server import application
+from adapters.server.settings import Settings, digest_of, is_loopback
 from pe.errors import RecipeError
-
-if TYPE_CHECKING:
-    from adapters.server.settings import Settings
+from pe.plugins.validation import read_settings
 
 
 @click.command()
@@ -50,9 +50,6 @@ def serve(
 
     OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
-    from adapters.server import cluster
-    from adapters.server.settings import is_loopback
-
     digests = _digests(api_key_env)
     if not digests and not is_loopback(host):
         raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
@@ -67,20 +64,20 @@ def serve(
         "key_digests": digests,
         "limits": dict(_pair(text) for text in limits),
     }
-    settings = _settings(given)
+    settings = read_settings(Settings, given, "pe serve")
     if print_config:
         click.echo(_config(settings, host, port), nl=False)
         return
     click.echo(f"Starting {model} …", err=True)
-    cluster.start(address, host, port)
+    application.start(address, host, port)
     try:
-        cluster.deploy(settings)
+        application.deploy(settings)
         ended = _on_end()
         click.echo(f"Serving {model} at http://{host}:{port} (metrics at /metrics). Ctrl-C ends it.", err=True)
         ended.wait()
         click.echo("Ending when the requests under way are answered; once more to end at once.", err=True)
     finally:
-        cluster.stop(address, settings.limits.seconds)
+        application.stop(address, settings.limits.seconds)
 
 
 def _on_end() -> threading.Event:
@@ -97,17 +94,8 @@ def _on_end() -> threading.Event:
     return ended
 
 
-def _settings(given: Mapping[str, object]) -> Settings:
-    from adapters.server.settings import Settings
-    from pe.plugins.validation import read_settings
-
-    return read_settings(Settings, given, "pe serve")
-
-
 def _digests(name: str | None) -> list[str]:
     """What is kept of the keys in the environment variable `name`."""
-    from adapters.server.settings import digest_of
-
     if name is None:
         return []
     keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
@@ -120,10 +108,8 @@ def _digests(name: str | None) -> list[str]:
 
 def _local(model: str) -> str:
     """A folder or file by its whole path, since replicas run elsewhere."""
-    from adapters.diffusion.weights import local_model
-
     path = None if model == "small" else local_model(model)
-    return model if path is None else str(path.resolve())
+    return str(path.resolve()) if path else model
 
 
 def _count(replicas: str) -> int | None:
@@ -143,20 +129,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _config(settings: Settings, host: str, port: int) -> str:
     """A file for `serve deploy`."""
-    import yaml
-
-    from adapters.server.cluster import APP, IMPORT_PATH
-
-    application = {
-        "name": APP,
-        "route_prefix": "/",
-        "import_path": IMPORT_PATH,
-        "args": settings.model_dump(mode="json", exclude_defaults=True),
-    }
+    args = settings.model_dump(mode="json", exclude_defaults=True)
     content = {
         "proxy_location": "EveryNode",
         "http_options": {"host": host, "port": port},
-        "logging_config": {"encoding": "JSON", "enable_access_log": False},
-        "applications": [application],
+        "logging_config": application.LOGGING,
+        "applications": [
+            {"name": application.APP, "route_prefix": "/", "import_path": application.IMPORT_PATH, "args": args}
+        ],
     }
     return yaml.safe_dump(content, sort_keys=False)

@@ -117,13 +117,6 @@ class Made:
         images = np.stack(list(good.values())) if good else np.empty((0, 1, 1, 1), dtype=np.uint8)
         return cls(images, np.array(list(good), dtype=np.int64), missing)
 
-    @property
-    def outcomes(self) -> list[Pixels | Refused | Failed]:
-        """An outcome for each place."""
-        found: dict[int, Pixels | Refused | Failed] = {**self.missing}
-        found |= dict(zip(self.places.tolist(), self.images, strict=True))
-        return [found[place] for place in range(len(found))]
-
 
 def wanted_to_npz(wanted: Wanted) -> bytes:
     """The request's body."""

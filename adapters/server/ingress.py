@@ -71,12 +71,6 @@ class Images(BaseModel):
     data: list[Drawn]
 
 
-class Npz(Response):
-    """What the batch route answers."""
-
-    media_type = NPZ
-
-
 def _takes(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     """What FastAPI cannot know of a route that reads its body itself."""
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}}
@@ -96,7 +90,8 @@ _KEY = {"dependencies": [Security(HTTPBearer(auto_error=False, scheme_name="key"
 _DESCRIBED: dict[str, dict[str, Any]] = {
     "edits": _form(Edit),
     "variations": _form(Variation),
-    "batch": _takes(NPZ, _FILE) | {"response_class": Npz},
+    "batch": _takes(NPZ, _FILE)
+    | {"response_class": Response, "responses": {200: {"content": {NPZ: {"schema": _FILE}}}}},
     "metrics": {"response_class": PlainTextResponse},
 }
 
@@ -163,7 +158,8 @@ class Ingress:
             wanted = await asyncio.to_thread(wanted_of_npz, body)
         except FormatError as error:
             raise Refusal(400, str(error)) from error
-        return Npz(await asyncio.to_thread(made_to_npz, await self._made(request, wanted)))
+        made = await self._made(request, wanted)
+        return Response(await asyncio.to_thread(made_to_npz, made), media_type=NPZ)
 
     async def models(self) -> dict[str, Any]:
         """The one model, with what a client must know of it."""

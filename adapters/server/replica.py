@@ -1,20 +1,28 @@
-"""A replica: one engine on its share of the cards, fed in batches."""
+"""A replica: one engine on its share of the cards, fed in batches, and what the server must know of its model."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from adapters.diffusion.device import choose_devices
+from adapters.diffusion.device import Precision, choose_devices, dtype_of
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.items import Item, Job, Outcome
+from adapters.diffusion.items import Item, Job, Model, Outcome
+from adapters.diffusion.pixel_files import PixelFiles
+from adapters.diffusion.pixel_model import PixelModel
+from adapters.diffusion.text_model import TextModel
+from adapters.diffusion.text_pipelines import Memory, TextFiles, parameters_of
+from adapters.diffusion.weights import local_model, read_json
 from adapters.server.batching import Batcher
 from adapters.server.checks import Description
 from adapters.server.formats import Wanted
 from adapters.server.metrics import EngineMetrics
-from adapters.server.models import family_of
 from adapters.server.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
 
 log = logging.getLogger("ray.serve")
 
@@ -53,6 +61,79 @@ class Replica:
         """
         if self._batcher.failures >= _BROKEN:
             raise RuntimeError("the engine breaks down over every batch")
+
+
+class PixelFamily:
+    """UNet2DModel in pixel space, with or without classes."""
+
+    most, most_on_cpu = 256, 64
+    """Images per forward pass beyond which it gets no faster."""
+
+    def __init__(self, model: str, precision: Precision) -> None:
+        self._files, self._precision = PixelFiles.find(model, None, offline=False), precision
+
+    def load(self, device: torch.device) -> Model:
+        """The network and DDIM on the model's own schedule."""
+        from torch import nn
+
+        dtype = dtype_of(self._precision)
+        network = self._files.network().eval().requires_grad_(False)
+        nn.Module.to(network, device, dtype)
+        sampler, count = self._files.sampler("ddim"), self._files.class_count()
+        return PixelModel(network, sampler, self._files.shape, device, dtype, count)
+
+    def describe(self, name: str, batch: int) -> Description:
+        """What clients must know: one size, classes, no words."""
+        channels, height, width = self._files.shape
+        count, names = self._files.class_count(), self._files.classes
+        return Description(name, batch, class_count=count, classes=names, shape=(height, width, channels))
+
+
+class TextFamily:
+    """Text-to-image pipelines with an img2img."""
+
+    most, most_on_cpu = 64, 4
+    """As above."""
+
+    def __init__(self, model: str, precision: Precision) -> None:
+        self._files, self._precision = TextFiles(model, None, None, offline=False, safety_checker=True), precision
+        self._negative = False
+
+    def load(self, device: torch.device) -> Model:
+        """txt2img and img2img over the same weights."""
+        pipelines, memory = self._files.pipelines(self._precision), Memory()
+        memory.place(pipelines, device)
+        takes = [parameters_of(pipeline) for pipeline in pipelines]
+        self._negative = all("negative_prompt" in each and "true_cfg_scale" not in each for each in takes)
+        return TextModel(pipelines, memory, device)
+
+    def describe(self, name: str, batch: int) -> Description:
+        """What clients must know, after `load`: words, many sizes, no classes."""
+        return Description(name, batch, prompts=True, negative_prompts=self._negative)
+
+
+def family_of(model: str, precision: Precision) -> PixelFamily | TextFamily:
+    """The family of `small`, a folder, a file, or a repository of the hub.
+
+    Raises:
+        RecipeError: it is of none, or is not there.
+    """
+    if model == "small":
+        return PixelFamily(model, precision)
+    place = local_model(model)
+    index = _index_of(model) if place is None else place / "model_index.json"
+    has_text = index is not None and index.is_file() and "text_encoder" in read_json(index)
+    return (TextFamily if has_text else PixelFamily)(model, precision)
+
+
+def _index_of(repository: str) -> Path | None:
+    """A repository's model_index.json; None: it has none, or nothing can be fetched."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repository, "model_index.json"))
+    except (OSError, ValueError, RuntimeError):
+        return None
 
 
 def _items(wanted: Wanted) -> Sequence[Item]:

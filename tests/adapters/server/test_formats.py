@@ -53,8 +53,9 @@ def test_a_part_of_a_request_is_that_part_of_everything() -> None:
 def test_an_answer_comes_back_as_it_went_out() -> None:
     outcomes = [RNG.integers(0, 256, (2, 2, 1)).astype(np.uint8), Refused("no"), Failed("late"), Failed("bad", False)]
     found = made_of_npz(made_to_npz(Made.of(outcomes)), 4)
-    np.testing.assert_array_equal(found.outcomes[0], outcomes[0])
-    assert found.outcomes[1:] == outcomes[1:]
+    np.testing.assert_array_equal(found.images, [outcomes[0]])
+    assert found.places.tolist() == [0]
+    assert found.missing == dict(enumerate(outcomes[1:], start=1))
 
 
 def test_an_answer_for_another_number_of_images_is_refused() -> None:

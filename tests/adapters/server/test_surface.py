@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from adapters.server.application import build, with_room
 from adapters.server.command import serve
 from adapters.server.errors import CODES
 from adapters.server.ingress import ROUTES
@@ -199,9 +200,16 @@ def test_a_model_that_is_not_there_is_said_before_anything_starts() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using extra keyword arguments:DeprecationWarning")  # of Ray
-def test_the_deployment_has_the_room_that_there_is() -> None:
-    from adapters.server.application import with_room
+def test_ray_builds_the_application_from_the_arguments_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
+    application = call_user_app_builder_with_args_if_necessary(build, {"model": "small", "replicas": 2})
+    assert application._bound_deployment.name == "ingress"
+
+
+def test_the_deployment_has_the_room_that_there_is() -> None:
     def room(resources: dict[str, float], **given: Any) -> tuple[float | None, int | None, float | None]:
         found = with_room(Settings(model="small", **given), resources)
         return found.gpus_per_replica, found.max_replicas, found.cpus_per_replica
