@@ -68,8 +68,8 @@ class Bounded(Request):
                 raise too_large
             yield piece
 
-    async def fields_and_image(self) -> tuple[dict[str, str], bytes]:
-        """A form's fields, and the bytes of its one file, `image`.
+    async def strict_form(self) -> dict[str, str | bytes]:
+        """A form's fields, with the bytes of its one file as `image`.
 
         Starlette's own `form` puts large files on disk; FastAPI's takes an empty field, or one that comes twice.
 
@@ -89,11 +89,11 @@ class Bounded(Request):
         except Exception as error:  # the parser lets others out of malformed forms
             raise Refusal(400, "The form cannot be read.") from error
         items = form.multi_items()
-        fields = {name: value for name, value in items if isinstance(value, str)}
+        fields: dict[str, str | bytes] = {name: value for name, value in items if isinstance(value, str)}
         files = [value for name, value in items if isinstance(value, UploadFile) and name in ("image", "image[]")]
-        if len(files) != 1 or len(fields) + 1 != len(items):
+        if len(files) != 1 or len(fields) + 1 != len(items) or "image" in fields:
             raise Refusal(400, "Send one image as the file 'image', and every other field once, as text.", "image")
-        return fields, await files[0].read()
+        return fields | {"image": await files[0].read()}
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:

@@ -25,8 +25,6 @@ CODES: Mapping[int, tuple[str, str]] = {
 }
 """Status → OpenAI's type, and the code unless another is named; a server answers no other error."""
 
-RETRYABLE = (408, 429, 503)
-
 _WORDS = {404: "There is no such path; see /openapi.json.", 405: "This path takes another method."}
 
 

@@ -83,6 +83,7 @@ class Generation(ImageFields):
 class Edit(ImageFields):
     """POST /v1/images/edits, as a form with the file `image`."""
 
+    image: bytes = Field(description="PNG, JPEG, WebP, BMP, GIF or TIFF")
     strength: Finite = Field(0.8, ge=0, le=1, description="0: unchanged, 1: as new")
 
 

@@ -76,20 +76,13 @@ def _takes(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}}
 
 
-def _form(kind: type[ImageFields]) -> dict[str, Any]:
-    schema = kind.model_json_schema()
-    schema["properties"] |= {"image": _FILE}
-    schema["required"] = ["image", *schema.get("required", [])]
-    return _takes(FORM, schema)
-
-
 _FILE = {"type": "string", "format": "binary"}
 _KEY = {"dependencies": [Security(HTTPBearer(auto_error=False, scheme_name="key"))]}
 """For the description alone: FastAPI reads a body before it asks its dependencies, so `Ingress` looks at keys."""
 
 _DESCRIBED: dict[str, dict[str, Any]] = {
-    "edits": _form(Edit),
-    "variations": _form(Variation),
+    "edits": _takes(FORM, Edit.model_json_schema()),
+    "variations": _takes(FORM, Variation.model_json_schema()),
     "batch": _takes(NPZ, _FILE)
     | {"response_class": Response, "responses": {200: {"content": {NPZ: {"schema": _FILE}}}}},
     "metrics": {"response_class": PlainTextResponse},
@@ -199,11 +192,10 @@ class Ingress:
         own = asdict(found) | {"limits": self._settings.limits.model_dump(), "steps": self._settings.steps}
         return {"id": found.name, "object": "model", "created": int(time.time()), "owned_by": "pe", "pe": own}
 
-    async def _varied(self, request: Bounded, kind: type[ImageFields]) -> Images:
-        form, data = await request.fields_and_image()
-        fields = kind.model_validate(form)
-        shape = (await self._service.description()).shape
-        image = await asyncio.to_thread(pixels_of, data, shape, fields.sides, self._settings.limits.pixels)
+    async def _varied(self, request: Bounded, kind: type[Edit]) -> Images:
+        fields = kind.model_validate(await request.strict_form())
+        shape, most = (await self._service.description()).shape, self._settings.limits.pixels
+        image = await asyncio.to_thread(pixels_of, fields.image, shape, fields.sides, most)
         return await self._in_openai_s_form(request, fields, image)
 
     async def _in_openai_s_form(self, request: Request, fields: ImageFields, image: Pixels | None = None) -> Images:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from adapters.server.errors import RETRYABLE
 from adapters.server.formats import NPZ, Made, Wanted, made_of_npz, wanted_to_npz
 from tests.adapters.server.asking import apart, batch, post
 from tests.adapters.server.conftest import SMALL
 from tests.adapters.server.serving import PATIENCE, Server, Servers
+
+RETRYABLE = (408, 429, 503)
 
 
 def mixed(count: int) -> list[Wanted]:

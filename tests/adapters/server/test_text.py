@@ -186,7 +186,9 @@ def test_no_log_holds_a_prompt_or_a_key(text: Server) -> None:
     long = " ".join([SECRET] * 60)  # longer than the model takes, of which diffusers would warn
     assert generate(text, {"prompt": long, "size": "32x32"}, FIRST)[0] == 200
     assert generate(text, {"prompt": SECRET, "size": "1x1"}, FIRST)[0] == 400
-    assert generate(text, {"prompt": [SECRET]}, FIRST)[0] == 400
+    for wrong in ({"prompt": [SECRET]}, {"prompt": "a", "n": SECRET}, {"prompt": "a", "image_url": SECRET}):
+        status, answer, _ = generate(text, wrong, FIRST)
+        assert (status, SECRET in str(answer)) == (400, False)
     logs = text.logs()
     assert '"message": "answered"' in logs
     for secret in (SECRET, *KEYS):
