@@ -11,10 +11,10 @@ import asyncio
 import logging
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from adapters.diffusion.items import Item, Outcome
 from pe.plugins.protocols import Failed
@@ -42,30 +42,19 @@ class Batch:
 
 
 @dataclass(eq=False)
-class _Ticket:
-    """One caller's items, all of one kind, on their way."""
+class _Wish:
+    """An item on its way to its outcome."""
 
-    caller: str
-    items: Sequence[Item]
-    done: asyncio.Future[None]
+    item: Item
+    kind: object
+    outcome: asyncio.Future[Outcome]
     since: float = field(default_factory=time.monotonic)
-    taken: int = 0
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    taken: bool = False
 
     @property
-    def kind(self) -> object:
-        image = self.items[0].image
-        return self.items[0].job, None if image is None else image.shape
-
-    def take(self, most: int) -> list[int]:
-        """The next places, `most` at the most."""
-        first, self.taken = self.taken, min(self.taken + most, len(self.items))
-        return list(range(first, self.taken))
-
-    def enter(self, place: int, outcome: Outcome) -> None:
-        self.outcomes[place] = outcome
-        if len(self.outcomes) == len(self.items) and not self.done.done():
-            self.done.set_result(None)
+    def waits(self) -> bool:
+        """For a batch; nothing does whose caller went away."""
+        return not (self.taken or self.outcome.done())
 
 
 class Batcher:
@@ -81,7 +70,7 @@ class Batcher:
     def __init__(self, run: Run, most: int, wait: float, note: Callable[[Batch], None]) -> None:
         self._run, self._most, self._wait, self._note = run, most, wait, note
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pe-batches")
-        self._waiting: dict[str, deque[_Ticket]] = {}  # caller → tickets; the first caller's turn is next
+        self._waiting: dict[str, list[_Wish]] = {}  # by caller; the first caller's turn is next
         self._came = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self.failures = 0
@@ -90,65 +79,50 @@ class Batcher:
     async def make(self, items: Sequence[Item], caller: str) -> list[Outcome]:
         """The outcome of each item; all of them are of one kind. Whoever is cancelled waits for nothing more."""
         self._worker = self._worker or asyncio.create_task(self._work())
-        ticket = _Ticket(caller, items, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(caller, deque()).append(ticket)
+        image = items[0].image
+        kind = items[0].job, None if image is None else image.shape
+        wishes = [_Wish(item, kind, asyncio.get_running_loop().create_future()) for item in items]
+        self._waiting.setdefault(caller, []).extend(wishes)
         self._came.set()
-        try:
-            await ticket.done
-        finally:
-            self._leave(ticket)
-        return [ticket.outcomes[place] for place in range(len(items))]
+        return await asyncio.gather(*(wish.outcome for wish in wishes))
 
     async def _work(self) -> None:
         while True:
             await self._came.wait()
-            if self._ready() < self._most:
+            if sum(map(len, self._of_kind())) < self._most:
                 await asyncio.sleep(self._wait)
             batch = self._next()
             if batch:
                 await self._made(batch)
-            if not self._waiting:
+            else:
                 self._came.clear()
 
-    def _ready(self) -> int:
-        """How many items the next batch could have."""
-        return sum(len(ticket.items) - ticket.taken for ticket in self._of_kind())
+    def _of_kind(self) -> list[list[_Wish]]:
+        """What waits of the kind whose turn it is, by caller."""
+        waiting = {caller: [wish for wish in wishes if wish.waits] for caller, wishes in self._waiting.items()}
+        self._waiting = {caller: wishes for caller, wishes in waiting.items() if wishes}
+        kinds = [wishes[0].kind for wishes in self._waiting.values()]
+        return [[wish for wish in wishes if wish.kind == kinds[0]] for wishes in self._waiting.values()]
 
-    def _of_kind(self) -> list[_Ticket]:
-        """The tickets of the kind whose turn it is; those of several callers one by one in turn."""
-        if not self._waiting:
-            return []
-        kind = next(iter(self._waiting.values()))[0].kind
-        queues = [[ticket for ticket in queue if ticket.kind == kind] for queue in self._waiting.values()]
-        return [queue[i] for i in range(max(map(len, queues))) for queue in queues if i < len(queue)]
-
-    def _next(self) -> list[tuple[_Ticket, int]]:
-        """The next batch: an even share for each caller, then whatever there is room for."""
-        tickets = self._of_kind()
-        if not tickets:
-            return []
-        callers = len({ticket.caller for ticket in tickets})
-        batch: list[tuple[_Ticket, int]] = []
-        for share in (-(-self._most // callers), self._most):
-            for ticket in tickets:
-                places = ticket.take(min(share, self._most - len(batch)))
-                batch += [(ticket, place) for place in places]
-        for ticket in tickets:
-            if ticket.taken == len(ticket.items):
-                self._leave(ticket)
-        first = tickets[0].caller
-        if first in self._waiting:
-            self._waiting[first] = self._waiting.pop(first)  # its next turn comes after all others'
+    def _next(self) -> list[_Wish]:
+        """The next batch: one item of each caller in turn, until it is full; who was first is last the next time."""
+        rows = zip_longest(*self._of_kind())
+        batch = [wish for row in rows for wish in row if wish is not None][: self._most]
+        for wish in batch:
+            wish.taken = True
+        for first in list(self._waiting)[:1]:
+            self._waiting[first] = self._waiting.pop(first)
         return batch
 
-    async def _made(self, batch: list[tuple[_Ticket, int]]) -> None:
-        items = [ticket.items[place] for ticket, place in batch]
-        oldest = min(ticket.since for ticket, _ in batch)
+    async def _made(self, batch: Sequence[_Wish]) -> None:
+        items = [wish.item for wish in batch]
+        oldest = min(wish.since for wish in batch)
         started = time.monotonic()
         outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._outcomes, items)
         self._note(Batch(len(items), started - oldest, time.monotonic() - started))
-        for (ticket, place), outcome in zip(batch, outcomes, strict=True):
-            ticket.enter(place, outcome)
+        for wish, outcome in zip(batch, outcomes, strict=True):
+            if not wish.outcome.done():  # its caller went away
+                wish.outcome.set_result(outcome)
 
     def _outcomes(self, items: list[Item]) -> list[Outcome]:
         """The engine's; when it breaks down over a batch, each item's alone, so that one spoils no other."""
@@ -161,10 +135,3 @@ class Batcher:
             return [_BROKEN] if len(items) == 1 else [each for item in items for each in self._outcomes([item])]
         self.failures = 0
         return outcomes
-
-    def _leave(self, ticket: _Ticket) -> None:
-        queue = self._waiting.get(ticket.caller)
-        if queue and ticket in queue:
-            queue.remove(ticket)
-            if not queue:
-                del self._waiting[ticket.caller]
