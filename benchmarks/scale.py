@@ -30,6 +30,7 @@ SECONDS: dict[str, float] = {}
 class Instant:
     """Answers at once: images cut from a fixed block of random bytes at a place that the seed names."""
 
+    info = pe.PluginInfo(hosts=())
     capabilities = pe.Capabilities(max_chunk=8192)
 
     def __init__(self, channels: int) -> None:
