@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import KW_ONLY
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,7 +20,9 @@ from pe.cli.main import pe as command
 from pe.data import samples
 from pe.data.population import Population
 from pe.errors import PEError
-from tests.words import Words
+from pe.private.source import PrivateSource, source
+from pe.recipe.schema import Recipe
+from tests.words import WordList, Words
 
 POINTS = """
 [pe.modalities]
@@ -131,6 +135,8 @@ def test_a_plug_in_of_another_modality_is_refused_before_anything_is_asked(
 ) -> None:
     content = yaml.safe_load(recipe.read_text())
     recipe.write_text(yaml.safe_dump(content | {section: spec}))
+    planned = " ".join(invoke("plan", recipe).split())
+    assert f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" in planned
     said = stopped("run", recipe, "--out", tmp_path / "run")
     assert sentence in said
     assert not (tmp_path / "run").exists()
@@ -150,6 +156,34 @@ def test_a_record_that_is_no_word_is_refused_in_a_sentence(
         file.write(f"\n{line}")
     said = stopped("run", recipe, "--out", tmp_path / "run")
     assert re.search(sentence, said)
+
+
+def test_where_the_records_of_another_s_source_lie_is_in_no_shareable_file(recipe: Path, tmp_path: Path) -> None:
+    @source
+    class Register(WordList):
+        """A list that a ward's server gives.
+
+        Attributes:
+            ward: where it is.
+        """
+
+        _: KW_ONLY
+        ward: str = ""
+        kind: Literal["register"] = "register"
+        withheld: ClassVar[tuple[str, ...]] = (*WordList.withheld, "ward")
+
+    content = yaml.safe_load(recipe.read_text())
+    found = Recipe.parse(
+        content | {"private": Register(tmp_path / "words.txt", ward="ward-7", classes=["vowels", "consonants"])}, "here"
+    )
+    assert "ward-7" in found.dump()
+    assert "ward-7" not in found.dump_shareable()
+    assert str(tmp_path) not in found.dump_shareable()
+
+
+def test_a_source_that_does_not_say_where_its_records_lie_is_none() -> None:
+    with pytest.raises(TypeError, match=r"abstract method.*place"):
+        type("Nowhere", (PrivateSource,), {"shape": (8,), "open": None, "decoding": None})(kind="nowhere")
 
 
 def test_evaluation_says_that_it_knows_images_alone(recipe: Path, tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ class WordList(PrivateSource):
     def shape(self) -> Shape:
         return (self.longest,)
 
+    @property
+    def place(self) -> Path:
+        return self.path
+
     def open(self) -> PrivateDataset:
         labels, words = zip(*(line.split(" ") for line in self.path.read_text().splitlines()), strict=True)
         records = [np.array(word) if word.isalpha() else BadSample(f"'{word}' is no word.") for word in words]

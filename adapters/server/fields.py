@@ -46,6 +46,11 @@ class ImageFields(BaseModel):
         width, x, height = (self.size or "").partition("x")
         return (int(height), int(width)) if x else None
 
+    @property
+    def degree(self) -> float | None:
+        """Of a variation; None: a new image."""
+        return None
+
     def wanted(self, model: Description, most: int, image: Pixels | None = None) -> Wanted:
         """What the fields ask for, of the one image that came with them.
 
@@ -62,7 +67,7 @@ class ImageFields(BaseModel):
             label = self.prompt
         return Wanted(
             np.array([(first + i) % 2**64 for i in range(self.n)], dtype=np.uint64),
-            degree=getattr(self, "strength", None),
+            degree=self.degree,
             steps=self.num_inference_steps,
             guidance=self.guidance_scale,
             size=self.sides,
@@ -85,6 +90,11 @@ class Edit(ImageFields):
 
     image: bytes = Field(description="PNG, JPEG, WebP, BMP, GIF or TIFF")
     strength: Finite = Field(0.8, ge=0, le=1, description="0: unchanged, 1: as new")
+
+    @property
+    def degree(self) -> float:
+        """The strength."""
+        return self.strength
 
 
 class Variation(Edit):

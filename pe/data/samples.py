@@ -138,4 +138,6 @@ def kind_among(names: Collection[str]) -> str:
     for name in names:
         if name in _known or name in installed:
             return name
-    raise PluginError(f"No installed modality is named by a column: {', '.join(names)}.")
+    raise PluginError(
+        f"No installed modality is named by a column ({', '.join(names)}): restore the file, or install the modality."
+    )

@@ -47,7 +47,9 @@ class PublicPool:
             if not path.exists():
                 progress.warn(f"The public images {path} are not there: they are not compared with the records.")
                 return None
-        assert isinstance(recipe.private, ImageSource)  # what the generator makes was compared with it
+        if not isinstance(recipe.private, ImageSource):
+            noun = recipe.private.modality.noun
+            raise RecipeError(f"{type(api).__name__} reads public images, and the private records are {noun}.")
         return cls(api, reader_to_compare(recipe, api) is not None, recipe.private, progress)
 
     def pin(self, private: PrivateSide, key: str) -> bytes:

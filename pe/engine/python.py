@@ -61,9 +61,9 @@ def evolve(
     Raises:
         PEError: see pe.errors; nothing is written when the settings or the private records are at fault.
     """
-    named = private.modality.embedding if embedding is None else embedding
-    spec = PluginSpec(kind=named) if isinstance(named, str) else named
-    content = {"name": name, "seed": seed, "private": private, "api": _spec_of(api), "embedding": _spec_of(spec)}
+    spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
+    content = {"name": name, "seed": seed, "private": private, "api": _spec_of(api)}
+    content |= {} if spec is None else {"embedding": _spec_of(spec)}
     recipe = Recipe.parse(content | _sections(settings), "pe.evolve")
     surroundings = Surroundings(
         api=None if isinstance(api, PluginSpec) else api,

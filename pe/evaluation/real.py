@@ -24,6 +24,7 @@ _WORDS = (
     ("The private records", "its records"),
     ("A private image", "an image"),
     ("private image", "image"),
+    ("private record", "image"),
     (
         "set private.resize to crop, fit or stretch, or private.size to what all images have",
         "bring the set to the run's size",

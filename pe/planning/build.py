@@ -32,18 +32,18 @@ def build_generator(recipe: Recipe, given: GenerationAPI | None = None) -> Gener
         MissingDependency: a library that it needs is not installed.
     """
     api: GenerationAPI = _build("pe.adapters", recipe.api, given)
-    _check_modality(api, "makes", recipe)
+    check_modality(api, "makes", recipe)
     return api
 
 
 def build_embedding(recipe: Recipe, given: Embedding | None = None) -> Embedding:
     """The embedding that the recipe names; arguments and errors as of `build_generator`."""
     embedding: Embedding = _build("pe.embeddings", recipe.embedding, given)
-    _check_modality(embedding, "embeds", recipe)
+    check_modality(embedding, "embeds", recipe)
     return embedding
 
 
-def _check_modality(plugin: object, does: str, recipe: Recipe) -> None:
+def check_modality(plugin: object, does: str, recipe: Recipe) -> None:
     """Refuse a plug-in of another modality than the private records'."""
     kind, wanted = info_of(plugin).modality, recipe.private.modality
     if kind != wanted.kind:

@@ -5,12 +5,10 @@ Looked up, without asking a plug-in for anything, and without reading a private 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pe.errors import MissingDependency, PEError, RecipeError
 from pe.fit.trainer import ChecksMachine
 from pe.planning.apart import check_apart
-from pe.planning.build import set_up
+from pe.planning.build import check_modality, set_up
 from pe.plugins.protocols import ReadsPublicImages
 from pe.plugins.registry import Group, require
 from pe.privacy.words import POOL_OVERLAPS
@@ -38,6 +36,9 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
         except PEError as error:
             found.append(str(error))
     try:
+        for plugin, does in ((api, "makes"), (embedding, "embeds")):
+            if plugin is not None:
+                check_modality(plugin, does, recipe)
         check_place(recipe)
         check_public_place(recipe, api)
     except PEError as error:
@@ -51,7 +52,7 @@ def check_place(recipe: Recipe) -> None:
     Raises:
         RecipeError: there is not.
     """
-    path: Path | None = getattr(recipe.private, "path", None)
+    path = recipe.private.place
     if path is not None and str(path) != WITHHELD and not path.exists():
         raise RecipeError(f"private.path: there is nothing at {path}: say where the private records are.")
 
@@ -62,7 +63,7 @@ def check_public_place(recipe: Recipe, api: object | None) -> None:
     Raises:
         RecipeError: they do, and `privacy.pool_overlaps` is not `declared`.
     """
-    path: Path | None = getattr(recipe.private, "path", None)
+    path = recipe.private.place
     reader = reader_to_compare(recipe, api)
     if path is not None and str(path) != WITHHELD and reader is not None:
         check_apart(path, reader.public_paths())

@@ -33,6 +33,11 @@ class ImageFolder(ImageSource):
     _: KW_ONLY
     kind: Literal["folder"] = "folder"
 
+    @property
+    def place(self) -> Path | None:
+        """The folder."""
+        return self.path
+
     def open(self) -> PrivateDataset:
         """The records; images are decoded later, by `check` and `blocks`.
 

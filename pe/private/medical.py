@@ -82,6 +82,11 @@ class Dicom(ImageSource):
     window: Window | None
     kind: Literal["dicom"] = "dicom"
 
+    @property
+    def place(self) -> Path | None:
+        """The folder."""
+        return self.path
+
     def open(self) -> PrivateDataset:
         """The records; pixels are read later, by `check` and `blocks`. Warns of burned-in text, always.
 

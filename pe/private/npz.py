@@ -41,6 +41,11 @@ class ImageNpz(ImageSource):
     _: KW_ONLY
     kind: Literal["npz"] = "npz"
 
+    @property
+    def place(self) -> Path | None:
+        """The file."""
+        return self.path
+
     def open(self) -> PrivateDataset:
         """The records; images are read later, by `check` and `blocks`.
 

@@ -41,6 +41,11 @@ class ImageParquet(ImageSource):
     image_column: str = "image"
     label_column: str | None = None
 
+    @property
+    def place(self) -> Path | None:
+        """The file or folder."""
+        return self.path
+
     def open(self) -> PrivateDataset:
         """The records; images are read later, by `check` and `blocks`.
 

@@ -1,12 +1,14 @@
 """Where private records come from: what every source declares. All of it is public, and stands in the recipe.
 
-A source is a subclass of `PrivateSource` with a `kind`, a `modality`, a `shape`, `open` and `decoding`, under the
-decorator `source`, named by an entry point of the group `pe.sources`; its own settings are its fields.
+A source is a subclass of `PrivateSource` with a `kind`, a `modality`, and all that is abstract there, under the
+decorator `source`, named by an entry point of the group `pe.sources`; its own settings are its fields, and
+`withheld` names those that tell where the records lie.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import wraps
@@ -66,7 +68,7 @@ def source(cls: Class) -> Class:
 
 
 @source
-class PrivateSource:
+class PrivateSource(ABC):
     """What every source declares.
 
     Attributes:
@@ -87,29 +89,30 @@ class PrivateSource:
     ledger_file: Path | None = None
 
     modality: ClassVar[type[Samples]]
+    withheld: ClassVar[tuple[str, ...]] = ("path", "ledger_file")
+    """Settings that tell where the records lie: a run's shareable recipe holds no value of theirs."""
 
     @property
+    @abstractmethod
     def shape(self) -> Shape:
         """What all of its samples share, as the modality has it."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def place(self) -> Path | None:
-        """Where the records lie; None for a sample that has no place on disk."""
-        place: Path | None = getattr(self, "path", None)
-        return place
+        """Where the records lie; None for a sample that has no place on disk, and so no ledger file beside it."""
 
+    @abstractmethod
     def open(self) -> PrivateDataset:
         """The records; samples are read later, by `check` and `blocks`.
 
         Raises:
             PrivateDataError: they are not there, or not as declared.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def decoding(self) -> Callable[[], object]:
         """What decodes a made-up record, as large as a private one may be: the public clock leaves time for as many."""
-        raise NotImplementedError
 
     def bind(
         self,

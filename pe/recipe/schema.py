@@ -239,7 +239,7 @@ class Recipe(Settings):
     def dump_shareable(self) -> str:
         """The recipe as YAML for everybody: where the private records lie is withheld."""
         content = self._content()
-        places = content["private"].keys() & {"path", "ledger_file"}
+        places = content["private"].keys() & set(self.private.withheld)
         return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from pe.data.conditions import SOFT_LABEL
 from pe.data.samples import Array, Samples, kind_among, modality
-from pe.errors import ContractError, MissingDependency, PluginError, RunError
+from pe.errors import ContractError, MissingDependency, RunError
 from pe.store.certified import extensions
 from pe.store.places import SYNTHETIC, extension_place
 
@@ -74,7 +74,7 @@ def _read_samples(path: Path) -> tuple[list[str], Part]:
             names, kind = archive["label_names"].tolist(), kind_among(archive.files)
             part = archive["labels"], archive[kind], archive.get(_SOFT)
             return names, _check(path.name, names, modality(kind), *part)
-    except (BadZipFile, PluginError, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
+    except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
         raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
 
 

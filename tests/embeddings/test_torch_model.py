@@ -127,7 +127,7 @@ def test_constructing_loads_neither_torch_nor_weights():
     code = (
         "import sys\n"
         "from pe.plugins.registry import construct\n"
-        "for kind in ('open_clip', 'inception', 'dinov2'):\n"
+        "for kind in ('open_clip', 'inception', 'dinov2', 'efficientnet_lite'):\n"
         "    assert construct('pe.embeddings', kind, {}).batch_size == 64\n"
         "heavy = {'torch', 'transformers', 'open_clip', 'torchvision', 'timm'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"

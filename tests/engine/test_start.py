@@ -429,3 +429,8 @@ def test_a_ledger_file_that_is_withheld_is_asked_for(private: pe.ImageNpz, tmp_p
     with pytest.raises(RecipeError, match=r"private\.ledger_file is 'withheld'.*name the data set's ledger file"):
         evolve(replace(private, ledger_file=Path("withheld")), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_private_data_that_are_no_source_are_refused_in_a_sentence() -> None:
+    with pytest.raises(RecipeError, match=r"pe\.evolve: private: "):
+        pe.evolve("scans", Shades(), epsilon=1, delta=1e-5, population=10, iterations=1)  # type: ignore[arg-type]
