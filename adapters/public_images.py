@@ -7,6 +7,7 @@ arithmetic is exact, so neither the chunk nor the order of a sum can change who 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -27,6 +28,7 @@ Indices = npt.NDArray[np.int64]
 
 SIDE = 16  # pixels to which images are shrunk for comparison
 LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, where float32 is exact
+NEAR = 3  # neighbours that count as near where the degree is left to the planner; more vote no better
 BLOCK = 64  # parents compared with the pool at once
 
 
@@ -86,6 +88,8 @@ class PublicImages:
         self._everyone = np.arange(len(self._pixels))
         self._vectors = _comparable(self._pixels, blur)
         self._squares = np.square(self._vectors).sum(axis=1)
+        smallest = len(self) if self._members is None else min(map(len, self._members.values()))
+        self.info = replace(self.info, degrees=(min(NEAR / max(smallest - 1, 1), 1.0),))
 
     def __len__(self) -> int:
         """The number of images in the pool."""

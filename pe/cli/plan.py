@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -126,6 +126,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         *_clock(found),
+        *_chosen(found),
         ("Degree", _DEGREES[found.degree]),
     ]
 
@@ -146,6 +147,22 @@ def _clock(found: Forecast) -> list[tuple[str, str]]:
     if clock.unheld:
         facts.append(("", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"))
     return facts
+
+
+def _chosen(found: Forecast) -> list[tuple[str, str]]:
+    """What was chosen of the evolution, and why."""
+    chosen = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in found.choice.chosen.items()]
+    if not chosen:
+        return []
+    told = [", ".join(chosen), *found.choice.reasons, "Give a key to change it, and what depends on it follows."]
+    return [("" if i else "Chosen", line) for i, line in enumerate(told)]
+
+
+def _plain(value: Any) -> str:
+    """A number, or numbers, in few digits."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_plain, value))}]"
+    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
 def _fit(found: Forecast) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from pe.fit.fitted import FITTED, Fitted
 from pe.fit.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
 from pe.plan import Plan
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
+from pe.planning.choice import settle
 from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
 from pe.planning.readiness import check_public_place, overlap_warnings
@@ -86,9 +87,10 @@ class Execution:
                 f"{type(surroundings.api).__name__} is fitted on the private records, and its fit is planned by name: "
                 "register the class as an entry point of pe.adapters, and name it in api.kind."
             )
-        with surroundings.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
-            plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
         api = build_generator(recipe, surroundings.api)
+        with surroundings.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
+            recipe = settle(recipe, api).recipe
+            plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
         embedding = build_embedding(recipe, surroundings.embedding)
         private = PrivateSide(recipe.private, embedding, surroundings.progress)
         return cls(recipe, plan, api, embedding, private, surroundings)

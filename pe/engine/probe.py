@@ -26,6 +26,7 @@ from pe.plugins.protocols import (
     RandomRequest,
     Usage,
     VariationRequest,
+    info_of,
 )
 from pe.recipe.schema import Recipe
 from pe.report.pictures import png
@@ -123,10 +124,10 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
     label = labels[0] if label is None else label
     if label not in labels:
         raise RecipeError(f"There is no label '{label}'; {nearest_name(label, labels)}")
-    degree = _degree(recipe) if degree is None else degree
+    api = build_generator(recipe)
+    degree = _degree(recipe, api) if degree is None else degree
     if not 0 <= degree <= 1:
         raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
-    api = build_generator(recipe)
     check_public_place(recipe, api)
     price = price_of(recipe)
     first, founders = _random(api, label, recipe.seed, price)
@@ -186,8 +187,10 @@ def _time(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tup
     ), answer
 
 
-def _degree(recipe: Recipe) -> float:
-    degree = recipe.evolution.degree
+def _degree(recipe: Recipe, api: GenerationAPI) -> float:
+    """Of the first iteration; of a run whose evolution is left to the planner the generator's first."""
+    evolution = recipe.evolution
+    degree = evolution.degree if evolution.settled or "degree" in evolution.given else list(info_of(api).degrees)
     return (degree[0] if degree else 0.5) if isinstance(degree, list) else degree
 
 

@@ -53,7 +53,8 @@ def evolve(
         out: the run's directory; must not exist, unless `resume`. Default: a new one below `runs/`.
         resume: go on with the run in `out`, if there is one.
         progress: told what happens; default: silence.
-        **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections.
+        **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections; without `iterations` or
+            `population`, all that is left out of the evolution is chosen (docs/plan.md).
 
     Returns:
         The finished run.

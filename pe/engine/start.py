@@ -35,6 +35,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
         check_absent(out)
     check_place(recipe)
     execution = Execution.of(recipe, surroundings)
+    recipe = execution.recipe  # with all of its evolution chosen
     execution.check_start()
     identity = execution.private.preflight()
     if (other := info_of(execution.api).disjoint_from) is not None:
@@ -64,6 +65,8 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         DamagedFile: the run is finished, and a file was changed, lost or added since.
     """
     stored = stored_recipe(folder)
+    if recipe is not None and not recipe.evolution.settled:
+        recipe = recipe.chosen_as(stored)
     with RunWriter.reopen(folder) as run:
         changes = differences(stored, recipe or stored)
         if changes:

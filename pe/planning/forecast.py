@@ -18,6 +18,7 @@ from pe.planning.cautions import (
     recipe_warnings,
     refusals,
 )
+from pe.planning.choice import Choice, settle
 from pe.planning.deadlines import HeldBack, held_back
 from pe.planning.fitting import fit_dry_runs
 from pe.planning.layout import lay_out
@@ -65,6 +66,7 @@ class Forecast:
         warnings: one sentence each.
         synthetic: images that the run ends with, |S_T|.
         clock: what the public clock adds.
+        choice: what was chosen of the evolution, and why.
         fit: the releases by which the generator is fitted, before S_0.
         fit_epsilon: of those alone, at `delta`.
         dry_runs: what each part of the fit will take here, where it was tried.
@@ -81,6 +83,7 @@ class Forecast:
     warnings: tuple[str, ...]
     synthetic: int
     clock: HeldBack
+    choice: Choice
     fit: tuple[Release, ...] = ()
     fit_epsilon: float = 0.0
     dry_runs: tuple[DryRun, ...] = ()
@@ -133,6 +136,8 @@ class Forecast:
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
             "public_clock": {"on": self.clock.terms.on, "why": self.clock.terms.why, "deadlines": self.clock.seconds},
+            "chosen": self.choice.chosen,
+            "why_chosen": list(self.choice.reasons),
             "per_iteration": [_iteration_dict(one) for one in self.iterations],
             "warnings": list(self.warnings),
         }
@@ -158,6 +163,8 @@ def forecast(
         RecipeError: the population does not fit the labels.
         PrivacyError: no noise meets the budget.
     """
+    choice = settle(recipe, api)
+    recipe = choice.recipe
     plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
     dry_runs = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
     clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
@@ -186,6 +193,7 @@ def forecast(
         fit=plan.fit,
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
         dry_runs=dry_runs,
+        choice=choice,
     )
 
 

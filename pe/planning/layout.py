@@ -46,6 +46,11 @@ def lay_out(
         RecipeError: a population that the labels do not divide, or has fewer members of a label than q.
     """
     evolution = recipe.evolution
+    if not evolution.settled:
+        raise RecipeError(
+            "evolution.iterations or evolution.population is missing: give both, or have them chosen by "
+            "pe.planning.choice.settle."
+        )
     populations = _schedule(evolution.population, evolution.iterations + 1)
     sizes = [apportion(total, classes, evolution, t, counts) for t, total in enumerate(populations)]
     if releases is None:

@@ -28,7 +28,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
     free += _machine_settings("pe.embeddings", "embedding", after.embedding)
     if not is_fitted(after.api.kind):
-        free.append("private.declared_size")
+        free += ["private.declared_size", "private.declared_units"]
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     return [
         f"{key}: {old.get(key)!r} → {new.get(key)!r}"

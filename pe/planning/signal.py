@@ -59,11 +59,21 @@ class Signal:
         return self.candidates * _tail((self.threshold - votes) / self.sigma)
 
 
+def votes_cast(records: int, units: int | None, neighbors: int) -> float:
+    """The most votes that `records` records cast: a unit's have L2 norm 1, so √k where it votes for k candidates.
+
+    Args:
+        records: declared.
+        units: of privacy, declared; None: each record is its own.
+        neighbors: q.
+    """
+    return sqrt(records * min(units or records, records) * neighbors)
+
+
 def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
     """The signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
 
-    A record casts q votes of 1/√q each. Labels have records in the recipe's public proportions; where
-    those are estimated, only the whole is known.
+    Labels have records in the recipe's public proportions; where those are estimated, only the whole is known.
     """
     release, evolution, declared = step.release, recipe.evolution, recipe.private.declared_size
     sigma = release.sensitivity * release.noise_multiplier
@@ -76,7 +86,7 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
             votes=None,
             by_label=(),
         )
-    cast = declared * sqrt(evolution.neighbors)
+    cast = votes_cast(declared, recipe.private.declared_units, evolution.neighbors)
     by_label: tuple[float, ...] = ()
     if evolution.estimate_label_sizes is None:
         sizes = evolution.label_sizes

@@ -76,6 +76,7 @@ class PrivateSource(ABC):
             labels are ignored. None: the records have no labels, and it is an error if they do.
         privacy_unit: what one unit of protection is: "record", "subfolder", or the name of a column.
         declared_size: the public number of records.
+        declared_units: the public number of privacy units, where a unit has several records.
         ledger_file: where the data set's ledger is kept; None: beside the data.
         on_bad_record: "fail": an unreadable record is an error before the run; "skip": it casts no vote.
     """
@@ -85,6 +86,7 @@ class PrivateSource(ABC):
     classes: ClassList | None = None
     privacy_unit: Text = RECORD
     declared_size: Annotated[int, Field(strict=True, ge=1)] | None = None
+    declared_units: Annotated[int, Field(strict=True, ge=1)] | None = None
     on_bad_record: OnBadRecord = "fail"
     ledger_file: Path | None = None
 

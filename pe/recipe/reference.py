@@ -151,7 +151,9 @@ def _keys(fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = 
         if len(alternatives) > 1 and all("kind" in _fields(one) for one in alternatives):
             yield from _of_kinds({str(_fields(one)["kind"].default): one for one in alternatives}, f"{prefix}{name}.")
             continue
+        told = field.json_schema_extra
         left_out = None if given is None and field.is_required() else _plain(default)
+        left_out = str(told["left_out"]) if isinstance(told, dict) and "left_out" in told else left_out
         values = _values_of(field)
         if values:  # else it is no setting of a recipe: a function, say
             yield Key(f"{prefix}{name}", values, left_out, field.description or meanings.get(name, ""))

@@ -16,6 +16,10 @@ from pe.recipe.reading import read_yaml, with_change
 
 WITHHELD = "withheld"
 
+AUTO = "auto"
+CHOSEN: dict[str, Any] = {"left_out": "chosen"}
+"""What a default is told as that the planner chooses (pe/recipe/reference.py)."""
+
 OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
 
@@ -72,10 +76,16 @@ class Privacy(Settings):
 
 
 class Evolution(Settings):
-    """Algorithm 1's parameters; a schedule is one number, or a list with one number per iteration."""
+    """Algorithm 1's parameters, or `auto`; a schedule is one number, or a list with one number per iteration.
 
-    iterations: int = Field(ge=0, description="T; 0 gives random samples only")
-    population: Count | list[Count] = Field(description="members of S_t, all labels; a list gives S_0 … S_T")
+    Without `iterations` or `population`, all that is not given is chosen from public numbers (docs/plan.md), before the
+    run is stored; `evolution: auto` gives nothing.
+    """
+
+    iterations: int = Field(0, ge=0, description="T; 0 gives random samples only", json_schema_extra=CHOSEN)
+    population: Count | list[Count] = Field(
+        1, description="members of S_t, all labels; a list gives S_0 … S_T", json_schema_extra=CHOSEN
+    )
     degree: Degree | list[Degree] = Field(0.5, description="v_t: 0 = unchanged, 1 = as new")
     lookahead: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] = Field(
         8, description="k, variations whose mean embedding stands for a candidate; 0 = its own embedding"
@@ -98,6 +108,26 @@ class Evolution(Settings):
         None, description="share of ε for noisy label counts, which then take the place of label_sizes"
     )
     attempts: Count = Field(5, description="how often a sample may fail before the run stops")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        if value == AUTO:
+            return {}
+        if isinstance(value, dict) and "iterations" not in value:
+            lengths = [len(one) - (name == "population") for name, one in value.items() if isinstance(one, list)]
+            return value | {"iterations": max(lengths[0], 0)} if lengths else value
+        return value
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to be chosen."""
+        return {"iterations", "population"} <= self.model_fields_set
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the recipe gives, by key."""
+        return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
 
     @field_validator("label_sizes", mode="before")
     @classmethod
@@ -178,14 +208,14 @@ class Recipe(Settings):
     api: ApiSpec
     embedding: PluginSpec = PluginSpec(kind="pixels")
     privacy: Privacy
-    evolution: Evolution
+    evolution: Evolution = Evolution()
     limits: LimitSection = LimitSection()
     refusals: RefusalSection = RefusalSection()
 
     @model_validator(mode="after")
     def _budget_fits_evolution(self) -> Recipe:
         schedule, iterations = self.privacy.schedule, self.evolution.iterations
-        if schedule is not None and len(schedule) != iterations:
+        if schedule is not None and "iterations" in self.evolution.model_fields_set and len(schedule) != iterations:
             raise ValueError(f"privacy.schedule has {len(schedule)} entries: give {iterations} (one per iteration)")
         if self.evolution.estimate_label_sizes is not None and self.privacy.epsilon is None:
             raise ValueError("evolution.estimate_label_sizes is a share of privacy.epsilon, so give that")
@@ -228,6 +258,17 @@ class Recipe(Settings):
     def dump(self) -> str:
         """The recipe as YAML; `load` reads it back equal."""
         return _yaml(self._content())
+
+    def chosen_as(self, other: Recipe) -> Recipe:
+        """This recipe, with what it leaves open of its evolution as in `other`, which was once chosen."""
+        evolution = other.evolution.given | self.evolution.given
+        schedule = self.privacy.schedule or other.privacy.schedule
+        return self.model_copy(
+            update={
+                "evolution": Evolution.model_validate(evolution),
+                "privacy": self.privacy.model_copy(update={"schedule": schedule}),
+            }
+        )
 
     def _content(self) -> dict[str, Any]:
         """Plain mappings and scalars, without what is not set; a plug-in's None is a setting like any other."""

@@ -1,0 +1,238 @@
+"""`evolution: auto`: what a recipe leaves open of its evolution, chosen from public numbers alone.
+
+docs/plan.md explains the rule; it was chosen on drawn digits and public pictures (benchmarks/choice.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Any
+
+from pe.errors import RecipeError
+from pe.planning.fitting import fit_releases
+from pe.planning.layout import planned_releases
+from pe.planning.signal import votes_cast
+from pe.plugins.protocols import PluginInfo, info_of
+from pe.plugins.registry import load, plugins
+from pe.plugins.validation import read_settings
+from pe.private.source import RECORD
+from pe.recipe.schema import Evolution, Recipe
+
+SIGNAL = 1.0
+"""The votes that an average candidate shall get, over the noise on it."""
+
+NEIGHBORS = (1, 2, 4, 8, 16, 32)
+MEMBERS, FEWEST, LEAST = 1000, 40, 10
+"""Candidates of a label: at most; below which the budget is not divided among iterations; and at least."""
+
+GROWTH = 1.5
+"""Each iteration's share of the budget, over the share of the one before."""
+
+ONCE, AGAIN = 3.0, 1.5
+"""H in standard deviations of the noise: of one vote alone, whose mistakes stay; of one that others follow."""
+
+MORE, LARGEST = 2.5, 10_000
+"""Images at the end for each record, and the most; as many as there are records where an image costs something."""
+
+FINAL_SHARE, SLACK = 0.3, 0.05
+"""Of the images that the limits allow: the share for the end, and what is left for refused ones."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A recipe with all of its evolution settled.
+
+    Attributes:
+        recipe: it.
+        chosen: what was chosen, by key (`evolution.neighbors`); what the recipe gives is not among it.
+        reasons: why, a sentence each.
+    """
+
+    recipe: Recipe
+    chosen: dict[str, Any]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the rule knows, all of it public.
+
+    Attributes:
+        labels: their number.
+        records: the declared size.
+        units: privacy units, of which each casts votes of L2 norm 1.
+        sigma: noise on a candidate if one histogram has the whole budget, in votes.
+        growing: whether more iterations mean more noise in each; not where the recipe gives the noise.
+        images: that may be asked for in all; infinite without a limit.
+        paid: whether an image costs something.
+        degrees: the generator's, widest first.
+    """
+
+    labels: int
+    records: int
+    units: int
+    sigma: float
+    growing: bool
+    images: float
+    paid: bool
+    degrees: tuple[float, ...]
+
+    def noise(self, iterations: int) -> float:
+        """σ of each of so many histograms with equal shares, in votes."""
+        return self.sigma * (sqrt(iterations) if self.growing else 1)
+
+    def members(self, iterations: int, neighbors: int) -> int:
+        """Candidates of a label whose signal is SIGNAL."""
+        cast = votes_cast(self.records, self.units, neighbors) / self.labels
+        return int(cast / (SIGNAL * self.noise(iterations)))
+
+
+def settle(recipe: Recipe, api: object | None = None) -> Choice:
+    """The recipe with what it leaves open of its evolution chosen; what it gives stays.
+
+    Args:
+        recipe: what is wanted.
+        api: the generator, of which `info` counts; None: that of the class that the recipe names.
+
+    Raises:
+        RecipeError: the declared size is missing, or that of units where a unit may have several records.
+        PrivacyError: no noise meets the budget.
+    """
+    if recipe.evolution.settled:
+        return Choice(recipe, {}, ())
+    numbers = _numbers(recipe, _info(recipe, api))
+    given = recipe.evolution.given
+    if recipe.privacy.schedule is not None:
+        given = {"iterations": len(recipe.privacy.schedule)} | given
+    whole = choose(numbers, given)
+    evolution = {key: value for key, value in whole.items() if key not in recipe.evolution.given}
+    chosen = {f"evolution.{key}": value for key, value in evolution.items()}
+    changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}
+    if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
+        chosen["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
+        changes["privacy"] = recipe.privacy.model_copy(update={"schedule": chosen["privacy.schedule"]})
+    return Choice(recipe.model_copy(update=changes), chosen, _reasons(numbers, whole))
+
+
+def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
+    """The keys of an evolution over these numbers: `given` ones as they are, and the others to fit them."""
+    iterations: int = given.get("iterations", _iterations(numbers))
+    neighbors: int = given.get("neighbors", _neighbors(numbers, iterations, given.get("population")))
+    chosen: dict[str, Any] = {
+        "iterations": iterations,
+        "population": _population(numbers, iterations, neighbors),
+        "degree": _degrees(numbers.degrees, iterations),
+        "lookahead": 0,
+        "neighbors": neighbors,
+    }
+    if "threshold" not in given:
+        chosen["threshold_sigmas"] = ONCE if iterations == 1 else AGAIN
+    return chosen | given
+
+
+def _iterations(numbers: Numbers) -> int:
+    """T: as many as the generator has degrees, while each has FEWEST candidates of a label."""
+    most = len(numbers.degrees)
+    return next((t for t in range(most, 1, -1) if _affordable(numbers, t, NEIGHBORS[-1]) >= FEWEST), min(most, 1))
+
+
+def _neighbors(numbers: Numbers, iterations: int, population: int | list[int] | None) -> int:
+    """q: the smallest that gives MEMBERS candidates their signal, and at most half of a label's candidates."""
+    if population is None:
+        wanted, most = MEMBERS, max(_affordable(numbers, iterations, NEIGHBORS[-1]), LEAST)
+    else:
+        wanted = most = (population if isinstance(population, int) else min(population[:-1])) // numbers.labels
+    fitting = [q for q in NEIGHBORS if q == 1 or 2 * q <= most]
+    return next((q for q in fitting if numbers.members(iterations, q) >= wanted), fitting[-1])
+
+
+def _affordable(numbers: Numbers, iterations: int, neighbors: int) -> int:
+    """Candidates of a label: as many as have their signal, at most MEMBERS, and as many as the limits allow."""
+    limit = numbers.images * (1 - FINAL_SHARE) / (max(iterations, 1) * numbers.labels)
+    return int(min(numbers.members(iterations, neighbors), MEMBERS, limit))
+
+
+def _population(numbers: Numbers, iterations: int, neighbors: int) -> int | list[int]:
+    """Members of S_0 … S_T: the candidates, and in the end what is to be shared."""
+    members = max(_affordable(numbers, iterations, neighbors), neighbors, LEAST)
+    wanted = numbers.records if numbers.paid else min(LARGEST, MORE * numbers.records)
+    allowed = numbers.images - iterations * members * numbers.labels
+    final = max(int(min(wanted, allowed)) // numbers.labels, 1) * numbers.labels
+    return [members * numbers.labels] * iterations + [final]
+
+
+def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
+    """v_1 … v_T: evenly from the first of the generator's to its last; of one iteration the last."""
+    if iterations == 0:
+        return []
+    last = len(degrees) - 1
+    places = [last] if iterations == 1 else [round(t * last / (iterations - 1)) for t in range(iterations)]
+    return [degrees[place] for place in places]
+
+
+def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
+    private, privacy, price = recipe.private, recipe.privacy, recipe.api.price
+    if private.declared_size is None:
+        raise RecipeError(
+            "evolution: auto is chosen by private.declared_size, which is missing: state about how many private "
+            "records there are (it will be public), or give evolution.iterations and evolution.population."
+        )
+    if private.privacy_unit != RECORD and private.declared_units is None:
+        raise RecipeError(
+            f"evolution: auto is chosen by private.declared_units, which is missing: state about how many units "
+            f"({private.privacy_unit}) there are (it will be public)."
+        )
+    each = price.image + price.call
+    limits = [float(recipe.limits.max_images or inf)]
+    if each and recipe.limits.max_cost is not None:
+        limits.append(recipe.limits.max_cost / each)
+    return Numbers(
+        labels=len(private.labels),
+        records=private.declared_size,
+        units=private.declared_units or private.declared_size,
+        sigma=_sigma(recipe),
+        growing=privacy.epsilon is not None,
+        images=min(limits) * (1 - SLACK),
+        paid=bool(each or price.million_tokens),
+        degrees=info.degrees,
+    )
+
+
+def _sigma(recipe: Recipe) -> float:
+    """σ of one histogram that has all that fit and class counts leave of the budget, in votes."""
+    settings = {"iterations": 1, "population": len(recipe.private.labels)}
+    kept = {key: value for key, value in recipe.evolution.given.items() if key == "estimate_label_sizes"}
+    whole = recipe.model_copy(
+        update={
+            "evolution": Evolution(**settings, **kept),
+            "privacy": recipe.privacy.model_copy(update={"schedule": None}),
+        }
+    )
+    unit = recipe.private.privacy_unit
+    *_, histogram = planned_releases(whole, unit, fit_releases(whole, recipe.private.labels, unit))
+    return histogram.sensitivity * histogram.noise_multiplier
+
+
+def _info(recipe: Recipe, api: object | None) -> PluginInfo:
+    """What the generator declares; what a plug-in declares by default where its class is not known."""
+    if api is not None:
+        return info_of(api)
+    return info_of(load("pe.adapters", recipe.api.kind)) if recipe.api.kind in plugins("pe.adapters") else PluginInfo()
+
+
+def _reasons(numbers: Numbers, whole: dict[str, Any]) -> tuple[str, ...]:
+    iterations, neighbors = whole["iterations"], whole["neighbors"]
+    if not iterations:
+        return ()
+    sizes = whole["population"]
+    members = (sizes if isinstance(sizes, int) else sizes[0]) / numbers.labels
+    sigma = numbers.noise(iterations)
+    signal = votes_cast(numbers.records, numbers.units, neighbors) / numbers.labels / members / sigma
+    each = "once" if iterations == 1 else f"{iterations} times"
+    return (
+        f"The records vote {each}: the generator has degrees for {len(numbers.degrees)}, and more votes mean more "
+        "noise in each.",
+        f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its label, so an average "
+        f"candidate gets {signal:.2g} times the noise on it (σ = {sigma:.3g} votes).",
+    )
