@@ -55,7 +55,7 @@ class Glyphs:
         MissingDependency: `matplotlib`'s fonts are asked for and it is not installed.
     """
 
-    info = PluginInfo(hosts=(), degrees=(0.5, 0.45, 0.4, 0.4))
+    info = PluginInfo(hosts=(), by_label=True, degrees=(0.5, 0.45, 0.4, 0.4))
 
     def __init__(
         self,

@@ -28,7 +28,6 @@ Indices = npt.NDArray[np.int64]
 
 SIDE = 16  # pixels to which images are shrunk for comparison
 LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, where float32 is exact
-NEAR = 3  # neighbours that count as near where the degree is left to the planner; more vote no better
 BLOCK = 64  # parents compared with the pool at once
 
 
@@ -56,7 +55,7 @@ class PublicImages:
         BadImage: a file of the pool cannot be decoded.
     """
 
-    info = PluginInfo(hosts=())
+    info = PluginInfo(hosts=(), degrees=(0.0,))  # the votes choose among its images; neighbours by pixels fall behind
 
     def __init__(
         self,
@@ -88,8 +87,7 @@ class PublicImages:
         self._everyone = np.arange(len(self._pixels))
         self._vectors = _comparable(self._pixels, blur)
         self._squares = np.square(self._vectors).sum(axis=1)
-        smallest = len(self) if self._members is None else min(map(len, self._members.values()))
-        self.info = replace(self.info, degrees=(min(NEAR / max(smallest - 1, 1), 1.0),))
+        self.info = replace(self.info, by_label=by_label)
 
     def __len__(self) -> int:
         """The number of images in the pool."""

@@ -19,18 +19,20 @@ from pe.plugins.validation import read_settings
 from pe.private.source import RECORD
 from pe.recipe.schema import Evolution, Recipe
 
-SIGNAL = 1.0
-"""The votes that an average candidate shall get, over the noise on it."""
+SIGNAL_ONCE, SIGNAL = 0.25, 0.75
+"""The votes that an average candidate shall get, over the noise on it: in one vote, which needs many candidates to
+choose from; in each of several."""
+
+BLIND, ONCE, AGAIN = 3.0, 0.5, 1.5
+"""H, in standard deviations of the noise: of one vote for samples of unknown labels, whose mistakes stay; of one for
+samples of known ones, which choose gently and keep variety; of each of several, where later ones mend the first's."""
 
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
-MEMBERS, FEWEST, LEAST = 1000, 40, 10
+MEMBERS, FEWEST, LEAST = 1000, 150, 10
 """Candidates of a label: at most; below which the budget is not divided among iterations; and at least."""
 
 GROWTH = 1.5
 """Each iteration's share of the budget, over the share of the one before."""
-
-ONCE, AGAIN = 3.0, 1.5
-"""H in standard deviations of the noise: of one vote alone, whose mistakes stay; of one that others follow."""
 
 MORE, LARGEST = 2.5, 10_000
 """Images at the end for each record, and the most; as many as there are records where an image costs something."""
@@ -67,6 +69,7 @@ class Numbers:
         images: that may be asked for in all; infinite without a limit.
         paid: whether an image costs something.
         degrees: the generator's, widest first.
+        by_label: whether it makes what a label names.
     """
 
     labels: int
@@ -77,15 +80,16 @@ class Numbers:
     images: float
     paid: bool
     degrees: tuple[float, ...]
+    by_label: bool
 
     def noise(self, iterations: int) -> float:
         """σ of each of so many histograms with equal shares, in votes."""
         return self.sigma * (sqrt(iterations) if self.growing else 1)
 
     def members(self, iterations: int, neighbors: int) -> int:
-        """Candidates of a label whose signal is SIGNAL."""
+        """Candidates of a label that have their signal."""
         cast = votes_cast(self.records, self.units, neighbors) / self.labels
-        return int(cast / (SIGNAL * self.noise(iterations)))
+        return int(cast / ((SIGNAL if iterations > 1 else SIGNAL_ONCE) * self.noise(iterations)))
 
 
 def settle(recipe: Recipe, api: object | None = None) -> Choice:
@@ -127,7 +131,7 @@ def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
         "neighbors": neighbors,
     }
     if "threshold" not in given:
-        chosen["threshold_sigmas"] = ONCE if iterations == 1 else AGAIN
+        chosen["threshold_sigmas"] = AGAIN if iterations > 1 else ONCE if numbers.by_label else BLIND
     return chosen | given
 
 
@@ -138,12 +142,14 @@ def _iterations(numbers: Numbers) -> int:
 
 
 def _neighbors(numbers: Numbers, iterations: int, population: int | list[int] | None) -> int:
-    """q: the smallest that gives MEMBERS candidates their signal, and at most half of a label's candidates."""
+    """q: the smallest with which as many candidates as there may be have their signal; at most half of a label's."""
     if population is None:
-        wanted, most = MEMBERS, max(_affordable(numbers, iterations, NEIGHBORS[-1]), LEAST)
+        members = {q: max(_affordable(numbers, iterations, q), LEAST) for q in NEIGHBORS}
+        wanted = max(members.values())
     else:
-        wanted = most = (population if isinstance(population, int) else min(population[:-1])) // numbers.labels
-    fitting = [q for q in NEIGHBORS if q == 1 or 2 * q <= most]
+        wanted = (population if isinstance(population, int) else min(population[:-1])) // numbers.labels
+        members = dict.fromkeys(NEIGHBORS, wanted)
+    fitting = [q for q in NEIGHBORS if q == 1 or 2 * q <= members[q]]
     return next((q for q in fitting if numbers.members(iterations, q) >= wanted), fitting[-1])
 
 
@@ -196,6 +202,7 @@ def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
         images=min(limits) * (1 - SLACK),
         paid=bool(each or price.million_tokens),
         degrees=info.degrees,
+        by_label=info.by_label,
     )
 
 

@@ -55,6 +55,7 @@ class PluginInfo:
         machine_settings: settings that only concern the machine, so that a run may go on with others (device, batch
             size, concurrency); dotted, where they lie in a section.
         code_settings: settings that name code to run; of a run that somebody else made they must be named again.
+        by_label: whether a new sample is of the label that it was asked for.
         degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
         disjoint_from: of such a one, the run whose records are declared to be others than this run's.
@@ -65,6 +66,7 @@ class PluginInfo:
     hosts: tuple[str, ...] | None = None
     machine_settings: tuple[str, ...] = ()
     code_settings: tuple[str, ...] = ()
+    by_label: bool = False
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
     fitted_before: bool = False
     disjoint_from: Path | None = None

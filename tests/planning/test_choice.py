@@ -1,0 +1,146 @@
+"""What `evolution: auto` chooses: sane for every size, and monotone in what there is to learn from."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from pe.errors import RecipeError
+from pe.planning.choice import Choice, settle
+from pe.planning.forecast import forecast
+from pe.planning.layout import lay_out
+from pe.plugins.protocols import PluginInfo
+from pe.recipe.schema import Recipe
+from tests.generators import Shades
+
+SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
+LABELS = (1, 2, 10, 100)
+EPSILONS = (0.5, 1, 2, 4, 10)
+
+
+class Blind(Shades):
+    """A pool whose labels nobody knows."""
+
+    info = PluginInfo(hosts=(), degrees=(0.0,))
+
+
+class Drawn(Shades):
+    """A generator that knows labels."""
+
+    info = PluginInfo(hosts=(), degrees=(0.5, 0.45, 0.4, 0.4), by_label=True)
+
+
+def recipe_of(size: int | None, labels: int = 10, epsilon: float = 1, **sections: dict[str, Any]) -> Recipe:
+    content: dict[str, Any] = {
+        "private": {"kind": "folder", "path": "scans", "size": 32, "classes": list(range(labels))},
+        "api": {"kind": "glyphs"},
+        "privacy": {"epsilon": epsilon, "delta": 1e-6},
+        "evolution": {},
+        "limits": {},
+    }
+    if size is not None:
+        content["private"]["declared_size"] = size
+    return Recipe.parse({name: one | sections.get(name, {}) for name, one in content.items()}, "the test")
+
+
+def chosen(size: int, labels: int, epsilon: float, api: Shades) -> Choice:
+    return settle(recipe_of(size, labels, epsilon), api)
+
+
+@pytest.mark.parametrize("api", [Blind(), Drawn()])
+def test_every_choice_is_sane(api: Shades) -> None:
+    for size, labels, epsilon in product(SIZES, LABELS, EPSILONS):
+        recipe = chosen(size, labels, epsilon, api).recipe
+        plan = lay_out(recipe, recipe.private.labels, "record")
+        evolution = recipe.evolution
+        assert 1 <= evolution.iterations <= len(api.info.degrees)
+        assert 2 * evolution.neighbors <= min(plan.sizes)
+        assert 10 <= min(plan.sizes) <= max(plan.sizes) <= 1000
+        assert sum(plan.steps[-1].sizes) <= 10_000
+        assert [step.degree for step in plan.steps] == sorted((step.degree for step in plan.steps), reverse=True)
+        assert plan.steps[-1].degree == api.info.degrees[-1]
+
+
+@pytest.mark.parametrize("api", [Blind(), Drawn()])
+def test_more_to_learn_from_is_never_used_less(api: Shades) -> None:
+    def measure(size: int, labels: int, epsilon: float) -> tuple[int, int]:
+        evolution = chosen(size, labels, epsilon, api).recipe.evolution
+        assert isinstance(evolution.population, list)
+        return evolution.iterations, evolution.population[0] * evolution.iterations
+
+    for labels, epsilon in product(LABELS, EPSILONS):
+        found = [measure(size, labels, epsilon) for size in SIZES]
+        assert found == sorted(found), (labels, epsilon)
+    for size, labels in product(SIZES, LABELS):
+        found = [measure(size, labels, epsilon) for epsilon in EPSILONS]
+        assert found == sorted(found), (size, labels)
+    for size, epsilon in product(SIZES, EPSILONS):
+        rounds = [measure(size, labels, epsilon)[0] for labels in LABELS]
+        assert rounds == sorted(rounds, reverse=True), (size, epsilon)
+
+
+@pytest.mark.parametrize("api", [Blind(), Drawn()])
+def test_votes_stand_out_of_the_noise_where_there_are_records_enough(api: Shades) -> None:
+    for size, labels, epsilon in product((3000, 10_000, 100_000), (1, 2, 10), EPSILONS):
+        signals = forecast(recipe_of(size, labels, epsilon), api).signals
+        for signal in signals:
+            assert signal.fewest is not None
+            assert signal.fewest / signal.sigma > (0.24 if len(signals) == 1 else 0.45), (size, labels, epsilon)
+
+
+def test_what_the_recipe_gives_stays_and_the_rest_follows() -> None:
+    free = settle(recipe_of(4000), Drawn())
+    assert {"evolution.iterations", "evolution.neighbors", "privacy.schedule"} <= free.chosen.keys()
+    given = {"iterations": 2, "neighbors": 4, "threshold": 3.0}
+    bound = settle(recipe_of(4000, evolution=given), Drawn())
+    assert bound.recipe.evolution.given | given == bound.recipe.evolution.given
+    assert not {f"evolution.{key}" for key in given} & bound.chosen.keys()
+    assert bound.recipe.evolution.degree == [0.5, 0.4]
+    assert bound.recipe.evolution.threshold_sigmas is None
+    assert len(bound.recipe.privacy.schedule or []) == 2
+
+
+def test_a_list_says_how_many_iterations_there_are() -> None:
+    found = settle(recipe_of(4000, evolution={"degree": [0.9, 0.5, 0.1]}), Drawn()).recipe
+    assert found.evolution.iterations == 3
+    assert found.evolution.degree == [0.9, 0.5, 0.1]
+    assert isinstance(found.evolution.population, list)
+    assert len(found.evolution.population) == 4
+
+
+def test_a_recipe_that_gives_both_sizes_is_left_as_it_is() -> None:
+    recipe = recipe_of(None, evolution={"iterations": 2, "population": 20})
+    assert settle(recipe, Drawn()) == Choice(recipe, {}, ())
+    assert recipe.evolution.neighbors == 1
+
+
+def test_a_limit_on_what_the_run_may_cost_is_kept() -> None:
+    priced = {"price": {"image": 0.02}}
+    for budget in (20, 50, 200, 1000):
+        found = forecast(recipe_of(5000, 2, api=priced, limits={"max_cost": budget}), Drawn())
+        assert 0.5 * budget < (found.cost or 0) <= budget or budget == 1000
+    assert found.synthetic == 5000  # as many as there are records, since each costs something
+
+
+def test_units_of_several_records_cast_fewer_votes() -> None:
+    by_patient = {"privacy_unit": "patient", "declared_units": 250}
+    four = {"iterations": 4}
+    record = settle(recipe_of(4000, evolution=four), Drawn()).recipe.evolution
+    patient = settle(recipe_of(4000, private=by_patient, evolution=four), Drawn()).recipe.evolution
+    assert isinstance(record.population, list)
+    assert isinstance(patient.population, list)
+    assert patient.population[0] < record.population[0] / 3
+
+
+@pytest.mark.parametrize(
+    ("private", "sentence"),
+    [
+        ({}, r"private\.declared_size, which is missing"),
+        ({"declared_size": 4000, "privacy_unit": "patient"}, r"private\.declared_units, which is missing.*\(patient\)"),
+    ],
+)
+def test_numbers_that_the_rule_needs_are_asked_for(private: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        settle(recipe_of(None, private=private), Drawn())
