@@ -26,4 +26,4 @@ def test_equal_samples_are_embedded_once_and_each_has_its_vector() -> None:
     embedding = Counting(size=8)
     vectors = embed(embedding, Images(different[drawn]))
     assert np.array_equal(vectors, Pixels(size=8).embed(Images(different[drawn])))
-    assert embedding.seen == embedding.batch_size * -(-len(np.unique(drawn)) // embedding.batch_size)
+    assert embedding.seen == len(np.unique(drawn)) < 300
