@@ -23,7 +23,7 @@ SIGNAL_ONCE, SIGNAL = 0.25, 0.75
 """The votes that an average candidate shall get, over the noise on it: in one vote, which needs many candidates to
 choose from; in each of several."""
 
-BLIND, ONCE, AGAIN = 3.0, 0.5, 1.5
+BLIND, ONCE, AGAIN = 2.5, 0.5, 1.5
 """H, in standard deviations of the noise: of one vote for samples of unknown labels, whose mistakes stay; of one for
 samples of known ones, which choose gently and keep variety; of each of several, where later ones mend the first's."""
 
