@@ -4,8 +4,8 @@
 
 Without arguments: the rule's choices over declared sizes, labels and ε. With the fonts of demo_settings.py: settings
 tried on drawn digits, unlike those of the generator; with the folder of `pictures.py --private twitter --public
-facebook`: settings tried on pictures, over a pool with and without labels. Nothing that is reported elsewhere was looked
-at. Rows that were measured are kept in results/choice.jsonl. Writes results/choice.md.
+facebook`: settings tried on pictures, over a pool with and without labels. Neither is reported elsewhere. Rows that
+were measured are kept in results/choice.jsonl. Writes results/choice.md.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/default.py [--runs N] [--epsilon E …] [--folder PRIVATE TEST POOL [--size S] [--channels 1|3]]
 
-Three sets: the demo's MNIST digits; scikit-learn's 8×8 digits, four fifths of them private; and, by --folder, any images
-in a subfolder for each class, PRIVATE and TEST, over a folder of public images without labels. The first two are over
+Three sets: the demo's MNIST digits; scikit-learn's 8×8 digits, four fifths of them private; and, by --folder, images in
+a subfolder for each class, PRIVATE and TEST, over a folder of public images without labels. The first two are over
 drawn digits. Accuracy on held-out real images of logistic regression and MLP on pixels, and of logistic regression on
 the embedding's features, beside un-evolved samples, a run that selects at random, and the real images. Adds to
 results/default.jsonl, and writes results/default.md from it.
