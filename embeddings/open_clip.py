@@ -47,7 +47,8 @@ class OpenCLIP(TorchEmbedding):
     """Images → OpenCLIP's image features, as they are before they are scaled to length 1.
 
     Args:
-        model: a name that OpenCLIP knows, or a .json file as it has them (open_clip_config.json).
+        model: a name that OpenCLIP knows, or a .json file as it has them (open_clip_config.json). A
+            relative path, here and in `weights`, is taken from the current folder.
         pretrained: the tag of the weights: what they are, how images are prepared for them and, where
             `weights` names no file, which are fetched. Ignored with a .json file.
         weights: a file of weights, .safetensors, .bin or .pt, or its URL; None: those of the tag.

@@ -145,7 +145,7 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
     assert first.stderr == second.stderr != ""
     assert re.sub(r"\bone\b", "two", first.stdout) == second.stdout
     log = (recipe.parent / "two" / "confidential" / "log.txt").read_text()
-    assert f"casts no vote: {images[1].relative_to(recipe.parent)}" in log
+    assert f"casts no vote: {images[1]}" in log
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
         (["--set", "privacy.delta=0"], r"privacy\.delta"),
         (["--set", "private.resize=null"], r"no image at all|resize|another size|size"),
         (["--set", "private.classes=[benign]"], r"malignant"),
-        (["--set", "private.path=nowhere"], r"nothing at nowhere: say where"),
+        (["--set", "private.path=nowhere"], r"nothing at /.*/nowhere: say where"),
         (["--out", "public"], r"public exists already"),
     ],
 )
@@ -165,6 +165,19 @@ def test_a_user_s_mistake_is_one_sentence_and_writes_nothing(recipe: Path, argum
     before = sorted(recipe.parent.rglob("*"))
     assert_one_sentence(pe("run", recipe, *arguments, cwd=recipe.parent), sentence)
     assert sorted(recipe.parent.rglob("*")) == before
+
+
+def test_a_recipe_and_its_finished_run_serve_from_any_folder(recipe: Path, public: Path) -> None:
+    root, elsewhere = recipe.parent, recipe.parent / "elsewhere"
+    elsewhere.mkdir()
+    assert pe("run", "../recipe.yaml", "--out", "out", cwd=elsewhere).returncode == 0
+    assert str(root / "scans") not in (elsewhere / "out" / "recipe.yaml").read_text()
+    assert "4 more samples" in pe("extend", "elsewhere/out", "-n", 4, cwd=root).stdout
+    measured = pe("evaluate", "out", "--test", "../scans", "--metrics", "fidelity", "--json", cwd=elsewhere)
+    assert "real" in json.loads(measured.stdout)["fidelity"]["pixels"]["controls"]  # the private records were found
+    public.rename(root / "moved")
+    assert_one_sentence(pe("extend", "out", "-n", 4, cwd=elsewhere), f"'{public}' is neither a folder nor an .npz file")
+    assert pe("extend", "out", "-n", 4, "--set", "api.path=../moved", cwd=elsewhere).returncode == 0
 
 
 def test_init_writes_a_recipe_that_runs(scans: Path, public: Path) -> None:
