@@ -69,6 +69,11 @@ class EfficientNetLite(TorchEmbedding):
         self._weights, self._resize, self._crop = weights, resize, crop
         super().__init__(device, precision, batch_size, offline)
 
+    @classmethod
+    def weights_here(cls) -> bool:
+        """Whether the package with the weights is installed."""
+        return find_spec(_PACKAGE) is not None
+
     def _load(self) -> Network:
         try:
             import timm

@@ -14,7 +14,7 @@ from tests.cli.typed import pe
 
 __all__ = ["public", "recipe", "scans"]  # fixtures
 
-ANSWERS = ("--classes", "benign,malignant", "--privacy-unit", "subfolder", "--declared-size", 24)
+ANSWERS = ("--classes", "benign,malignant", "--privacy-unit", "subfolder", "--declared-size", 24, "--declared-units", 4)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,8 @@ def test_no_command_takes_the_private_folder_for_the_public_one(recipe: Path, pl
 
 def test_what_init_writes_is_refused_once_its_pool_holds_a_record(recipe: Path) -> None:
     root = recipe.parent
-    assert pe("init", "scans", *ANSWERS, "--size", 16, "--out", "new.yaml", cwd=root).returncode == 0
+    flags = (*ANSWERS, "--public", "public", "--size", 16, "--out", "new.yaml")
+    assert pe("init", "scans", *flags, cwd=root).returncode == 0
     shutil.copy(root / "scans" / "benign" / "p1" / "3.png", root / "public" / "cat.png")
     told = pe("plan", "new.yaml", cwd=root)
     assert (told.returncode, "A run would not start" in told.stdout) == (0, False)  # a plan reads no record
