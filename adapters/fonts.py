@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
 from pe.errors import MissingDependency, RecipeError
+
+Fonts = Literal["matplotlib"] | Path
 
 SIDE = 64  # pixels of a template
 GLYPH = 40  # pixels of a template that the longer side of the text takes; the rest is margin
@@ -38,7 +41,7 @@ class Templates:
     hairs: npt.NDArray[np.float32]
 
 
-def find_fonts(where: str) -> dict[str, Path]:
+def find_fonts(where: Fonts) -> dict[str, Path]:
     """Name → file of the .ttf and .otf files of a folder, or of those that matplotlib installs.
 
     Args:

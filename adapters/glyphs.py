@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from adapters.fonts import SIDE, Templates, draws, find_fonts, rasterise
+from adapters.fonts import SIDE, Fonts, Templates, draws, find_fonts, rasterise
 from adapters.pen import BLOCK, PARAMETERS, SHAPE, Pen
 from pe.data.conditions import Conditions
 from pe.data.images import Images
@@ -63,7 +63,7 @@ class Glyphs:
         size: int = 28,
         channels: int = 1,
         white_on_black: bool = True,
-        fonts: str = "matplotlib",
+        fonts: Fonts = "matplotlib",
         texts: Mapping[str, Sequence[str]] | None = None,
         scale: tuple[float, float] = (0.5, 0.9),
         width: tuple[float, float] = (0.6, 1.2),

@@ -55,12 +55,16 @@ class PublicImages:
         BadImage: a file of the pool cannot be decoded.
     """
 
-    info = PluginInfo(hosts=(), degrees=(0.0,))  # the votes choose among its images; neighbours by pixels fall behind
+    info = PluginInfo(
+        hosts=(),
+        machine_settings=("path",),  # a run knows the images themselves again
+        degrees=(0.0,),  # the votes choose among its images; neighbours by pixels fall behind
+    )
 
     def __init__(
         self,
         *,
-        path: str,
+        path: Path,
         size: int | None = None,
         resize: Resize = "crop",
         channels: Literal[1, 3] = 3,

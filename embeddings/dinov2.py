@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, per channel
+_USUAL = "facebook/dinov2-base"
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
@@ -24,7 +25,8 @@ class DINOv2(TorchEmbedding):
     """Images → the class token of DINOv2 after its last normalisation.
 
     Args:
-        model: a name on the Hugging Face hub, or a folder with config.json and model.safetensors.
+        model: a name on the Hugging Face hub, or a folder with config.json and model.safetensors, from the
+            current one if relative.
         revision: the hub's commit, tag or branch; None: its newest.
         resize: pixels that the shorter side is brought to (bicubic, antialiased), ≥ `crop`.
         crop: pixels of the square cut from the middle, a multiple of the network's patch (14).
@@ -42,7 +44,7 @@ class DINOv2(TorchEmbedding):
     def __init__(
         self,
         *,
-        model: str = "facebook/dinov2-base",
+        model: str = _USUAL,
         revision: str | None = None,
         resize: int = 256,
         crop: int = 224,
@@ -56,6 +58,11 @@ class DINOv2(TorchEmbedding):
         self._revision = revision
         self._resize, self._crop = resize, crop
         super().__init__(device, precision, batch_size, offline)
+
+    @classmethod
+    def weights_here(cls) -> bool:
+        """Whether the Hugging Face cache holds the usual model."""
+        return all(cached_file(_USUAL, (name,)) for name in ("config.json", "model.safetensors"))
 
     def _load(self) -> Network:
         module = self._load_weights()
@@ -82,7 +89,7 @@ class DINOv2(TorchEmbedding):
                     output_loading_info=True,
                 )
         except OSError as error:
-            repository = self._name if _REPOSITORY.fullmatch(self._name) else "facebook/dinov2-base"
+            repository = self._name if _REPOSITORY.fullmatch(self._name) else _USUAL
             raise RecipeError(
                 f"The weights of '{self._name}' are not here{' and offline is true' if self._offline else ''}: get "
                 f"config.json and model.safetensors from https://huggingface.co/{repository}, put them in a folder "

@@ -57,7 +57,7 @@ class EfficientNetLite(TorchEmbedding):
     def __init__(
         self,
         *,
-        weights: str | None = None,
+        weights: Path | None = None,
         resize: int = 256,
         crop: int = 224,
         device: str = "auto",
@@ -69,12 +69,17 @@ class EfficientNetLite(TorchEmbedding):
         self._weights, self._resize, self._crop = weights, resize, crop
         super().__init__(device, precision, batch_size, offline)
 
+    @classmethod
+    def weights_here(cls) -> bool:
+        """Whether the package with the weights is installed."""
+        return find_spec(_PACKAGE) is not None
+
     def _load(self) -> Network:
         try:
             import timm
         except ModuleNotFoundError as error:
             raise MissingDependency.of("timm", "embeddings", "The embedding 'efficientnet_lite'") from error
-        file = _packaged() if self._weights is None else given_file(self._weights, None, {}, offline=True)
+        file = _packaged() if self._weights is None else given_file(str(self._weights), None, {}, offline=True)
         module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
         fill(module, {_renamed(name): tensor for name, tensor in read_weights(file).items()}, file)
         return Network(module, self._prepare, _features)

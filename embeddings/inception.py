@@ -33,8 +33,9 @@ class Inception(TorchEmbedding):
     """Images → the 2,048 features that FID compares.
 
     Args:
-        weights: the file, .pth or .safetensors, or its URL; None: the published one. What is fetched is kept
-            in torch.hub's folder of checkpoints. A file with the published name must have its hash.
+        weights: the file, .pth or .safetensors, or its URL; None: the published one. A relative path is
+            taken from the current folder. What is fetched is kept in torch.hub's folder of checkpoints. A file with
+            the published name must have its hash.
         sha256: what the hash of `weights` must be; None: as published, for a file of that name.
         resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID has it.
         device: auto, cpu, mps, cuda or one card, such as cuda:1.

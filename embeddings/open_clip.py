@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _SAFE, _PLAIN = "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
 _TOWER = "visual."
 
+USUAL = "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"
+"""Where the weights of the default model and tag are."""
+
 
 @dataclass(frozen=True)
 class _Preparation:
@@ -47,7 +50,8 @@ class OpenCLIP(TorchEmbedding):
     """Images → OpenCLIP's image features, as they are before they are scaled to length 1.
 
     Args:
-        model: a name that OpenCLIP knows, or a .json file as it has them (open_clip_config.json).
+        model: a name that OpenCLIP knows, or a .json file as it has them (open_clip_config.json). A
+            relative path, here and in `weights`, is taken from the current folder.
         pretrained: the tag of the weights: what they are, how images are prepared for them and, where
             `weights` names no file, which are fetched. Ignored with a .json file.
         weights: a file of weights, .safetensors, .bin or .pt, or its URL; None: those of the tag.
@@ -79,6 +83,11 @@ class OpenCLIP(TorchEmbedding):
             raise RecipeError(f"model is the file '{model}': name its file of weights too, under weights.")
         self._name, self._tag, self._weights, self._sha256 = model, pretrained, weights, sha256
         super().__init__(device, precision, batch_size, offline)
+
+    @classmethod
+    def weights_here(cls) -> bool:
+        """Whether the Hugging Face cache holds the weights of the usual tag."""
+        return cached_file(USUAL, (_SAFE, _PLAIN)) is not None
 
     def _load(self) -> Network:
         try:

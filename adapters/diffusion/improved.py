@@ -85,7 +85,7 @@ class ImprovedDiffusion(LocalDiffusion):
 
     Args:
         model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt, .safetensors)
-            of a network trained with 4,000 timesteps on the cosine schedule.
+            of a network trained with 4,000 timesteps on the cosine schedule, from the current folder.
         steps: of DDIM, 2 … 4,000.
         spacing: of the steps over the 4,000 timesteps: `ends`, both ends among them (the paper's CIFAR-10), or
             `stride`, a whole number apart (its Camelyon17).

@@ -37,7 +37,8 @@ class PixelSpace(LocalDiffusion):
 
     Args:
         model: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file with its
-            settings in a .json file of the same name; or a repository of the Hugging Face hub.
+            settings in a .json file of the same name; or a repository of the Hugging Face hub. A relative path is taken
+            from the current folder.
         sampler: ddim or ddpm, on the model's own noise schedule.
         eta: of ddim: 0 is deterministic given the first noise, 1 as random as ddpm.
         classes: label → the model's class, by name or number, or several to draw from; without it any class may

@@ -36,7 +36,8 @@ class TextToImage(LocalDiffusion):
     Conditions: `prompt`, drawn for each new sample and carried on.
 
     Args:
-        model: a folder in diffusers' format, or a repository of the Hugging Face hub (OWNER/NAME).
+        model: a folder in diffusers' format (from the current folder, if relative), or a repository of the Hugging Face
+            hub (OWNER/NAME).
         prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
         negative_prompt: what images should not be like.
         steps: of drawing a new image; a variation of degree v runs the last ⌊v·steps⌋ of them.

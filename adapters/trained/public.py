@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 from scipy import ndimage
 
+from adapters.fonts import Fonts
 from adapters.glyphs import Glyphs
 from adapters.public_files import image_files, images_at, read_arrays, read_folder
 from pe.data.decoding import Channels, Resize
@@ -130,7 +131,7 @@ class Characters(Made):
     kind: Literal["glyphs"] = "glyphs"
     characters: Annotated[str, Field(min_length=1)] = CHARACTERS
     white_on_black: bool = True
-    fonts: str = "matplotlib"
+    fonts: Fonts = "matplotlib"
 
     @model_validator(mode="after")
     def _every_one_is_drawn(self) -> Characters:
@@ -275,7 +276,8 @@ def _of_path(value: Any) -> Any:
     return value
 
 
-Public = Annotated[Characters | Folder | Arrays | Noise, Field(discriminator="kind"), BeforeValidator(_of_path)]
+_Kinds = Characters | Folder | Arrays | Noise
+Public = Annotated[_Kinds, Field(discriminator="kind"), BeforeValidator(_of_path, json_schema_input_type=Path | _Kinds)]
 """A section of the recipe. A path alone says `folder` or `npz` by what it ends in."""
 
 

@@ -45,6 +45,7 @@ class Trained:
         private_sets: `may_overlap` or `disjoint`.
         settings: of the fitted generator, where they are to differ from that run's: how it is sampled, on which device.
             Where it runs code of the fitting run's (`teacher: package.module:function`), that is named here, too.
+            Relative paths in them are taken from the current folder.
 
     Raises:
         RecipeError: another value for `private_sets`.

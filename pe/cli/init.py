@@ -1,64 +1,165 @@
-"""`pe init`: a commented starting recipe for a folder of images."""
+"""`pe init`: a commented starting recipe for private images."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pe.cli.asking import asking
 from pe.errors import RecipeError
 
+if TYPE_CHECKING:
+    from pe.private.look import Seen
+    from pe.private.source import PrivateSource
+    from pe.recipe.proposals import Pool
+
+_NONE = "-"
+_OPTIONS = "--classes, --privacy-unit, --declared-size, --declared-units (unless the unit is record) and --public"
+_NUMBER = click.IntRange(min=1)
+
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("where", type=click.Path(path_type=Path))
 @click.option("--classes", help="The labels, separated by commas; '' for none. They are public.")
-@click.option("--privacy-unit", "unit", help="record, subfolder, or a column of labels.csv (docs/data.md).")
-@click.option("--declared-size", type=click.IntRange(min=1), help="About how many records there are; public.")
-@click.option("--size", type=click.IntRange(min=1), default=64, show_default=True, help="Height and width in pixels.")
-@click.option("--channels", type=click.Choice(["1", "3"]), default="3", show_default=True, help="1 = grey, 3 = colour.")
-@click.option(
-    "--public",
-    type=click.Path(path_type=Path),
-    default=Path("public"),
-    show_default=True,
-    help="Folder of public images to draw from.",
-)
+@click.option("--privacy-unit", "unit", help="record, subfolder, or a column (docs/data.md).")
+@click.option("--declared-size", type=_NUMBER, help="About how many records there are; public.")
+@click.option("--declared-units", type=_NUMBER, help="About how many units there are, if not records; public.")
+@click.option("--public", type=click.Path(path_type=Path), help="Public images to draw from: a folder or an .npz file.")
+@click.option("--size", type=click.IntRange(1, 8192), help="Height and width, in pixels; default: from the images.")
+@click.option("--channels", type=click.Choice(["1", "3"]), help="1 = grey, 3 = colour; default: from the images.")
+@click.option("--image-column", help="Of a Parquet file; default: the one with images.")
+@click.option("--label-column", help="Of a Parquet file, '' for none; default: the one that seems to be it.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("recipe.yaml"), show_default=True)
 def init(
-    folder: Path,
+    where: Path,
     classes: str | None,
     unit: str | None,
     declared_size: int | None,
-    size: int,
-    channels: str,
-    public: Path,
+    declared_units: int | None,
+    public: Path | None,
+    size: int | None,
+    channels: str | None,
+    image_column: str | None,
+    label_column: str | None,
     out: Path,
 ) -> None:
-    """Write a commented starting recipe for the images in FOLDER."""
-    from pe.planning.apart import check_apart
-    from pe.private.files import find_labels
-    from pe.private.folder import ImageFolder
-    from pe.recipe.starter import starter_recipe
+    """Write a commented starting recipe for the images in WHERE.
 
-    found = find_labels(folder)
-    check_apart(folder, [public])
+    WHERE is a folder of images, an .npz file, or a Parquet file or a folder of them.
+    """
+    from pe.planning.apart import check_apart
+    from pe.private.look import look
+    from pe.private.source import read_source
+    from pe.recipe.proposals import Pool, path_from, propose_embedding
+    from pe.recipe.starter import Start, starter_recipe
+
+    seen = look(where, image_column, label_column)
+    _check_out(out)
+    _tell_columns(seen)
+    answers = _ask(seen, classes, unit, declared_size, declared_units, public)
+    check_apart(where, [answers.public])
+    pool = Pool.at(answers.public)
+    rough = {"size": 1, "classes": answers.classes, "privacy_unit": answers.unit}
+    shape = _shape(read_source(seen.settings | rough, str(where)), size, channels)
+    start = Start(
+        source=seen.settings | {"path": path_from(out.parent, where)},
+        classes=answers.classes,
+        unit=answers.unit,
+        units=seen.where,
+        declared_size=answers.size,
+        declared_units=answers.units,
+        side=shape[0],
+        channels=shape[1],
+        public=path_from(out.parent, pool.path),
+        by_label=not pool.lacks(answers.classes) if answers.classes else None,
+        embedding=propose_embedding(*shape),
+    )
+    out.write_text(starter_recipe(start), encoding="utf-8")
+    click.echo(f"Embedding: {start.embedding.kind} ({start.embedding.why}).")
+    _tell_pool(pool, answers.classes)
+    click.echo(f"Wrote {out}. Read it, then: pe plan {out}, pe run {out}")
+    if not pool.exists:
+        click.echo(f"The recipe runs once public images are at {pool.path}: nothing is there yet.")
+
+
+def _shape(source: PrivateSource, size: int | None, channels: str | None) -> tuple[int, int]:
+    """Side and channels: the options, and what the first images suggest for what they leave open."""
+    from pe.private.look import look_at_shape
+
+    opened = source.open()
+    if size is not None and channels is not None:
+        return size, int(channels)
+    seen = look_at_shape(opened)
+    shape = size or seen.side, int(channels or seen.channels)
+    click.echo(f"The images are {seen.words}: size {shape[0]}, channels {shape[1]} (--size, --channels change that).")
+    return shape
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What the owner states: the labels, the privacy unit, the public numbers, where public images are."""
+
+    classes: list[str]
+    unit: str
+    size: int
+    units: int | None
+    public: Path
+
+
+def _check_out(out: Path) -> None:
     if out.exists():
         raise RecipeError(f"{out} exists already: name another --out, or remove it.")
-    with asking("--classes, --privacy-unit and --declared-size"):
+    if not out.parent.is_dir():
+        raise RecipeError(f"--out {out}: there is no folder {out.parent}; make it first.")
+
+
+def _tell_columns(seen: Seen) -> None:
+    """Of a Parquet file: which columns are taken."""
+    columns = {key: value for key, value in seen.settings.items() if key.endswith("_column") and value}
+    if columns:
+        found = [f"{key.removesuffix('_column')}s in the column '{value}'" for key, value in columns.items()]
+        click.echo(f"Found {' and '.join(found)} (--image-column and --label-column name others).")
+
+
+def _ask(
+    seen: Seen, classes: str | None, unit: str | None, size: int | None, units: int | None, public: Path | None
+) -> _Answers:
+    """The options, and the answers to what they leave open."""
+    from pe.private.source import RECORD
+
+    with asking(_OPTIONS):
         if classes is None:
-            click.echo("The class list will be public. Confirm it or type another (comma-separated, empty for none).")
-            classes = click.prompt("Classes", default=",".join(found))
+            classes = _ask_classes(seen)
         if unit is None:
-            unit = click.prompt("Privacy unit (record, subfolder, or a column such as patient)", default="record")
-        if declared_size is None:
-            declared_size = click.prompt("Public, rounded number of records", type=click.IntRange(min=1))
-    names = [name.strip() for name in classes.split(",") if name.strip()]
-    ImageFolder(folder, size=size, classes=names, privacy_unit=unit).open()
-    out.write_text(
-        starter_recipe(
-            folder, names, unit=unit, declared_size=declared_size, size=size, channels=int(channels), public=public
-        ),
-        encoding="utf-8",
-    )
-    click.echo(f"Wrote {out}. Read it, then: pe plan {out}, pe run {out}")
+            unit = str(click.prompt(f"Privacy unit ({', '.join((RECORD, *seen.units))})", default=RECORD))
+        if size is None:
+            size = click.prompt("About how many records there are (public; a round number)", type=_NUMBER)
+        if unit == RECORD and units is not None:
+            raise click.UsageError("--declared-units belongs to a --privacy-unit other than record: leave one out.")
+        if unit != RECORD and units is None:
+            units = click.prompt(f"About how many units there are, by {unit} (public; a round number)", type=_NUMBER)
+        if public is None:
+            public = Path(click.prompt("Public images to draw from, a folder or an .npz file", default="public"))
+    names = [] if classes.strip() == _NONE else [name.strip() for name in classes.split(",") if name.strip()]
+    return _Answers(names, unit, size, units, public.expanduser())
+
+
+def _ask_classes(seen: Seen) -> str:
+    if not seen.labels:
+        click.echo("No labels are found: all records are of one class (--classes names some).")
+        return _NONE
+    click.echo(f"The class list will be public. Confirm it, or type another (with commas; {_NONE} for none).")
+    return str(click.prompt("Classes", default=",".join(seen.labels)))
+
+
+def _tell_pool(pool: Pool, classes: list[str]) -> None:
+    """Whether each class has public images of its own; nothing of a pool without labels."""
+    lacking = pool.lacks(classes)
+    if classes and not lacking:
+        click.echo(f"{pool.path} has images of every class, so each class draws from its own (by_label: true).")
+    elif classes and pool.labels:
+        names = ", ".join(lacking)
+        click.echo(f"{pool.path} has no images of {names}, so all classes draw from the whole pool (by_label: false).")

@@ -25,7 +25,7 @@ from pe.private.digests import Overlap, find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.source import PrivateSource
 from pe.progress import Progress
-from pe.recipe.schema import WITHHELD
+from pe.recipe.paths import WITHHELD
 from pe.store.durable import sha256, writing
 from pe.store.places import CONFIDENTIAL
 from pe.store.writer import RunWriter

@@ -13,6 +13,7 @@ from pe.errors import PrivateDataError, RecipeError
 from pe.evaluation.labelled import Labelled
 from pe.private.dataset import PrivateDataset
 from pe.private.image_source import ImageSource
+from pe.private.look import kind_at
 from pe.private.mnist import DIGITS
 from pe.private.source import PrivateSource, read_source
 
@@ -69,7 +70,9 @@ def source_at(place: str, private: ImageSource, labelled: bool = True) -> Privat
     path = Path(place)
     if not path.exists():
         raise RecipeError(f"{place} does not exist: name a folder, an .npz or .parquet file, or {MNIST}.")
-    kind = _kind_at(path, private)
+    kind = kind_at(path)
+    if kind == "folder" and private.kind == "dicom":
+        kind = private.kind
     declared: dict[str, Any] = {}
     if kind == private.kind:
         declared = asdict(private) | {"privacy_unit": "record", "declared_size": None, "ledger_file": None}
@@ -78,17 +81,6 @@ def source_at(place: str, private: ImageSource, labelled: bool = True) -> Privat
     if kind == "parquet" and not classes:
         declared["label_column"] = None
     return read_source(declared | common | {"kind": kind, "path": path}, place)
-
-
-def _kind_at(path: Path, private: ImageSource) -> str:
-    if path.is_dir():
-        if any(path.glob("*.parquet")):
-            return "parquet"
-        return "dicom" if private.kind == "dicom" else "folder"
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("npz", "parquet"):
-        raise RecipeError(f"{path} is neither a folder nor an .npz or .parquet file.")
-    return kind
 
 
 def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> RealSet:

@@ -12,7 +12,8 @@ from pe.planning.build import check_modality, set_up
 from pe.plugins.protocols import ReadsPublicImages
 from pe.plugins.registry import Group, require
 from pe.privacy.words import POOL_OVERLAPS
-from pe.recipe.schema import OBJECT, WITHHELD, PluginSpec, Recipe
+from pe.recipe.paths import WITHHELD
+from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 
 
 def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:

@@ -265,6 +265,16 @@ class Embedding(Protocol):
         ...
 
 
+@runtime_checkable
+class HasWeights(Protocol):
+    """An embedding's class that tells whether its usual weights are on this machine."""
+
+    @classmethod
+    def weights_here(cls) -> bool:
+        """Whether they are; nothing is fetched, and no network is built."""
+        ...
+
+
 def check_vectors(embedding: Embedding, vectors: object, count: int) -> Vectors:
     """`vectors` if an embedding may answer so for `count` samples.
 

@@ -226,6 +226,10 @@ class PrivateDataset:
             rows = [None if isinstance(one, PEError) else one for one in read] + [None] * (size - len(read))
             yield self.modality.stack(rows, self.shape), np.array([row is not None for row in rows])
 
+    def first(self, count: int) -> Iterator[Outcome]:
+        """The outcomes of the first records, of whatever shape: for `pe init` to propose one. Confidential."""
+        return islice(iter(self._records), count)
+
     def padding(self, size: int) -> tuple[Samples, npt.NDArray[np.bool_]]:
         """A block of `size` blank samples, all invalid. Public: it holds no record."""
         return self.modality.stack([None] * size, self.shape), np.zeros(size, dtype=np.bool_)

@@ -107,7 +107,18 @@ def find_labels(root: Path) -> tuple[str, ...]:
     return sorted_names(_nfc(name) for name in _top_folders(root))
 
 
-def _from_csv(root: Path, privacy_unit: str, own_units: frozenset[str]) -> FileList:
+def find_units(root: Path) -> tuple[str, ...]:
+    """What may be the privacy unit in a folder, besides `record`: subfolders, and columns of labels.csv. Confidential.
+
+    Raises:
+        PrivateDataError: labels.csv is malformed.
+    """
+    columns = _read_csv(root)[0] if (root / LABELS_CSV).is_file() else []
+    return (SUBFOLDER, *(name for name in columns if name not in ("file", "label")))
+
+
+def _read_csv(root: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """The columns and rows of labels.csv."""
     table = root / LABELS_CSV
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
@@ -120,6 +131,12 @@ def _from_csv(root: Path, privacy_unit: str, own_units: frozenset[str]) -> FileL
         raise PrivateDataError(f"{table} has two columns of the same name.")
     if "file" not in columns:
         raise PrivateDataError(f"{table} has no column 'file', which names the images.")
+    return columns, rows
+
+
+def _from_csv(root: Path, privacy_unit: str, own_units: frozenset[str]) -> FileList:
+    table = root / LABELS_CSV
+    columns, rows = _read_csv(root)
 
     def where(index: int) -> str:
         return f"Record {index + 1} of {table}"

@@ -15,7 +15,7 @@ from pe.private.files import list_files
 from pe.private.image_source import ImageSource
 from pe.private.source import source
 
-_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 
 @source
@@ -45,7 +45,7 @@ class ImageFolder(ImageSource):
             PrivateDataError: a missing or empty folder, labels off the class list, or whatever else
                 `pe.private.files` refuses.
         """
-        files = list_files(self.path, suffixes=_SUFFIXES, classes=self.class_names, privacy_unit=self.privacy_unit)
+        files = list_files(self.path, suffixes=SUFFIXES, classes=self.class_names, privacy_unit=self.privacy_unit)
         records = _Files(self, files.paths)
         return self.bind(records, len(files.paths), files.where, labels=files.labels, units=files.units)
 

@@ -18,6 +18,7 @@ from pe.data.decoding import MAX_PIXELS, convert_pixels
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.image_source import ImageSource
+from pe.private.naming import sorted_names, text_of
 from pe.private.source import RECORD, SUBFOLDER, source
 
 IMAGES, LABELS = "images", "labels"
@@ -80,6 +81,18 @@ class ImageNpz(ImageSource):
             )
         if not 0 < math.prod(images.shape[1:3]) <= MAX_PIXELS:
             raise PrivateDataError(f"'{IMAGES}' in {self.path} have no pixels, or more than {MAX_PIXELS:,} each.")
+
+
+def find_arrays(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The label names in an .npz file, and the arrays that may be the privacy unit: to be proposed. Confidential.
+
+    Raises:
+        PrivateDataError: it is no such file, or has no images.
+    """
+    members, count = _members(path), _header(path, IMAGES).shape[0]
+    values = _names(path, LABELS, count) if LABELS in members else []
+    labels = sorted_names(name for value in values if (name := text_of(value)))
+    return labels, tuple(name for name in members if name not in (IMAGES, LABELS))
 
 
 @dataclass(frozen=True)

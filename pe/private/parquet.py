@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,10 +14,29 @@ from pe.data.decoding import UInt8Array, decode_image
 from pe.errors import BadImage, MissingDependency, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.image_source import ImageSource
+from pe.private.naming import sorted_names, text_of
 from pe.private.source import RECORD, SUBFOLDER, source
 
 _IMAGES_READ = 64
 _VALUES_READ = 65_536
+_LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
+
+
+@dataclass(frozen=True)
+class ParquetColumns:
+    """What the columns of Parquet files seem to be. Confidential.
+
+    Attributes:
+        image: of encoded images.
+        label: of labels; None: there seems to be none.
+        labels: their names.
+        others: all other columns, one of which may be the privacy unit.
+    """
+
+    image: str
+    label: str | None
+    labels: tuple[str, ...]
+    others: tuple[str, ...]
 
 
 @source
@@ -61,6 +80,11 @@ class ImageParquet(ImageSource):
         count = sum(counts)
         if count == 0:
             raise PrivateDataError(f"{self.path} holds no rows.")
+        if self.label_column is None and len(self.class_names or ()) > 1:
+            raise PrivateDataError(
+                "classes lists several classes, and label_column, which names the column of labels, is not given: "
+                f"{self.path} has {_listed(_schema(paths[0])[0].names)}."
+            )
         labels: list[object] | None = None
         if self.label_column is not None:
             labels = [label for path in paths for label in _labels(path, self.label_column)]
@@ -76,6 +100,40 @@ class ImageParquet(ImageSource):
             raise IndexError(index)
 
         return self.bind(_Rows(self, paths), count, where, labels=labels, units=units)
+
+    @classmethod
+    def find(cls, path: Path, image_column: str | None, label_column: str | None) -> ParquetColumns:
+        """The columns that `pe init` proposes, and the names in that of labels. Confidential.
+
+        Args:
+            path: the file or folder.
+            image_column: as the owner names it; None: that of this name, or the first with bytes.
+            label_column: as the owner names it; empty: none; None: one with a usual name, or of class names.
+
+        Raises:
+            MissingDependency: pyarrow is not installed.
+            PrivateDataError: no such file; a column that is named is not there, or there is none with bytes.
+        """
+        paths = cls(path, size=1)._paths()
+        schema, types = _schema(paths[0])
+        images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
+        if image_column is None and not images:
+            raise PrivateDataError(f"{path} has no column of encoded images (bytes): it has {_listed(schema.names)}.")
+        image = image_column or (cls.image_column if cls.image_column in images else images[0])
+        label = label_column
+        if label is None:
+            named = [name for name in schema.names if _feature_names(schema.metadata or {}, name)]
+            usual = [name for name in _LABEL_COLUMNS if name in schema.names]
+            label = next((name for name in (*usual, *named) if name != image), None)
+        for column in filter(None, (image, label)):
+            if column not in schema.names:
+                raise PrivateDataError(f"{path} has no column '{column}': it has {_listed(schema.names)}.")
+        others = tuple(name for name in schema.names if name not in (image, label))
+        if not label:
+            return ParquetColumns(image, None, (), others)
+        named_labels = _feature_names(schema.metadata or {}, label)
+        found = sorted_names(name for each in paths for value in _labels(each, label) if (name := text_of(value)))
+        return ParquetColumns(image, label, tuple(named_labels) or found, others)
 
     def _paths(self) -> list[Path]:
         if self.path.is_file():
@@ -94,12 +152,11 @@ class ImageParquet(ImageSource):
             for column in (self.image_column, self.label_column, self.privacy_unit):
                 if column is not None and column != RECORD and schema.names.count(column) != 1:
                     raise PrivateDataError(f"{path} has no column '{column}': {nearest_name(column, schema.names)}")
-            kind, types = schema.field(self.image_column).type, arrow.types
-            if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-                kind = kind.field("bytes").type
-            if not (types.is_binary(kind) or types.is_large_binary(kind)):
+            kind = schema.field(self.image_column).type
+            if not _is_bytes(kind, arrow.types):
                 raise PrivateDataError(
-                    f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct with bytes."
+                    f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct with bytes: "
+                    "name another image_column."
                 )
             return int(file.metadata.num_rows)
 
@@ -135,6 +192,23 @@ def _open(path: Path) -> Iterator[tuple[Any, Any]]:
             yield file, arrow
     except (arrow.ArrowException, OSError) as error:
         raise PrivateDataError(f"{path} cannot be read as Parquet: it is damaged or of another format.") from error
+
+
+def _schema(path: Path) -> tuple[Any, Any]:
+    """A file's columns, and pyarrow's words for types."""
+    with _open(path) as (file, arrow):
+        return file.schema_arrow, arrow.types
+
+
+def _is_bytes(kind: Any, types: Any) -> bool:
+    """Whether a column's type is bytes, or a struct with bytes."""
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return "the columns " + ", ".join(f"'{name}'" for name in columns)
 
 
 def _column(path: Path, column: str, together: int) -> Iterator[object]:

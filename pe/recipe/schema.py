@@ -12,9 +12,8 @@ from pe.errors import RecipeError
 from pe.plugins.validation import Count, Settings, read_settings
 from pe.privacy.release import Relation
 from pe.private.source import PrivateSource, read_source
+from pe.recipe.paths import WITHHELD, with_full_paths
 from pe.recipe.reading import read_yaml, with_change
-
-WITHHELD = "withheld"
 
 AUTO = "auto"
 CHOSEN: dict[str, Any] = {"left_out": "chosen"}
@@ -230,13 +229,14 @@ class Recipe(Settings):
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Recipe:
-        """The recipe that `content`, plain mappings and scalars, describes.
+        """The recipe that `content`, plain mappings and scalars, describes; paths are taken from the current folder.
 
         Raises:
             RecipeError: it describes none; one sentence on the first fault.
         """
         if not isinstance(content, dict):
             raise RecipeError(f"{where} is not a mapping of keys to values.")
+        content = with_full_paths(content, Path())
         if isinstance(content.get("private"), dict):
             content = content | {"private": read_source(content["private"], where, "private")}
         if isinstance(private := content.get("private"), PrivateSource):
@@ -247,10 +247,12 @@ class Recipe(Settings):
     def load(cls, path: Path, changes: tuple[str, ...] = ()) -> Recipe:
         """The recipe of a YAML file, with `changes` of the form `a.b=value` applied.
 
+        Paths in the file are taken from its folder, those in `changes` from the current one.
+
         Raises:
             RecipeError: the file is missing, is not YAML, gives a key twice or is no recipe.
         """
-        content = read_yaml(path)
+        content = with_full_paths(read_yaml(path), path.parent)
         for change in changes:
             content = with_change(content, change)
         return cls.parse(content, str(path))

@@ -1,33 +1,34 @@
-"""A commented starting recipe for a folder of images."""
+"""A commented starting recipe for private images."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import yaml
 
-_ITERATIONS = 6
-_LARGEST = 10_000  # synthetic images that a starting recipe asks for
+from pe.private.source import RECORD
+from pe.recipe.proposals import ProposedEmbedding
+
 _COLUMN = 29  # where comments begin; in the template a tab stands before them
 
 _TEMPLATE = """\
-# Private Evolution over the images in {folder}.
+# Private Evolution over the images in {path}. Relative paths are taken from this file's folder.
 # Everything in this file is public, but where the private images are (a run's shareable recipe withholds that).
 # It names no record and no number counted from the records.
 name: images	# public: it goes into the name of the run's folder
 seed: 0\t# all randomness but the noise
 
 private:
-  kind: folder
-  path: {folder}
+{source}
   classes: {classes}\t# public: the labels, confirmed by you, never read from the data; []: none
   size: {size}\t# height and width in pixels
   resize: crop\t# or fit, stretch
   channels: {channels}\t# 3 = colour, 1 = grey
-  privacy_unit: {unit}\t# who is protected: record, subfolder, or a column of labels.csv
+  privacy_unit: {unit}\t# who is protected: record, or {units}
   declared_size: {declared}\t# public: about how many records there are
-  on_bad_record: fail\t# or skip: an unreadable image casts no vote
+{declared_units}  on_bad_record: fail\t# or skip: an unreadable image casts no vote
 
 # The generator. `pe doctor` lists what is installed; docs/adapters.md shows how to add your own.
 api:
@@ -35,59 +36,89 @@ api:
   path: {public}
   size: {size}
   channels: {channels}
-
+{by_label}
 embedding:
-  kind: pixels
+  kind: {embedding}
 
 privacy:
   epsilon: 4\t# target of the whole run; or noise_multiplier
   delta: {delta}\t# well below 1 / number of records
   relation: add_remove\t# or replace_one, zero_out
 
-evolution:
-  iterations: {iterations}\t# T
-  # Members of S_0 … S_T, divided among the labels. {voting:,} at a time stand for election: more, and the votes per
-  # candidate drown in the noise (`pe plan` tells). The last, {final:,}, are the synthetic images that the run ends in;
-  # `pe extend` makes more of them at no further ε.
-  population: {population}
-  degree: [0.9, 0.8, 0.7, 0.6, 0.5, 0.4]\t# one number, or one per iteration; 0 = unchanged, 1 = as new
-  lookahead: 4\t# k, variations whose mean embedding stands for a candidate
-  threshold_sigmas: 1\t# H, in standard deviations of the noise
+# T, population, degrees, q, threshold and the rest: chosen by `pe plan`'s rule from the public numbers above. Write a
+# section with keys of your own to change any of them (pe explain evolution).
+evolution: auto
 """
 
 
-def starter_recipe(
-    folder: Path, classes: list[str], unit: str, declared_size: int, size: int, channels: int, public: Path
-) -> str:
-    """YAML for `pe run`, with a comment on every choice.
+@dataclass(frozen=True)
+class Start:
+    """What a starting recipe states; all of it public.
 
-    Args:
-        folder: where the private images are.
-        classes: the public label names, as the user confirmed them; empty: no labels.
+    Attributes:
+        source: kind, path (as the recipe names it) and other settings of the private source; None is left out.
+        classes: the label names, as the user confirmed them; empty: no labels.
         unit: the privacy unit.
-        declared_size: the public number of records, ≥ 1.
-        size: height and width, in pixels.
+        units: what else it may be, in words.
+        declared_size: the number of records, ≥ 1.
+        declared_units: the number of privacy units, ≥ 1; None where a unit is a record.
+        side: height and width, in pixels.
         channels: 1 or 3.
-        public: folder of public images for the generator to draw from.
+        public: where the public images are that the generator draws from, as the recipe names it.
+        by_label: whether each class draws from the public images of its name; None: there are no classes.
+        embedding: which.
     """
-    labels = max(len(classes), 1)
-    voting = min(max(declared_size // (20 * labels), 5), 1000) * labels
-    final = max(voting, min(declared_size, _LARGEST) // labels * labels)  # about as many as there are records
+
+    source: Mapping[str, str | None]
+    classes: Sequence[str]
+    unit: str
+    units: str
+    declared_size: int
+    declared_units: int | None
+    side: int
+    channels: int
+    public: str
+    by_label: bool | None
+    embedding: ProposedEmbedding
+
+
+def starter_recipe(start: Start) -> str:
+    """YAML for `pe run`, with a comment on every choice."""
     text = _TEMPLATE.format(
-        folder=_scalar(str(folder)),
-        classes=json.dumps(classes, ensure_ascii=False),
-        size=size,
-        channels=channels,
-        unit=_scalar(unit),
-        declared=declared_size,
-        public=_scalar(str(public)),
-        delta=_power_of_ten_below(1 / declared_size),
-        iterations=_ITERATIONS,
-        voting=voting,
-        final=final,
-        population=[voting] * _ITERATIONS + [final],
+        path=start.source["path"],
+        source="\n".join(f"  {key}: {_scalar(value)}" for key, value in start.source.items() if value is not None),
+        classes=json.dumps(list(start.classes), ensure_ascii=False),
+        size=start.side,
+        channels=start.channels,
+        unit=_scalar(start.unit),
+        units=start.units,
+        declared=start.declared_size,
+        declared_units=_declared_units(start),
+        public=_scalar(start.public),
+        by_label=_by_label(start.by_label),
+        embedding=_embedding(start.embedding),
+        delta=_power_of_ten_below(1 / start.declared_size),
     )
     return "\n".join(map(_align, text.split("\n")))
+
+
+def _declared_units(start: Start) -> str:
+    if start.unit == RECORD:
+        return ""
+    return f"  declared_units: {start.declared_units}\t# public: about how many units there are\n"
+
+
+def _by_label(by_label: bool | None) -> str:
+    if by_label is None:
+        return ""
+    if by_label:
+        return "  by_label: true\t# each class draws from the images of its name; false: from the whole pool\n"
+    return "  by_label: false\t# true, once the pool has images of every class's name: each draws from its own\n"
+
+
+def _embedding(proposed: ProposedEmbedding) -> str:
+    offline = "\n  offline: true\t# nothing is fetched" if proposed.offline else ""
+    return f"{proposed.kind}\t# {proposed.why}{offline}"
 
 
 def _align(line: str) -> str:

@@ -14,7 +14,7 @@ from tests.cli.typed import pe
 
 __all__ = ["public", "recipe", "scans"]  # fixtures
 
-ANSWERS = ("--classes", "benign,malignant", "--privacy-unit", "subfolder", "--declared-size", 24)
+ANSWERS = ("--classes", "benign,malignant", "--privacy-unit", "subfolder", "--declared-size", 24, "--declared-units", 4)
 
 
 @pytest.mark.parametrize(
@@ -32,21 +32,23 @@ def test_no_command_takes_the_private_folder_for_the_public_one(recipe: Path, pl
     result = pe("init", "scans", *ANSWERS, "--public", place, "--out", "new.yaml", cwd=root)
     assert_one_sentence(result, f"^pe: The public images {place} {how} scans: name images that hold no private record")
     assert not (root / "new.yaml").exists()
-    wanted = ("--set", f"api.path={place}")
-    assert_one_sentence(pe("run", recipe, *wanted, "--out", "out", cwd=root), f"The public images {place} {how} scans")
+    wanted, told_place = ("--set", f"api.path={place}"), root / place
+    refusal = f"he public images {told_place} {how} {root / 'scans'}"
+    assert_one_sentence(pe("run", recipe, *wanted, "--out", "out", cwd=root), refusal)
     assert not (root / "out").exists()
     told = json.loads(pe("plan", recipe, *wanted, "--json", cwd=root).stdout)["warnings"]
-    assert any(line.startswith(f"A run would not start: the public images {place} {how} scans") for line in told)
+    assert any(line.startswith(f"A run would not start: t{refusal}") for line in told)
 
 
 def test_what_init_writes_is_refused_once_its_pool_holds_a_record(recipe: Path) -> None:
     root = recipe.parent
-    assert pe("init", "scans", *ANSWERS, "--size", 16, "--out", "new.yaml", cwd=root).returncode == 0
+    flags = (*ANSWERS, "--public", "public", "--size", 16, "--out", "new.yaml")
+    assert pe("init", "scans", *flags, cwd=root).returncode == 0
     shutil.copy(root / "scans" / "benign" / "p1" / "3.png", root / "public" / "cat.png")
     told = pe("plan", "new.yaml", cwd=root)
     assert (told.returncode, "A run would not start" in told.stdout) == (0, False)  # a plan reads no record
     result = pe("run", "new.yaml", "--out", "out", cwd=root)
-    assert_one_sentence(result, r"1 of 51 public images are private records.*\(the first: public/cat\.png")
+    assert_one_sentence(result, r"1 of 51 public images are private records.*\(the first: /.*/public/cat\.png")
     assert not (root / "out").exists()
 
 

@@ -166,6 +166,7 @@ def in_the_hub_s_cache(repository: str, folder: Path) -> Path:
 
 
 def test_offline_what_is_in_the_cache_is_read_without_a_request(shelf, tmp_path):
+    assert not OpenCLIP.weights_here()
     place = in_the_hub_s_cache("owner/tiny", tmp_path)
     dinov2_folder(tmp_path).rename(place)
     tiny = DINOv2(model="owner/tiny", resize=32, crop=28, device="cpu", offline=True)
@@ -173,10 +174,20 @@ def test_offline_what_is_in_the_cache_is_read_without_a_request(shelf, tmp_path)
     place = in_the_hub_s_cache("laion/CLIP-ViT-B-32-laion2B-s34B-b79K", tmp_path)
     place.mkdir()
     (place / "open_clip_model.safetensors").write_bytes(b"no weights")
+    assert OpenCLIP.weights_here()
     with pytest.raises(RecipeError, match=r"abc/open_clip_model\.safetensors holds no plain weights"):
         OpenCLIP(offline=True, device="cpu").embed(images(1))
     with pytest.raises(RecipeError, match="is not the file it should be"):
         OpenCLIP(offline=True, device="cpu", sha256="0" * 64).embed(images(1))
+    assert shelf.asked == []
+
+
+def test_a_cache_without_all_files_of_a_model_does_not_hold_it(shelf, tmp_path):
+    place = in_the_hub_s_cache("facebook/dinov2-base", tmp_path)
+    place.mkdir()
+    for name, here in (("config.json", False), ("model.safetensors", True)):
+        (place / name).write_bytes(b"")
+        assert DINOv2.weights_here() is here
     assert shelf.asked == []
 
 

@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
+import pe
 from pe.errors import PluginError, RecipeError
 from pe.recipe.schema import Recipe
 
@@ -154,3 +156,52 @@ def test_a_plug_in_s_none_is_kept_when_a_recipe_is_written(tmp_path: Path) -> No
     for text in (recipe.dump(), recipe.dump_shareable()):
         (tmp_path / "recipe.yaml").write_text(text)
         assert Recipe.load(tmp_path / "recipe.yaml").api.settings == {"fonts": None}
+
+
+def test_paths_are_taken_from_the_file_s_folder_and_those_of_the_command_line_from_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("HOME", "/home/me")
+    file = tmp_path / "project" / "recipe.yaml"
+    api = {"kind": "public_images", "path": "../pool"}
+    embedding = {"kind": "efficientnet_lite", "weights": "~/lite.pth"}
+    file.write_text(yaml.safe_dump(with_(api=api, embedding=embedding, private__ledger_file="/books/scans.json")))
+    recipe = Recipe.load(file)
+    assert str(recipe.private.path) == f"{tmp_path}/project/scans"
+    assert str(recipe.private.ledger_file) == "/books/scans.json"
+    assert recipe.api.settings == {"path": f"{tmp_path}/pool"}
+    assert recipe.embedding.settings == {"weights": "/home/me/lite.pth"}
+    changed = Recipe.load(file, ("private.path=more", "api.path=/pool"))
+    assert str(changed.private.path) == f"{tmp_path}/elsewhere/more"
+    assert changed.api.settings == {"path": "/pool"}
+    (tmp_path / "run.yaml").write_text(recipe.dump_shareable())
+    assert str(Recipe.load(tmp_path / "run.yaml").private.path) == "withheld"
+    with pytest.raises(RecipeError, match="'~nobody-of-this-name/x' begins with the home of no user"):
+        Recipe.load(file, ("private.path=~nobody-of-this-name/x",))
+
+
+@pytest.mark.parametrize(
+    ("api", "full"),
+    [
+        ({"kind": "privimage", "public": "pool.npz"}, {"public": "/project/pool.npz"}),
+        (
+            {"kind": "privimage", "public": {"kind": "folder", "path": "pool"}},
+            {"public": {"kind": "folder", "path": "/project/pool"}},
+        ),
+        ({"kind": "trained", "path": "runs/a"}, {"path": "/project/runs/a"}),
+        ({"kind": "glyphs", "fonts": "fonts"}, {"fonts": "/project/fonts"}),
+        ({"kind": "glyphs", "fonts": "matplotlib"}, {"fonts": "matplotlib"}),
+        ({"kind": "pixel_diffusion", "model": "small"}, {"model": "small"}),  # a name, or a path: left alone
+        ({"kind": "unheard_of", "path": "x"}, {"path": "x"}),
+    ],
+)
+def test_what_is_a_path_follows_from_the_settings_that_a_plug_in_declares(
+    api: dict[str, object], full: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = Recipe.parse(with_(api=api, private=pe.ImageFolder("scans", size=8)), "here")
+    assert recipe.api.settings == json.loads(json.dumps(full).replace("/project", str(tmp_path)))
+    assert recipe.private == pe.ImageFolder(tmp_path / "scans", size=8)
