@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from pe.progress import Progress
 from pe.recipe.reading import read_yaml
 from pe.recipe.schema import Recipe
 from pe.store.places import check_absent
+from pe.store.run import Run
 
 RECIPE = Path(__file__).with_name("pictures.yaml")
 CHANCE = "chance"
@@ -61,13 +63,19 @@ def run_pictures(
     if out is not None:
         check_absent(out)
     make_picture_set(folder, progress=surroundings.progress)
-    recipe = recipe_of(folder, epsilon=epsilon, seed=seed)
-    run = run_recipe(recipe, out, surroundings)
-    sets = gather(run, Request(str(folder / "test")), Notes(surroundings.progress), surroundings.stop)
-    test = sets.test.content
-    accuracy = probe_accuracies(sets.all, test, build_embedding(recipe), surroundings.progress)
-    found = {"accuracy": accuracy, "test": len(test), "pictures": str(folder)}
-    return summary(run) | found | {"seconds": round(time.monotonic() - started, 1)}
+    run = run_recipe(recipe_of(folder, epsilon=epsilon, seed=seed), out, surroundings)
+    found = measure(run, folder / "test", surroundings)
+    return summary(run) | found | {"pictures": str(folder), "seconds": round(time.monotonic() - started, 1)}
+
+
+def measure(run: Run, test: Path, surroundings: Surroundings) -> dict[str, Any]:
+    """`accuracy` by training set (the run's data, its controls, the private pictures), and `test`, the number of tests.
+
+    Guarantee: none. Of private pictures the numbers are confidential; the demo's are public in truth.
+    """
+    sets = gather(run, Request(str(test)), Notes(surroundings.progress), surroundings.stop)
+    embedding, real = build_embedding(sets.recipe), sets.test.content
+    return {"accuracy": probe_accuracies(sets.all, real, embedding, surroundings.progress), "test": len(real)}
 
 
 def recipe_of(folder: Path, *, epsilon: float | None = None, seed: int | None = None) -> Recipe:
@@ -89,13 +97,19 @@ def probe_accuracies(
 
     Guarantee: none. Of private pictures the numbers are confidential; these are public in truth.
     """
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     from threadpoolctl import threadpool_limits
 
     scores: dict[str, float] = {}
-    with progress.task("training classifiers", len(training_sets)) as task, threadpool_limits(1):
+    with (
+        progress.task("training classifiers", len(training_sets)) as task,
+        threadpool_limits(1),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", ConvergenceWarning)  # max_iter is the stopping rule
         x = _features(test.images, embedding)
         for name, training in training_sets.items():
             probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
