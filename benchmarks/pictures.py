@@ -29,13 +29,14 @@ from adapters.public_files import read_folder
 from embeddings.efficientnet_lite import EfficientNetLite
 from pe.data.images import Images
 from pe.engine.demo.picture_set import CLASSES, SIDE, make_picture_set
-from pe.engine.demo.pictures import probe_accuracies, recipe_of
+from pe.engine.demo.pictures import probe_accuracies, recipe_content
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.request import Request
 from pe.evaluation.sets import Notes, gather
-from pe.planning.build import object_kind
+from pe.planning.build import build_generator, object_kind
+from pe.planning.choice import settle
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.progress import Progress
 from pe.recipe.reading import with_change
@@ -43,7 +44,7 @@ from pe.recipe.schema import Recipe
 from pe.store.run import Run
 
 POOLS, EMBEDDINGS, EPSILONS = ("unlabelled", "by_class", "diffusion"), ("efficientnet_lite", "pixels"), (4.0, 1.0, 10.0)
-DIFFUSION = {"iterations": 1, "population": [4500, 1800], "degree": 0.3}  # thousands of new pictures cost minutes
+LIMIT = 9000  # new pictures of the diffusion model in a run: thousands cost minutes
 
 
 class Remembering:
@@ -97,17 +98,21 @@ class Setting:
 
 
 def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Setting) -> Recipe:
-    """The demo's recipe, with another pool or embedding."""
-    content = json.loads(recipe_of(setting.folder, epsilon=epsilon, seed=run).model_dump_json(exclude_none=True))
+    """The demo's recipe with another pool, embedding, ε or seed, and with what it leaves open chosen."""
+    content = recipe_content(setting.folder) | {"seed": run}
+    content["privacy"]["epsilon"] = epsilon
     content["embedding"] = {"kind": object_kind(setting.network) if embedding == "efficientnet_lite" else embedding}
     if pool == "by_class":
         content["api"] |= {"path": str(setting.folder / "public-by-class"), "by_label": True}
     if pool == "diffusion":
         content["api"] = {"kind": "pixel_diffusion", "model": str(setting.model), "steps": 12, "device": "cpu"}
-        content["evolution"] |= DIFFUSION
+        content["limits"] = {"max_images": LIMIT}
+    if setting.changes and content["evolution"] == "auto":
+        content["evolution"] = {}
     for change in setting.changes:
         content = with_change(content, change)
-    return Recipe.parse(content, "benchmarks/pictures.py")
+    recipe = Recipe.parse(content, "benchmarks/pictures.py")
+    return settle(recipe, build_generator(recipe)).recipe
 
 
 def cell(recipe: Recipe, pool: str, run: int, setting: Setting, sheet: Path | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from PIL import Image
 from pe.data.decoding import decode_image
 from pe.engine.demo.packages import MAX_FILE, Package
 from pe.engine.demo.picture_set import CLASSES, make_picture_set, read_pictures
-from pe.engine.demo.pictures import measure, recipe_of
+from pe.engine.demo.pictures import measure, recipe_content
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.errors import BadImage, MissingDependency, RunError
@@ -189,7 +189,7 @@ def test_the_generator_is_of_the_digits(tmp_path: Path) -> None:
 def test_the_demo_measures_its_data_beside_all_controls(packages: dict[str, Package], tmp_path: Path) -> None:
     made = make(tmp_path / "pictures", packages)
     changes = "embedding.kind=pixels", "evolution.population=[540, 180]", "evolution.neighbors=4", "privacy.epsilon=50"
-    content = json.loads(recipe_of(made).model_dump_json(exclude_none=True))
+    content = recipe_content(made) | {"evolution": {"iterations": 1}}
     for change in changes:
         content = with_change(content, change)
     run = run_recipe(Recipe.parse(content, "test"), tmp_path / "run", Surroundings())

@@ -24,7 +24,7 @@ from pe.planning.build import build_embedding
 from pe.plugins.protocols import Embedding, Vectors
 from pe.plugins.registry import require_extras
 from pe.progress import Progress
-from pe.recipe.reading import read_yaml
+from pe.recipe.reading import read_yaml, with_change
 from pe.recipe.schema import Recipe
 from pe.store.places import check_absent
 from pe.store.run import Run
@@ -63,7 +63,10 @@ def run_pictures(
     if out is not None:
         check_absent(out)
     make_picture_set(folder, progress=surroundings.progress)
-    run = run_recipe(recipe_of(folder, epsilon=epsilon, seed=seed), out, surroundings)
+    content = recipe_content(folder)
+    for key, value in {"privacy.epsilon": epsilon, "seed": seed}.items():
+        content = content if value is None else with_change(content, f"{key}={value}")
+    run = run_recipe(Recipe.parse(content, str(RECIPE)), out, surroundings)
     found = measure(run, folder / "test", surroundings)
     return summary(run) | found | {"pictures": str(folder), "seconds": round(time.monotonic() - started, 1)}
 
@@ -78,13 +81,11 @@ def measure(run: Run, test: Path, surroundings: Surroundings) -> dict[str, Any]:
     return {"accuracy": probe_accuracies(sets.all, real, embedding, surroundings.progress), "test": len(real)}
 
 
-def recipe_of(folder: Path, *, epsilon: float | None = None, seed: int | None = None) -> Recipe:
-    """The demo's recipe over the picture set in `folder`."""
-    content = read_yaml(RECIPE)
+def recipe_content(folder: Path) -> dict[str, Any]:
+    """What RECIPE holds, over the picture set in `folder`."""
+    content: dict[str, Any] = read_yaml(RECIPE)
     content["private"]["path"], content["api"]["path"] = str(folder / "private"), str(folder / "public")
-    if epsilon is not None:
-        content["privacy"]["epsilon"] = epsilon
-    return Recipe.parse(content if seed is None else content | {"seed": seed}, str(RECIPE))
+    return content
 
 
 def probe_accuracies(
