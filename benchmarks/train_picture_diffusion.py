@@ -122,7 +122,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    public = make_picture_set(arguments.pictures, progress=Progress()) / "public"
+    public = arguments.pictures / "public"  # of whichever makers that set has
+    if not public.is_dir():
+        make_picture_set(arguments.pictures, progress=Progress())
     pixels, _ = read_folder(public, (SIDE, SIDE), "crop", 3)
     train(Settings(arguments.minutes), pixels, arguments.out, arguments.begin)
     show(arguments.out, arguments.out / "samples.png")
