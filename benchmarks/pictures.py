@@ -4,10 +4,10 @@
     python benchmarks/pictures.py --private twitter --public facebook [--set A.B=VALUE …]    # to choose rules
 
 The picture set and the recipe are those of `pe demo --data pictures`; a pool with classes draws by them, and
-`diffusion` is the model of train_picture_diffusion.py (--model FOLDER). Accuracy is that of a linear probe on features
-of EfficientNet-Lite0, on held-out private pictures. A cell that was measured, of the same recipe, is not run again. The
-vectors of the fixed pictures are kept beside them. Writes results/pictures.md and docs/images/pictures.png; with
-another private maker it prints each cell, and keeps them beside the pictures.
+`diffusion` is the model of train_picture_diffusion.py (--model FOLDER), at its own size. Accuracy is that of a linear
+probe on features of EfficientNet-Lite0, on held-out private pictures. A cell that was measured, of the same recipe, is
+not run again. The vectors of the fixed pictures are kept beside them. Writes results/pictures.md and
+docs/images/pictures.png; with another private maker it prints each cell, and keeps them beside the pictures.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from pictures_table import write_sheet, write_table
 from record import RESULTS, where
 
+from adapters.diffusion.pixel_files import PixelFiles
 from adapters.public_files import read_folder
 from embeddings.efficientnet_lite import EfficientNetLite
 from pe.data.images import Images
@@ -44,7 +45,7 @@ from pe.recipe.schema import Recipe
 from pe.store.run import Run
 
 POOLS, EMBEDDINGS, EPSILONS = ("unlabelled", "by_class", "diffusion"), ("efficientnet_lite", "pixels"), (4.0, 1.0, 10.0)
-LIMIT = 9000  # new pictures of the diffusion model in a run: thousands cost minutes
+LIMIT = 6000  # new pictures of the diffusion model in a run: thousands cost minutes
 
 
 class Remembering:
@@ -106,6 +107,7 @@ def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Set
         content["api"] |= {"path": str(setting.folder / "public-by-class"), "by_label": True}
     if pool == "diffusion":
         content["api"] = {"kind": "pixel_diffusion", "model": str(setting.model), "steps": 12, "device": "cpu"}
+        content["private"] |= {"size": model_side(setting), "resize": "stretch"}  # the test pictures follow
         content["limits"] = {"max_images": LIMIT}
     if setting.changes and content["evolution"] == "auto":
         content["evolution"] = {}
@@ -113,6 +115,11 @@ def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Set
         content = with_change(content, change)
     recipe = Recipe.parse(content, "benchmarks/pictures.py")
     return settle(recipe, build_generator(recipe)).recipe
+
+
+def model_side(setting: Setting) -> int:
+    """Pixels of a side of the diffusion model's pictures."""
+    return PixelFiles.find(str(setting.model), None, offline=True).shape[1]
 
 
 def cell(recipe: Recipe, pool: str, run: int, setting: Setting, sheet: Path | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pe.store.run import Run
 POOLS = {
     "unlabelled": "public pictures without classes",
     "by_class": "public pictures with classes",
-    "diffusion": "the small diffusion model",
+    "diffusion": "the small diffusion model (all pictures at its size)",
 }
 SETS = {"synthetic": "PE data", "unevolved": "un-evolved", "random_selection": "random selection"}
 _SHOWN = "twitter-"  # the licence of the other makers' pictures is not clear, so they are not shown

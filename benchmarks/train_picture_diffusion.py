@@ -1,11 +1,11 @@
 """Trains a small diffusion model of colour pictures, on the public half of the demo's picture set alone.
 
-    python benchmarks/train_picture_diffusion.py --minutes 50 --out FOLDER [--pictures FOLDER] [--from FOLDER]
+    python benchmarks/train_picture_diffusion.py --minutes 50 --out FOLDER [--side 32|64] [--pictures FOLDER]
 
-Unconditional, 64×64 colour: it learns from `public/` of the set that `pe demo --data pictures` makes, without classes,
-and mirrored half of the time. Never from `private/` or `test/`. As benchmarks/train_glyph_diffusion.py otherwise, in
-bfloat16 where that saves time. Writes the weights' moving average as unet/ and scheduler/ every few minutes, and
-samples.png at the end.
+Unconditional, in colour. It learns from `public/` of the set that `pe demo --data pictures` makes, without classes, and
+mirrored half of the time; never from `private/` or `test/`. As benchmarks/train_glyph_diffusion.py otherwise, in
+bfloat16 where that saves time; `--from FOLDER` goes on. Writes the weights' moving average as unet/ and scheduler/
+every few minutes, and samples.png at the end. For one of the makers no licence is stated: do not publish the model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from train_glyph_diffusion import new_scheduler, save
 
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.public_files import read_folder
-from pe.engine.demo.picture_set import SIDE, make_picture_set
+from pe.engine.demo.picture_set import make_picture_set
 from pe.plugins.protocols import RandomRequest
 from pe.progress import Progress
 
@@ -38,7 +38,8 @@ class Settings:
     batch: int = 16
     rate: float = 1e-3
     ema: float = 0.999
-    channels: tuple[int, ...] = (16, 32, 64, 128)
+    side: int = 32
+    channels: tuple[int, ...] = (32, 64, 128)
     save_every: float = 3.0  # minutes
     seed: int = 0
 
@@ -47,7 +48,7 @@ def new_model(settings: Settings) -> UNet2DModel:
     """A UNet without classes, with attention at 8×8."""
     deep = len(settings.channels) - 1
     return UNet2DModel(
-        sample_size=SIDE,
+        sample_size=settings.side,
         in_channels=3,
         out_channels=3,
         layers_per_block=1,
@@ -60,7 +61,7 @@ def new_model(settings: Settings) -> UNet2DModel:
 
 
 def batch_of(pixels: np.ndarray, rng: np.random.Generator, count: int) -> torch.Tensor:
-    """`count` pictures in [−1, 1], n×3×64×64, each mirrored or not."""
+    """`count` pictures in [−1, 1], n×3×h×w, each mirrored or not."""
     chosen = pixels[rng.integers(0, len(pixels), count)]
     mirrored = rng.random(count) < 0.5
     chosen[mirrored] = chosen[mirrored, :, ::-1]
@@ -68,7 +69,7 @@ def batch_of(pixels: np.ndarray, rng: np.random.Generator, count: int) -> torch.
 
 
 def train(settings: Settings, pixels: np.ndarray, out: Path, begin: Path | None = None) -> None:
-    """Train for `settings.minutes` on uint8 images, m×64×64×3."""
+    """Train for `settings.minutes` on uint8 images, m×h×w×3."""
     torch.manual_seed(settings.seed)
     rng, scheduler = np.random.default_rng(settings.seed), new_scheduler()
     model = new_model(settings) if begin is None else UNet2DModel.from_pretrained(begin / "unet").float()
@@ -109,14 +110,16 @@ def show(model: Path, file: Path, count: int = 96, steps: int = 30) -> None:
     api = PixelSpace(model=str(model), steps=steps, device="cpu")
     seeds = np.arange(count, dtype=np.uint64)
     pixels = api.random_api(RandomRequest(("",) * count, seeds)).samples.array
-    rows = pixels.reshape(-1, 12, SIDE, SIDE, 3).transpose(0, 2, 1, 3, 4)
-    Image.fromarray(rows.reshape(-1, 12 * SIDE, 3)).save(file)
+    _, side, _, channels = pixels.shape
+    rows = pixels.reshape(-1, 12, side, side, channels).transpose(0, 2, 1, 3, 4)
+    Image.fromarray(rows.reshape(-1, 12 * side, channels)).save(file)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--side", type=int, choices=(32, 64), default=32)
     parser.add_argument("--pictures", type=Path, default=Path("pictures"), help="the set; fetched if it is not there")
     parser.add_argument("--from", dest="begin", type=Path)
     parser.add_argument("--threads", type=int, default=1)
@@ -125,8 +128,10 @@ def main() -> None:
     public = arguments.pictures / "public"  # of whichever makers that set has
     if not public.is_dir():
         make_picture_set(arguments.pictures, progress=Progress())
-    pixels, _ = read_folder(public, (SIDE, SIDE), "crop", 3)
-    train(Settings(arguments.minutes), pixels, arguments.out, arguments.begin)
+    pixels, _ = read_folder(public, (arguments.side, arguments.side), "stretch", 3)
+    channels = (32, 64, 128) if arguments.side == 32 else (16, 32, 64, 128)
+    settings = Settings(arguments.minutes, side=arguments.side, channels=channels)
+    train(settings, pixels, arguments.out, arguments.begin)
     show(arguments.out, arguments.out / "samples.png")
 
 
