@@ -121,15 +121,15 @@ def train(settings: Settings, out: Path, begin: Path | None = None) -> list[floa
         if minutes - saved >= settings.save_every:
             losses.append(sum(recent) / len(recent))
             print(f"{minutes:6.1f} min, step {step:,}: loss {losses[-1]:.4f}", flush=True)
-            save(average, scheduler, out)
+            save(average, scheduler, out, CHARACTERS)
             saved, recent = minutes, []
-    save(average, scheduler, out)
+    save(average, scheduler, out, CHARACTERS)
     print(f"{step:,} steps of {settings.batch} in {settings.minutes:g} min; {where()}")
     return losses + ([sum(recent) / len(recent)] if recent else [])
 
 
-def save(model: UNet2DModel, scheduler: DDIMScheduler, out: Path) -> None:
-    """The model in diffusers' format, in half precision, whole or not at all."""
+def save(model: UNet2DModel, scheduler: DDIMScheduler, out: Path, classes: tuple[str, ...] = ()) -> None:
+    """The model in diffusers' format, in half precision, whole or not at all, and the names of its classes, if any."""
     temporary = out.with_name(out.name + ".part")
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -137,7 +137,8 @@ def save(model: UNet2DModel, scheduler: DDIMScheduler, out: Path) -> None:
     copy.load_state_dict(model.state_dict())
     copy.half().save_pretrained(temporary / "unet", safe_serialization=True)
     scheduler.save_pretrained(temporary / "scheduler")
-    (out / "classes.json").write_text(json.dumps({"classes": CHARACTERS}) + "\n")
+    if classes:
+        (out / "classes.json").write_text(json.dumps({"classes": classes}) + "\n")
     for config in temporary.rglob("*.json"):  # where the weights came from is nobody's business
         content = {key: value for key, value in json.loads(config.read_text()).items() if key != "_name_or_path"}
         config.write_text(json.dumps(content, indent=2) + "\n")

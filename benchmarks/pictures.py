@@ -1,0 +1,213 @@
+"""What a newcomer's default is worth on colour pictures: accuracy beside all controls, by pool, embedding and ε.
+
+    python benchmarks/pictures.py [--pools unlabelled by_class diffusion] [--embeddings …] [--epsilon E …] [--runs N]
+    python benchmarks/pictures.py --private twitter --public facebook [--set A.B=VALUE …]    # to choose rules
+
+The picture set and the recipe are those of `pe demo --data pictures`; a pool with classes draws by them, and
+`diffusion` is the model of train_picture_diffusion.py (--model FOLDER), at its own size. Accuracy is that of a linear
+probe on features of EfficientNet-Lite0, on held-out private pictures. A cell that was measured, of the same recipe, is
+not run again. The vectors of the fixed pictures are kept beside them. Writes results/pictures.md and
+docs/images/pictures.png; with another private maker it prints each cell, and keeps them beside the pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pictures_table import write_sheet, write_table
+from record import RESULTS, where
+
+from adapters.diffusion.pixel_files import PixelFiles
+from adapters.public_files import read_folder
+from embeddings.efficientnet_lite import EfficientNetLite
+from pe.data.images import Images
+from pe.engine.demo.picture_set import CLASSES, SIDE, make_picture_set
+from pe.engine.demo.pictures import probe_accuracies, recipe_content
+from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
+from pe.evaluation.labelled import Labelled
+from pe.evaluation.request import Request
+from pe.evaluation.sets import Notes, gather
+from pe.planning.build import build_generator, object_kind
+from pe.planning.choice import settle
+from pe.plugins.protocols import PluginInfo, Vectors
+from pe.progress import Progress
+from pe.recipe.reading import with_change
+from pe.recipe.schema import Recipe
+from pe.store.run import Run
+
+POOLS, EMBEDDINGS, EPSILONS = ("unlabelled", "by_class", "diffusion"), ("efficientnet_lite", "pixels"), (4.0, 1.0, 10.0)
+LIMIT = 6000  # new pictures of the diffusion model in a run: thousands cost minutes
+
+
+class Remembering:
+    """EfficientNet-Lite0, which embeds each picture once: a pool's picture occurs in every population."""
+
+    info = PluginInfo(hosts=())
+
+    def __init__(self, file: Path) -> None:
+        self._network, self._file = EfficientNetLite(device="cpu"), file
+        self._known: dict[bytes, Vectors] = {}
+        if file.is_file():
+            with np.load(file) as kept:
+                self._known = {name.tobytes(): vector for name, vector in zip(*kept.values(), strict=True)}
+        self.batch_size = self._network.batch_size
+
+    def embed(self, images: Images) -> Vectors:
+        names = [hashlib.sha256(image.tobytes()).digest() for image in images.pixels]
+        new = {name: image for name, image in zip(names, images.pixels, strict=True) if name not in self._known}
+        if new:
+            padded = np.zeros((self.batch_size, *images.shape), np.uint8)
+            padded[: len(new)] = list(new.values())
+            vectors = self._network.embed(Images(padded))
+            self._known |= dict(zip(new, vectors, strict=False))
+        return np.stack([self._known[name] for name in names])
+
+    def keep(self, images: Images) -> None:
+        """Embed these and write their vectors to the file, batch by batch; others stay in memory only."""
+        for start in range(0, len(images), self.batch_size):
+            before = len(self._known)
+            self.embed(images.take(slice(start, start + self.batch_size)))
+            if len(self._known) > before:
+                names = np.array([list(name) for name in self._known], np.uint8)
+                np.savez(self._file, names=names, vectors=np.stack(list(self._known.values())))
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What all cells share.
+
+    Attributes:
+        folder: the picture set.
+        network: the embedding of the probe, and of votes where a cell asks for it.
+        model: the diffusion model's folder; None: there is none.
+        changes: to the recipe, `a.b=value`.
+    """
+
+    folder: Path
+    network: Remembering
+    model: Path | None
+    changes: tuple[str, ...] = ()
+
+
+def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Setting) -> Recipe:
+    """The demo's recipe with another pool, embedding, ε or seed, and with what it leaves open chosen."""
+    content = recipe_content(setting.folder) | {"seed": run}
+    content["privacy"]["epsilon"] = epsilon
+    content["embedding"] = {"kind": object_kind(setting.network) if embedding == "efficientnet_lite" else embedding}
+    if pool == "by_class":
+        content["api"] |= {"path": str(setting.folder / "public-by-class"), "by_label": True}
+    if pool == "diffusion":
+        content["api"] = {"kind": "pixel_diffusion", "model": str(setting.model), "steps": 12, "device": "cpu"}
+        content["private"] |= {"size": model_side(setting), "resize": "stretch"}  # the test pictures follow
+        content["limits"] = {"max_images": LIMIT}
+    if setting.changes and content["evolution"] == "auto":
+        content["evolution"] = {}
+    for change in setting.changes:
+        content = with_change(content, change)
+    recipe = Recipe.parse(content, "benchmarks/pictures.py")
+    return settle(recipe, build_generator(recipe)).recipe
+
+
+def model_side(setting: Setting) -> int:
+    """Pixels of a side of the diffusion model's pictures."""
+    return PixelFiles.find(str(setting.model), None, offline=True).shape[1]
+
+
+def cell(recipe: Recipe, pool: str, run: int, setting: Setting, sheet: Path | None) -> dict[str, Any]:
+    """One run of the engine: the accuracies of its pictures and of their controls, and how long it took."""
+    by_network = recipe.embedding.kind == object_kind(setting.network)
+    around = Surroundings(embedding=setting.network if by_network else None)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        made = run_recipe(recipe, Path(folder) / "run", around)
+        seconds = round(time.monotonic() - started)
+        asked = Request(str(setting.folder / "test"), random_selection=True)
+        sets = gather(made, asked, Notes(Progress()), around.stop)
+        if sheet is not None and pool == "unlabelled" and by_network and run == 0:
+            write_sheet(Run.open(made.folder), setting.folder / "public", sheet)
+        scores = probe_accuracies(sets.made, sets.test.content, setting.network, Progress())
+    return {"accuracy": scores, "seconds": seconds}
+
+
+def fixed(setting: Setting) -> dict[str, Any]:
+    """What the private pictures are worth, and the public ones with their true classes: neither costs an ε."""
+    sets = {}
+    for name, part in (("real", "private"), ("pool", "public-by-class"), ("test", "test")):
+        pixels, labels = read_folder(setting.folder / part, (SIDE, SIDE), "crop", 3)
+        sets[name] = Labelled(Images(pixels), np.array([CLASSES.index(label) for label in labels], np.int32))
+        setting.network.keep(sets[name].images)
+    return {"accuracy": probe_accuracies(sets, sets.pop("test"), setting.network, Progress())}
+
+
+def in_order(pools: list[str], embeddings: list[str], epsilons: list[float], runs: int) -> list[tuple[Any, ...]]:
+    """The cells, those that tell most first: EfficientNet before pixels, the usual ε before 10."""
+    cells = [(p, v, e, run) for v in embeddings for p in pools for e in epsilons for run in range(runs)]
+    return sorted(cells, key=lambda one: (EMBEDDINGS.index(one[1]), one[2] > 4, POOLS.index(one[0]), -one[2], one[3]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--private", default="google", help="the private maker")
+    parser.add_argument("--public", nargs="+", default=["twitter", "facebook"], help="the public makers")
+    parser.add_argument("--pictures", type=Path, help="the set's folder; default: pictures, or pictures-MAKER")
+    parser.add_argument("--pools", nargs="+", choices=POOLS, default=list(POOLS))
+    parser.add_argument("--embeddings", nargs="+", choices=EMBEDDINGS, default=list(EMBEDDINGS))
+    parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--model", type=Path, help="what train_picture_diffusion.py wrote, for the pool diffusion")
+    parser.add_argument("--set", nargs="*", default=[], metavar="A.B=VALUE", help="change the recipe, not for google")
+    arguments = parser.parse_args()
+    reported = arguments.private == "google"
+    if reported and arguments.set:
+        parser.error("--set chooses rules, on other private pictures: give --private and --public with it")
+    if "diffusion" in arguments.pools and arguments.model is None:
+        parser.error("the pool diffusion needs --model")
+    folder = arguments.pictures or Path("pictures" if reported else f"pictures-{arguments.private}")
+    make_picture_set(folder, private=arguments.private, public=arguments.public, progress=Progress())
+    network = Remembering(folder.with_name(f"{folder.name}-efficientnet_lite.npz"))
+    setting = Setting(folder, network, arguments.model, tuple(arguments.set))
+    kept = RESULTS / "pictures.jsonl" if reported else folder.with_name(f"{folder.name}-cells.jsonl")
+    done = {found["key"]: found for found in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
+    sheet = RESULTS.parent.parent / "docs" / "images" / "pictures.png" if reported else folder.with_suffix(".png")
+    if "fixed" not in done:
+        keep_cell({"key": "fixed", "where": where()} | fixed(setting), kept)
+    for pool, embedding, epsilon, run in in_order(
+        arguments.pools, arguments.embeddings, arguments.epsilon, arguments.runs
+    ):
+        recipe = recipe_for(pool, embedding, epsilon, run, setting)
+        key = f"{pool} {embedding} {epsilon:g} {run} {digest_of(recipe)}"
+        if key not in done:
+            named = {"key": key, "pool": pool, "embedding": embedding, "epsilon": epsilon, "run": run}
+            found = cell(recipe, pool, run, setting, sheet if epsilon == 4 else None)
+            keep_cell(named | {"where": where(), "changes": arguments.set} | found, kept)
+    if reported:
+        write_table([json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()])
+
+
+def keep_cell(found: dict[str, Any], kept: Path) -> None:
+    """Print a cell, and add it to those that are kept."""
+    print(json.dumps(found), flush=True)
+    with kept.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(found) + "\n")
+
+
+def digest_of(recipe: Recipe) -> str:
+    """Of a recipe without its places: another one is another cell."""
+    content = recipe.model_dump(mode="json")
+    content["private"].pop("path")
+    for place in ("path", "model"):
+        content["api"].pop(place, None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+if __name__ == "__main__":
+    main()
