@@ -57,14 +57,7 @@ class Classes:
     def _of(self, label: str, choices: Mapping[str, Choices] | None) -> list[int]:
         if choices is None:
             return list(range(self.count or 0))
-        if label not in choices:
-            known = ", ".join(f"'{name}'" for name in choices)
-            raise RecipeError(f"classes: there is none for the label '{label}' (there are some for {known}).")
-        named = choices[label]
-        found = [self._number(one) for one in (named if isinstance(named, list) else [named])]
-        if not found:
-            raise RecipeError(f"classes.{label} is empty: name at least one class.")
-        return found
+        return [self._number(one) for one in _choices_of(label, choices)]
 
     def _number(self, named: int | str) -> int:
         if isinstance(named, int):
@@ -75,3 +68,20 @@ class Classes:
             said = nearest_name(named, self.names) if self.names else "it names none: give their numbers."
             raise RecipeError(f"classes: the model has no class named '{named}'; {said}")
         return self.names.index(named)
+
+
+def check_choices(labels: Sequence[str], choices: Mapping[str, Choices] | None) -> None:
+    """Raise RecipeError if a label has no class to draw from; whether the model has those classes is not checked."""
+    for label in labels if choices is not None else ():
+        _choices_of(label, choices or {})
+
+
+def _choices_of(label: str, choices: Mapping[str, Choices]) -> Sequence[int | str]:
+    if label not in choices:
+        known = ", ".join(f"'{name}'" for name in choices)
+        raise RecipeError(f"classes: there is none for the label '{label}' (there are some for {known}).")
+    named = choices[label]
+    found = named if isinstance(named, list) else [named]
+    if not found:
+        raise RecipeError(f"classes.{label} is empty: name at least one class.")
+    return found

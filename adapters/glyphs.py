@@ -92,6 +92,11 @@ class Glyphs:
         """Any number at once, the degree obeyed exactly, always the same answer."""
         return Capabilities(max_chunk=4096)
 
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if no font draws the text of a label."""
+        for label in labels:
+            self._choices(label)
+
     def random_api(self, request: RandomRequest) -> Answer:
         """One drawing per item, all parameters drawn from their ranges.
 

@@ -71,6 +71,11 @@ class Prompts:
         ]
         return Conditions({PROMPT: np.array(drawn, dtype=np.str_)})
 
+    def check(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if a label has no prompt."""
+        for label in labels:
+            self._of(label)
+
     def _of(self, label: str) -> Sequence[str]:
         if not isinstance(self.texts, Mapping):
             return self.texts

@@ -102,6 +102,11 @@ class PublicImages:
         """Any number at once, the degree obeyed exactly, always the same answer."""
         return Capabilities(max_chunk=1024)
 
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if the pool has no images of a label."""
+        for label in labels:
+            self._pool(label)
+
     def public_paths(self) -> tuple[Path, ...]:
         """The pool's place."""
         return (self._path,)

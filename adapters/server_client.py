@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import model_validator
 
-from adapters.classes import API_CLASS, Choices, Classes
+from adapters.classes import API_CLASS, Choices, Classes, check_choices
 from adapters.diffusion.items import describe_steps
 from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
 from adapters.prompts import PROMPT, Prompts, prompts_of
@@ -119,6 +120,12 @@ class ServerClient:
         """
         described = describe_steps(self._given.steps, degree)
         return described if degree else f"{described}, without a call"
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if `prompts` or `classes` is given and names none for a label."""
+        if self._prompts is not None:
+            self._prompts.check(labels)
+        check_choices(labels, self._classes)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New images, each of a class drawn by its seed, or of its prompt.

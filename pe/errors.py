@@ -13,7 +13,7 @@
      │    └── DamagedFile        a file of a run that is gone, or is not what was written
      └── APIError                a generator that cannot answer, for good
           ├── LimitReached       a limit of the recipe stops the run; exit status 3
-          └── Interrupted        the user stops the run; exit status 130
+          └── Interrupted        the user stops the run; exit status 130, after SIGTERM 143
 
 A message of a run that goes on never holds an un-noised value, a private record or a key; one that refuses a start may
 name a record to its owner.
@@ -95,7 +95,7 @@ class LimitReached(APIError):
 class Interrupted(APIError):
     """The user stops the run at a chunk's boundary; it can go on where it stopped."""
 
-    exit_status = 130
+    exit_status: int = 130
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:

@@ -39,6 +39,11 @@ class Words:
         return cls(np.array(["" if row is None else str(row) for row in rows], dtype=f"<U{shape[0]}"))
 
     @classmethod
+    def examples(cls, count: int, shape: Shape) -> Words:
+        drawn = [np.random.default_rng(i).integers(97, 123, shape[0]) for i in range(count)]
+        return cls(np.array(["".join(map(chr, word)) for word in drawn], dtype=f"<U{shape[0]}"))
+
+    @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
         longer = len(str(row)) > shape[0]
         return f"has more than the {shape[0]} letters that are declared: raise private.longest" if longer else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import numpy.typing as npt
 
-from adapters.classes import API_CLASS, Choices, Classes
+from adapters.classes import API_CLASS, Choices, Classes, check_choices
 from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.items import Item, Job
@@ -70,6 +70,10 @@ class PixelSpace(LocalDiffusion):
         self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
         self._found: PixelFiles | None = None
         self._finding = Lock()
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if `classes` is given and names none for a label."""
+        check_choices(labels, self._of_label)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New images, each of a class drawn by its seed.

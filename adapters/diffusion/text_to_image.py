@@ -99,6 +99,10 @@ class TextToImage(LocalDiffusion):
         self._memory = Memory(self.attention_slicing, self.vae_slicing, self.offload)
         self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
 
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if a label has no prompt."""
+        self._prompts.check(labels)
+
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """The prompt of each new sample."""
         return self._prompts.draw(labels, seeds)

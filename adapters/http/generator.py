@@ -73,6 +73,10 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         """What a degree comes to here."""
         return self._ladder.describe(degree)
 
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if a label has no prompt."""
+        self._prompts.check(labels)
+
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """The prompt of each new sample."""
         return self._prompts.draw(labels, seeds)

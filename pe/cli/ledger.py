@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 @click.option(
     "--add", type=click.Path(exists=True, path_type=Path), help="Count the runs of this ledger file here, too."
 )
+@click.option(
+    "--forget", type=click.Path(path_type=Path), metavar="RUN", help="Strike out RUN, if it has drawn nothing at all."
+)
 @click.option("--no-cap", is_flag=True, help="Take the cap away.")
 @json_option
 def ledger(
@@ -34,6 +37,7 @@ def ledger(
     add: Path | None,
     cap_epsilon: float | None,
     cap_delta: float | None,
+    forget: Path | None,
     no_cap: bool,
     as_json: bool,
 ) -> None:
@@ -41,19 +45,30 @@ def ledger(
 
     DATA is the folder or file of private records; its ledger lies beside it, or else in --file.
     """
-    from pe.privacy.data_set import MIXED, DataSetLedger, mixed, total_epsilon
+    from pe.privacy.data_set import DataSetLedger
     from pe.privacy.ledger import Budget
-    from pe.privacy.words import round_up
 
     if (cap_epsilon is None) != (cap_delta is None) or (no_cap and cap_epsilon is not None):
         raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
     file = _file(data, place, may_be_new=cap_epsilon is not None or add is not None)
     if add is not None:
         file.add(DataSetLedger(add))
+    if forget is not None:
+        from pe.engine.forget import forget_run
+
+        forget_run(forget, file)
     if no_cap:
         file.cap(None)
     elif cap_epsilon is not None and cap_delta is not None:
         file.cap(Budget(cap_epsilon, cap_delta))
+    _tell(file, delta, as_json)
+
+
+def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
+    """Print the total, the number of runs, and the cap."""
+    from pe.privacy.data_set import MIXED, mixed, total_epsilon
+    from pe.privacy.words import round_up
+
     content = file.read()
     cap, runs = content["cap"], content["runs"]
     deltas = [cap["delta"]] if cap else [content.get("deltas", {}).get(run) for run in runs]

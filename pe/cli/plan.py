@@ -51,7 +51,7 @@ def plan(
 ) -> None:
     """Tell what RECIPE will ask for, cost and guarantee.
 
-    Nothing is called, no private record is read.
+    Nothing is called, no private record is read; the data set's ledger file is, for its cap.
     """
     from pe.planning.build import set_up_generator
     from pe.planning.forecast import forecast

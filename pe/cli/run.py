@@ -72,7 +72,10 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     if as_json:
         click.echo(json.dumps(result))
         return
-    click.echo(f"ε = {round_up(result['epsilon'], 4)}, δ = {result['delta']:g}; {result['api_calls']} API calls.")
+    spent = f"ε = {round_up(result['epsilon'], 4)}, δ = {result['delta']:g}"
+    if all_runs := result["data_set"]:
+        spent += f"; all runs over these records ({all_runs['runs']}): ε ≤ {round_up(all_runs['epsilon'], 4)}"
+    click.echo(f"{spent}; {result['api_calls']} API calls.")
     click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} images")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
     click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")

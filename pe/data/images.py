@@ -12,6 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from pe.data.samples import Array, Indices, Shape
+from pe.data.seeds import generator
 from pe.errors import ContractError
 
 _SMALL = 64
@@ -53,6 +54,19 @@ class Images:
         for i, row in enumerate(rows):
             if row is not None:
                 pixels[i] = row
+        return cls(pixels)
+
+    @classmethod
+    def examples(cls, count: int, shape: Shape) -> Images:
+        """Made-up images: one colour, patches of several sizes, and noise."""
+        height, width, channels = shape
+        pixels = np.empty((count, height, width, channels), dtype=np.uint8)
+        for i, image in enumerate(pixels):
+            rng = generator(i, "examples")
+            cells = (1, 2, 4, 16, max(height, width))[i % 5]
+            patches = rng.integers(0, 256, (cells, cells, channels), dtype=np.uint8)
+            rows, columns = (np.arange(side) * cells // side for side in (height, width))
+            image[:] = patches[rows[:, None], columns]
         return cls(pixels)
 
     @classmethod

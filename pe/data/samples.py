@@ -56,6 +56,14 @@ class Samples(Protocol):
         ...
 
     @classmethod
+    def examples(cls, count: int, shape: Shape) -> Self:
+        """Made-up samples, as different from each other as can be, the same at every call; the i-th depends on i alone.
+
+        A run tries its embedding on them before it embeds a private record.
+        """
+        ...
+
+    @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
         """Why a private record is not of the declared shape, as the end of a sentence on it; empty: it is."""
         ...

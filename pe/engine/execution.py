@@ -22,17 +22,18 @@ from pe.fit.fitted import FITTED, Fitted
 from pe.fit.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
 from pe.plan import Plan
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
+from pe.planning.cautions import guarantee_warnings, vote_warnings
 from pe.planning.choice import settle
 from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
 from pe.planning.readiness import check_public_place, overlap_warnings
-from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, info_of
+from pe.plugins.protocols import ChecksLabels, DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
-from pe.privacy.words import NOT_DECLARED, warnings
+from pe.privacy.words import NOT_DECLARED
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.report.pictures import contact_sheet
@@ -99,8 +100,10 @@ class Execution:
         """Refuse what the generator cannot do, or cannot do here, before there is a run.
 
         Raises:
-            RecipeError: it cannot obey a degree, or a device or file that it needs is not there.
+            RecipeError: it cannot obey a degree or serve a label, or a device or file that it needs is not there.
         """
+        if isinstance(self.api, ChecksLabels):
+            self.api.check_labels(self.plan.classes)
         if isinstance(self.api, DescribesDegree):
             for degree in {step.degree for step in self.plan.steps}:
                 self.api.describe_degree(degree)
@@ -133,31 +136,40 @@ class Execution:
             if not all(map(ledger.drawn, self.plan.releases)):
                 self._set_clock(run, ledger)
             data_set = self._enter(run, ledger)
-            write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
-            progress = self.surroundings.progress
-            of_delta = warnings(self.recipe.privacy.delta, self.recipe.private.declared_size)
-            for warning in (*of_delta, *overlap_warnings(self.recipe, self.api)):
-                progress.warn(warning)
-            if not all(ledger.drawn(step.release) for step in self.plan.steps):
-                self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
-            plan = self._size_plan(ledger)
-            self.fit(run, ledger)
-            population = evolution.evolve(
-                plan,
-                lambda: self.private.embeddings(run),
-                build_dispatcher(self.recipe, self.api, run, progress, self.surroundings.stop),
-                self.embedding,
-                ledger,
-                progress.warn,
-            )
-            self.check_pool(run)  # as it was read by the generator
-            _finish(run, plan, population)
-            publish(run.folder)
-            self._certify(run, ledger, data_set)
-            level_times(run.folder)
-            run.journal.add_event("finished")
-            write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
+            try:
+                self._evolve(run, ledger, data_set)
+            except BaseException:
+                if not ledger.stored():
+                    self.private.leave(run)
+                raise
         return run.run
+
+    def _evolve(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
+        """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
+        write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
+        progress = self.surroundings.progress
+        known = guarantee_warnings(self.recipe, self.plan, ledger.total())
+        for warning in (*known, *overlap_warnings(self.recipe, self.api)):
+            progress.warn(warning)
+        if not all(ledger.drawn(step.release) for step in self.plan.steps):
+            self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
+        plan = self._size_plan(ledger)
+        self.fit(run, ledger)
+        population = evolution.evolve(
+            plan,
+            lambda: self.private.embeddings(run),
+            build_dispatcher(self.recipe, self.api, run, progress, self.surroundings.stop),
+            self.embedding,
+            ledger,
+            progress.warn,
+        )
+        self.check_pool(run)  # as it was read by the generator
+        _finish(run, plan, population)
+        publish(run.folder)
+        self._certify(run, ledger, data_set)
+        level_times(run.folder)
+        run.journal.add_event("finished")
+        write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
 
     def _set_clock(self, run: RunWriter, ledger: Ledger) -> None:
         """Hold private work back as the recipe says."""
@@ -224,6 +236,7 @@ class Execution:
             private_data_sent_to=_recipients(self.embedding),
             fitted_on_others=self._other_fit(run),
             pool_overlaps="declared" if overlap_warnings(self.recipe, self.api) else None,
+            warnings=vote_warnings(self.recipe, self.plan),
         )
         for name, content in certificate_files(certificate).items():
             run.write(name, content)

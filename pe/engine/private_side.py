@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from pe.data.decoding import UInt8Array
-from pe.errors import DamagedFile, RecipeError, RunError
+from pe.errors import DamagedFile, PEError, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
 from pe.planning.deadlines import EMBEDDING
-from pe.plugins.protocols import Embedding, check_vectors, info_of
+from pe.planning.readiness import data_set_ledger
+from pe.plugins.embed import try_embedding
+from pe.plugins.protocols import Embedding
 from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.register import Register
@@ -25,7 +27,6 @@ from pe.private.digests import Overlap, find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.source import PrivateSource
 from pe.progress import Progress
-from pe.recipe.paths import WITHHELD
 from pe.store.durable import sha256, writing
 from pe.store.places import CONFIDENTIAL
 from pe.store.writer import RunWriter
@@ -51,6 +52,10 @@ class Identity:
     fingerprint: str
     run: str = ""
     inode: int = _UNKNOWN
+
+    def is_of(self, folder: Path) -> bool:
+        """Whether `folder` is the very directory that was entered, or none was entered yet; a copy is another."""
+        return self.inode in (folder.stat().st_ino, _UNKNOWN)
 
     def dump(self) -> bytes:
         """As IDENTITY holds it."""
@@ -110,16 +115,13 @@ class PrivateSide:
         return Identity(key, self._check(key))
 
     def try_embedding(self) -> None:
-        """Embed one blank sample, so that an embedding without its weights says so before anything is called.
-
-        One that says that it asks an endpoint is left alone: that would be a call, too.
+        """Try the embedding on made-up samples, before the generator is asked for anything; no record is read.
 
         Raises:
-            PEError: it cannot embed.
+            PEError: it cannot embed, or breaks its promise (`pe.plugins.embed.try_embedding`).
         """
-        if not info_of(self.embedding).hosts:
-            blank, _ = self.dataset().padding(1)
-            check_vectors(self.embedding, self.embedding.embed(blank), 1)
+        with self.progress.task("trying the embedding", None):
+            try_embedding(self.embedding, self.source.modality, self.source.shape)
 
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
         """Enter the run into the data set's ledger file, before anything is released; again changes nothing.
@@ -139,7 +141,7 @@ class PrivateSide:
             return None
         identity, here = Identity.read(run), run.folder.stat().st_ino
         older = data_set.drawn(identity.run) > len(run.journal.released())
-        if identity.run and (older or identity.inode not in (here, _UNKNOWN)):
+        if identity.run and (older or not identity.is_of(run.folder)):
             self.progress.warn(
                 f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's ledger."
             )
@@ -151,10 +153,26 @@ class PrivateSide:
             return data_set.enter(identity.run, releases, delta)
 
     def drew(self, run: RunWriter) -> None:
-        """Note in the data set's ledger file that the run has kept one more release."""
+        """Note in the data set's ledger file that the run begins to draw, or has kept one more release.
+
+        Raises:
+            PrivacyError: the run is not entered there any more.
+        """
         data_set = self._data_set()
         if data_set is not None:
             data_set.drew(Identity.read(run).run, len(run.journal.released()))
+
+    def leave(self, run: RunWriter) -> None:
+        """Strike a run that ends before it has drawn anything out of the data set's ledger file; going on enters it.
+
+        Where that cannot be done, the entry stays: the total is too high, and never too low.
+        """
+        try:
+            data_set = self._data_set()
+            if data_set is not None:
+                data_set.strike(Identity.read(run).run)
+        except PEError as error:
+            log.warning("The run stays in the data set's ledger, though it has drawn nothing: %s", error)
 
     def total(self, delta: float) -> dict[str, Any] | None:
         """The data set's total as it stands now; None where it has no ledger file."""
@@ -182,14 +200,7 @@ class PrivateSide:
         return Register().entering(self._found.digests, data_set, self.source.ledger_file is not None, run)
 
     def _data_set(self) -> DataSetLedger | None:
-        if str(self.source.ledger_file) == WITHHELD:
-            raise RecipeError(
-                f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data set's ledger file."
-            )
-        if self.source.ledger_file is not None:
-            return DataSetLedger(self.source.ledger_file)
-        place = self.source.place
-        return None if place is None else DataSetLedger.beside(place)
+        return data_set_ledger(self.source)
 
     def recognise(self, run: RunWriter) -> Identity:
         """Check that the records are those the run began with, pixel by pixel; return the run's identity.

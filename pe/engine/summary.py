@@ -9,13 +9,14 @@ from pe.store.writer import read_journal
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """epsilon, delta, images (synthetic ones), api_calls, run (its directory) of a finished run."""
+    """epsilon, delta, data_set (the total of all runs), images (synthetic ones), api_calls and run (its directory)."""
     certificate = run.guarantee
     with read_journal(run) as journal:
         calls = journal.totals().calls
     return {
         "epsilon": certificate["epsilon"],
         "delta": certificate["delta"],
+        "data_set": certificate["data_set"],
         "images": len(run.synthetic),
         "api_calls": calls,
         "run": str(run.folder),

@@ -1,4 +1,4 @@
-"""What `pe plan` warns of, before anything is called: one sentence each."""
+"""What a plan warns of, and what all that tells of a run warns of alike: one sentence each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pe.errors import RecipeError
 from pe.plan import Plan
 from pe.planning.calls import Span
 from pe.planning.deadlines import ClockTerms
+from pe.planning.signal import signal_of, signal_warnings
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
+from pe.privacy.words import warnings
 from pe.recipe.schema import Recipe
 
 
@@ -70,28 +72,43 @@ def limit_warnings(
     return found
 
 
-def recipe_warnings(recipe: Recipe, clock: ClockTerms) -> list[str]:
-    """About the declared size, the public clock, and a part of the budget that nothing uses."""
-    return [*_privacy_warnings(recipe), *filter(None, [clock.warning]), *_share_warnings(recipe)]
+def guarantee_warnings(recipe: Recipe, plan: Plan, epsilon: float) -> list[str]:
+    """What is to be known of a run's guarantee and of its votes, from public numbers, one sentence each.
+
+    The same list stands in the plan, on the console of the run, in its certificate and in its report.
+
+    Args:
+        recipe: of the run.
+        plan: of the recipe.
+        epsilon: of all its releases.
+    """
+    implied = warnings(epsilon, recipe.privacy.delta, recipe.private.declared_size)
+    return [*implied, *vote_warnings(recipe, plan)]
 
 
-def _privacy_warnings(recipe: Recipe) -> list[str]:
-    """About the declared size: missing, too small for δ, or of records where others are protected."""
-    declared, delta, unit = recipe.private.declared_size, recipe.privacy.delta, recipe.private.privacy_unit
-    if declared is None:
+def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
+    """Of `guarantee_warnings` those that do not follow from ε, δ and the declared size: about votes and their noise."""
+    if recipe.private.declared_size is None:
         return [
             "private.declared_size is missing, so votes per candidate are unknown and delta is not checked: "
             "state about how many private records there are (it will be public)."
         ]
-    found = []
-    if delta >= 1 / declared:
-        found.append(
-            f"privacy.delta = {delta:g} is not below 1 / declared_size = {1 / declared:.2g}, so publishing one record "
-            "as it is would satisfy it: take a much smaller delta."
-        )
-    if unit != "record":
-        found.append(f"All records of a {unit} together weigh as one, so there are fewer votes per candidate.")
-    return found
+    candidates = [plan.sizes, *(step.sizes for step in plan.steps)]
+    signals = [signal_of(recipe, plan, step, sizes) for step, sizes in zip(plan.steps, candidates, strict=False)]
+    return signal_warnings(recipe, plan, signals)
+
+
+def recipe_warnings(recipe: Recipe, clock: ClockTerms) -> list[str]:
+    """About the privacy unit, the public clock, and a part of the budget that nothing uses."""
+    return [*_unit_warnings(recipe), *filter(None, [clock.warning]), *_share_warnings(recipe)]
+
+
+def _unit_warnings(recipe: Recipe) -> list[str]:
+    """About votes of which others than records have one."""
+    unit = recipe.private.privacy_unit
+    if unit == "record" or recipe.private.declared_size is None:
+        return []
+    return [f"All records of a {unit} together weigh as one, so there are fewer votes per candidate."]
 
 
 def _share_warnings(recipe: Recipe) -> list[str]:

@@ -13,6 +13,7 @@ from pe.planning.build import price_of, set_up
 from pe.planning.calls import Span, random_calls, total, variation_calls, variation_images
 from pe.planning.cautions import (
     cost_warnings,
+    guarantee_warnings,
     limit_warnings,
     meaning_of,
     recipe_warnings,
@@ -22,7 +23,8 @@ from pe.planning.choice import Choice, settle
 from pe.planning.deadlines import HeldBack, held_back
 from pe.planning.fitting import fit_dry_runs
 from pe.planning.layout import lay_out
-from pe.planning.signal import Signal, signal_of, signal_warnings
+from pe.planning.readiness import cap_obstacles
+from pe.planning.signal import Signal, signal_of
 from pe.plugins.protocols import GenerationAPI
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
@@ -175,15 +177,16 @@ def forecast(
     least, cost = _cost(price, _least(calls), images.least), _cost(price, _most(calls), images.most)
     told = [*here, *refusals(plan, api), *cost_warnings(price, calls, images)]
     told += limit_warnings(recipe, images, (least, cost), images_per_second)
-    told += recipe_warnings(recipe, clock.terms)
-    told += signal_warnings(recipe, plan, [one.signal for one in iterations if one.signal])
     delta = recipe.privacy.delta
+    spent = epsilon(plan.releases, delta)
+    told += [*guarantee_warnings(recipe, plan, spent), *recipe_warnings(recipe, clock.terms)]
+    told += cap_obstacles(recipe, plan.releases)
     return Forecast(
         iterations,
         cost=cost,
         cost_at_least=least,
         currency=price.currency,
-        epsilon=epsilon(plan.releases, delta),
+        epsilon=spent,
         delta=delta,
         degree=None if api is None else api.capabilities.degree,
         seconds=None if images_per_second is None else images.most / images_per_second,

@@ -5,13 +5,18 @@ Looked up, without asking a plug-in for anything, and without reading a private 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+
 from pe.errors import MissingDependency, PEError, RecipeError
 from pe.fit.trainer import ChecksMachine
 from pe.planning.apart import check_apart
 from pe.planning.build import check_modality, set_up
-from pe.plugins.protocols import ReadsPublicImages
+from pe.plugins.protocols import ChecksLabels, ReadsPublicImages
 from pe.plugins.registry import Group, require
+from pe.privacy.data_set import DataSetLedger
+from pe.privacy.release import Release
 from pe.privacy.words import POOL_OVERLAPS
+from pe.private.source import PrivateSource
 from pe.recipe.paths import WITHHELD
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
 
@@ -31,9 +36,9 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
     embedding, why = set_up("pe.embeddings", recipe.embedding)
     if embedding is None and not recipe.embedding.kind.startswith(OBJECT):
         found.append(f"the embedding cannot be set up here: {why}")
-    if isinstance(api, ChecksMachine):
+    for check in _checks(recipe, api):
         try:
-            api.check_machine()
+            check()
         except PEError as error:
             found.append(str(error))
     try:
@@ -45,6 +50,44 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
     except PEError as error:
         found.append(str(error))
     return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in dict.fromkeys(found)]
+
+
+def _checks(recipe: Recipe, api: object | None) -> Iterator[Callable[[], None]]:
+    """What the generator itself can refuse before it is asked for anything."""
+    if isinstance(api, ChecksMachine):
+        yield api.check_machine
+    if isinstance(api, ChecksLabels):
+        yield lambda: api.check_labels(recipe.private.labels)
+
+
+def cap_obstacles(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
+    """Whether the data set's cap would refuse a new run with these releases, by its ledger file as it stands now.
+
+    The file is read, if there is one; it holds no private value.
+    """
+    if WITHHELD in (str(recipe.private.ledger_file), str(recipe.private.place)):
+        return []
+    ledger = data_set_ledger(recipe.private)
+    try:
+        refusal = "" if ledger is None else ledger.refusal(releases)
+    except PEError as error:
+        refusal = str(error)
+    return [f"A run would not start: {refusal[:1].lower()}{refusal[1:]}"] if refusal else []
+
+
+def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
+    """The ledger file that the runs over a source's records are entered in; None for a sample without a place on disk.
+
+    Raises:
+        RecipeError: its place is withheld, as where a recipe is shared.
+    """
+    if str(source.ledger_file) == WITHHELD:
+        raise RecipeError(
+            f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data set's ledger file."
+        )
+    if source.ledger_file is not None:
+        return DataSetLedger(source.ledger_file)
+    return None if source.place is None else DataSetLedger.beside(source.place)
 
 
 def check_place(recipe: Recipe) -> None:

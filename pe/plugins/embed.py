@@ -7,9 +7,20 @@ import math
 
 import numpy as np
 
-from pe.data.samples import Samples
+from pe.data.quiet import quiet
+from pe.data.samples import Samples, Shape
 from pe.errors import ContractError, PEError
 from pe.plugins.protocols import Embedding, Vectors, check_vectors
+
+ALONE = 0.01
+"""How far a vector may move when the samples around it change, as a share of how far different samples lie apart.
+
+Far above what half precision rounds, which an endpoint may do differently each time; far below what it does to a
+vector to take the block's mean from it.
+"""
+_ROUNDING = 1e-6
+_DIFFERENT = 3
+"""Fewest samples that an embedding is tried on, however small its blocks."""
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +43,65 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
     vectors = np.full_like(_of_blank(embedding, samples), np.nan)
     _fill(embedding, samples, range(len(samples)), vectors)
     return vectors
+
+
+def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -> None:
+    """Embed made-up samples in blocks as private ones come, and refuse an embedding that breaks its promise there.
+
+    One of many different samples, whose vector is the least extreme, is embedded again, at its place, among blank ones:
+    its vector must be the same. The blank ones must all have one vector. What arithmetic does to the last bits of a
+    vector is not found here.
+
+    Args:
+        embedding: is asked twice, or, in blocks of 2 or 1, up to four times; it may fail on some samples, but not on
+            blank ones.
+        modality: of the samples.
+        shape: of each of them.
+
+    Raises:
+        ContractError: it fails, has no batch size, gives no finite vector or all samples the same, or a vector depends
+            on the other samples of its block, on earlier blocks, or on its place.
+        PEError: the embedding's own.
+    """
+    name, size = type(embedding).__name__, embedding.batch_size
+    if not isinstance(size, int) or size < 1:
+        raise ContractError(f"{name}.batch_size is {size!r}: it must be a whole number ≥ 1.")
+    count = size * math.ceil(_DIFFERENT / size)
+    samples = modality.examples(count, shape)
+    blocks = [samples.take(slice(start, start + size)) for start in range(0, count, size)]
+    with quiet():
+        first = np.concatenate([_of_examples(embedding, block) for block in blocks]).astype(np.float64)
+        usable = np.flatnonzero(np.isfinite(first).all(axis=1))
+        if not len(usable):
+            raise ContractError(f"{name}.embed gives no finite vector for any of {count} made-up {modality.noun}.")
+        apart = np.linalg.norm(first[usable] - first[usable].mean(axis=0), axis=1)
+        chosen = int(usable[apart.argmin()])
+        place = chosen % size
+        again = embed_block(embedding, blocks[chosen // size].only(place)).astype(np.float64)
+    spread = math.sqrt(float(np.square(apart).mean()))
+    if spread <= _ROUNDING * float(np.abs(first[usable]).max(initial=0.0)):
+        raise ContractError(f"{name}.embed gives different {modality.noun} the same vector: then all votes are chance.")
+    remedy = "each row must be a function of its own sample alone, so do not normalise over a block or keep a state."
+    if not float(np.linalg.norm(again[place] - first[chosen])) <= ALONE * spread:
+        raise ContractError(f"{name}.embed gives a sample another vector when the others in its block change: {remedy}")
+    blank = np.delete(again, place, axis=0)
+    if (np.linalg.norm(blank - blank[:1], axis=1) > ALONE * spread).any():
+        raise ContractError(f"{name}.embed gives equal samples different vectors at different places: {remedy}")
+
+
+def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
+    """As `embed_block`; but what an embedding says that fails on blank samples is told: none of this is private."""
+    try:
+        return _vectors(embedding, samples)
+    except Exception as error:
+        try:
+            _vectors(embedding, samples.only())
+        except PEError:
+            raise
+        except Exception:
+            name = type(embedding).__name__
+            raise ContractError(f"{name}.embed fails on made-up samples: {type(error).__name__}: {error}") from error
+    return embed_block(embedding, samples)
 
 
 def calls_for_a_failing_sample(batch_size: int) -> int:

@@ -5,7 +5,7 @@ Any object with these methods serves; no base class is needed. docs/adapters.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -211,6 +211,19 @@ class DescribesDegree(Protocol):
 
         Raises:
             RecipeError: it cannot be obeyed; asked before there is a run.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksLabels(Protocol):
+    """A generator whose settings may not serve every label."""
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Refuse labels that it cannot make samples of; asks nobody, and reads no weights.
+
+        Raises:
+            RecipeError: there is one; asked before there is a run.
         """
         ...
 

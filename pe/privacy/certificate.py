@@ -11,7 +11,8 @@ from pe.privacy.accounting import gdp_mu
 from pe.privacy.ledger import Ledger
 from pe.privacy.release import Release
 
-FORMAT = 1
+FORMAT = 2
+"""Since 2 the warnings hold what follows from ε, and what the recipe adds."""
 
 
 def build_certificate(
@@ -25,6 +26,7 @@ def build_certificate(
     private_data_sent_to: str | None = None,
     fitted_on_others: tuple[str, Sequence[Release]] | None = None,
     pool_overlaps: str | None = None,
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The certificate of a run, as JSON values. It holds no private value and no time.
 
@@ -42,6 +44,7 @@ def build_certificate(
         fitted_on_others: the run that fitted the generator, and that fit's releases, which this ledger does not hold
             because the recipe declares that run's private records disjoint from these; None: there is no such run.
         pool_overlaps: "declared" where public images may be private records, as the recipe declares; else None.
+        warnings: what else a reader should worry about, which does not follow from the certificate's own numbers.
     """
     events = ledger.events()
     others = None if fitted_on_others is None else _others(*fitted_on_others, events, ledger.budget.delta)
@@ -58,7 +61,7 @@ def build_certificate(
         "fitted_on_others": others,
         "not_covered": words.not_covered(private_data_sent_to, others, pool_overlaps),
         "notes": words.notes(events),
-        "warnings": words.warnings(ledger.budget.delta, declared_size),
+        "warnings": [*words.warnings(ledger.total(), ledger.budget.delta, declared_size), *warnings],
         "voided_by": [words.UNSAFE] if ledger.unsafe else [],
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),

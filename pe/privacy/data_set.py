@@ -1,7 +1,7 @@
 """The data set's ledger: a file beside the private data that adds up all runs over it.
 
-Every run enters its planned releases before its first one is drawn, and stays entered, finished or not. The
-file holds no private value; it belongs to the owner of the data.
+Every run enters its planned releases before its first one is drawn, and stays entered, finished or not; one that has
+drawn nothing may be struck out again. The file holds no private value; it belongs to the owner of the data.
 """
 
 from __future__ import annotations
@@ -55,13 +55,47 @@ class DataSetLedger:
         """
         with self._open() as (content, save):
             runs = self._with(content, run, releases)
-            save({**content, "runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
+            struck = [one for one in content.get("struck", []) if one != run]
+            entered = {"runs": runs, "deltas": {**content.get("deltas", {}), run: delta}}
+            save(content | entered | ({"struck": struck} if "struck" in content else {}))
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
-        """Note, durably, how many releases a run has drawn and kept: a copy of it that has fewer is an older one."""
+        """Note, durably, how many releases a run has drawn and kept: a copy of it that has fewer is an older one.
+
+        Called before the first draw, too, with 0: from then on the run is not struck out any more.
+
+        Raises:
+            PrivacyError: the run is not entered, as when it was struck out meanwhile: it must not draw.
+        """
         with self._open() as (content, save):
+            if run not in content["runs"]:
+                raise PrivacyError(
+                    f"The run is not in {self.path}, or was struck out of it, so nothing is drawn: resume it, which "
+                    "enters it again."
+                )
             save({**content, "drawn": {**content.get("drawn", {}), run: releases}})
+
+    def strike(self, run: str) -> None:
+        """Strike a run that has drawn nothing out, durably; it draws only after it was entered again.
+
+        The caller knows that nothing was drawn; what this file notes of draws is held against it.
+
+        Raises:
+            PrivacyError: the run is not entered, or has begun to draw; nothing was changed.
+        """
+        with self._open() as (content, save):
+            if run not in content["runs"]:
+                raise PrivacyError(f"{self.path} does not hold this run: name the file that does.")
+            if run in content.get("drawn", {}):
+                raise PrivacyError(f"By {self.path} this run has begun to draw noise, so its entry stays.")
+            left = {name: _without(content.get(name, {}), run) for name in ("runs", "deltas")}
+            save({**content, **left, "struck": [*content.get("struck", []), run]})
+
+    def knows(self, run: str) -> bool:
+        """Whether the run is, or once was, entered here."""
+        content = self.read()
+        return run in content["runs"] or run in content.get("struck", [])
 
     def drawn(self, run: str) -> int:
         """How many releases the run has drawn and kept, as far as it is noted."""
@@ -84,6 +118,18 @@ class DataSetLedger:
         """
         with self._open() as (content, _):
             self._with(content, "", releases)
+
+    def refusal(self, releases: Sequence[Release]) -> str:
+        """Why `check` would refuse; empty: it would not. Reads the file, and makes none.
+
+        Raises:
+            PrivacyError: it is not a ledger file, or cannot be read.
+        """
+        try:
+            self._with(self.read(), "", releases)
+        except BudgetExceeded as error:
+            return str(error)
+        return ""
 
     def _with(self, content: dict[str, Any], run: str, releases: Sequence[Release]) -> dict[str, Any]:
         """The file's runs with one more, if the cap allows it."""
@@ -114,12 +160,14 @@ class DataSetLedger:
         theirs = other.read()
         with self._open() as (content, save):
             both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
-            save(content | both)
+            struck = {*theirs.get("struck", []), *content.get("struck", [])} - both["runs"].keys()
+            save(content | both | ({"struck": sorted(struck)} if struck else {}))
 
     def read(self) -> dict[str, Any]:
         """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
 
-        Also deltas (identity → the run's δ) and drawn (identity → releases kept), which older files lack.
+        Also deltas (identity → the run's δ), drawn (identity → releases kept, of a run that has begun to draw) and
+        struck (identities of runs that drew nothing), which a file may lack.
 
         Raises:
             PrivacyError: it is not a ledger file, or cannot be read.
@@ -154,7 +202,10 @@ class DataSetLedger:
         try:
             content: dict[str, Any] = json.loads(written.decode())
             cap, runs, drawn = content["cap"], content["runs"], content.get("drawn", {})
-            if content["format"] != FORMAT or not isinstance(runs, dict) or not isinstance(drawn, dict):
+            maps, struck = (runs, drawn, content.get("deltas", {})), content.get("struck", [])
+            if content["format"] != FORMAT or not all(isinstance(one, dict) for one in maps):
+                raise ValueError("another format")
+            if not isinstance(struck, list) or not all(isinstance(one, str) for one in struck):
                 raise ValueError("another format")
             for releases in runs.values():
                 for release in releases:
@@ -199,6 +250,10 @@ def _for_a_record(release: Release) -> Release:
 def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
     total = {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
     return total | ({"for": MIXED} if mixed(runs) else {})
+
+
+def _without(entries: dict[str, Any], run: str) -> dict[str, Any]:
+    return {name: entry for name, entry in entries.items() if name != run}
 
 
 def _empty() -> dict[str, Any]:

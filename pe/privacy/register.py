@@ -70,7 +70,7 @@ class _Known:
 
     def stands_in(self, ledger: DataSetLedger) -> bool:
         """Whether a ledger file holds that run, wherever the file lies by now."""
-        return self.run in ledger.read()["runs"]
+        return ledger.knows(self.run)
 
     @property
     def lost(self) -> bool:

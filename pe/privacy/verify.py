@@ -16,6 +16,7 @@ from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 
 _KEYS = frozenset({"charges", "state", "unsafe"})
+_FORMATS = range(1, FORMAT + 1)
 _TOLERANCE = 1e-6
 _MOST = 10_000
 """Charges of all releases together, and draws of an unsampled one, beyond which nobody's time is spent on a check."""
@@ -28,8 +29,8 @@ def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
     found out: it is self-issued and unsigned.
     """
     try:
-        if certificate["format"] != FORMAT:
-            return [f"The certificate has format {certificate['format']!r}; this software reads format {FORMAT}."]
+        if certificate["format"] not in _FORMATS:
+            return [f"The certificate has format {certificate['format']!r}; this software reads formats 1 to {FORMAT}."]
         covered = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         return [*_numbers(certificate), *_words(certificate), *compare_files(folder, covered)]
     except PrivacyError as error:
@@ -84,7 +85,7 @@ def _words(certificate: Mapping[str, Any]) -> list[str]:
         "statement": words.statement(certificate["epsilon"], certificate["delta"], relation, unit, unsafe),
         "relation": {"name": str(relation), "words": words.relation(relation, unit)},
         "unit": {"name": unit, "words": words.unit(unit)},
-        "warnings": words.warnings(certificate["delta"], certificate["declared_size"]),
+        "warnings": _warnings(certificate),
         "not_covered": words.not_covered(
             certificate.get("private_data_sent_to"),
             certificate.get("fitted_on_others"),
@@ -94,3 +95,12 @@ def _words(certificate: Mapping[str, Any]) -> list[str]:
     return problems + [
         f"Its '{key}' is not what its numbers say." for key, value in expected.items() if certificate[key] != value
     ]
+
+
+def _warnings(certificate: Mapping[str, Any]) -> list[str]:
+    """The certificate's warnings as they must be: first those that follow from its numbers, then any that it has."""
+    delta, size = certificate["delta"], certificate["declared_size"]
+    if certificate["format"] == 1:
+        return words.warnings(0.0, delta, size)
+    implied = words.warnings(certificate["epsilon"], delta, size)
+    return [*implied, *map(str, certificate["warnings"][len(implied) :])]

@@ -33,6 +33,9 @@ POOL_OVERLAPS = (
     "(privacy.pool_overlaps). Such records may stand in the synthetic data as they are, and ε says nothing about them."
 )
 
+WEAK = 10.0
+"""The ε above which Ponomareva et al. (How to DP-fy ML, 2023, §5.2.1: tier 3) see weak or no formal protection."""
+
 UNSAFE = "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes the noise."
 
 
@@ -122,14 +125,21 @@ def power(epsilon: float, delta: float, false_alarms: float) -> float:
     return min(1.0, above, below)
 
 
-def warnings(delta: float, declared_size: int | None) -> list[str]:
-    """What a reader should worry about though the guarantee holds."""
+def warnings(epsilon: float, delta: float, declared_size: int | None) -> list[str]:
+    """What a reader should worry about though the guarantee holds, from the numbers that a certificate states."""
+    found = []
     if declared_size is not None and delta * declared_size >= 1:
-        return [
+        found.append(
             f"δ = {delta:g} is not below 1/{declared_size}, one over the declared number of records: at such a δ even "
             "publishing a whole record at random is allowed. Choose a smaller δ."
-        ]
-    return []
+        )
+    if epsilon > WEAK:
+        found.append(
+            f"ε = {round_up(epsilon, 4)} is above {WEAK:g}, where a guarantee protects hardly anybody: a test for "
+            "whether somebody's data were used that wrongly accuses 1 in 100 may find "
+            f"{round_up(100 * power(epsilon, delta, 0.01), 3)} in 100. Choose a smaller ε."
+        )
+    return found
 
 
 def notes(releases: Sequence[Release]) -> list[str]:

@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from pe.plan import Plan
+from pe.planning.cautions import guarantee_warnings
+from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
 from pe.privacy.words import POOL_OVERLAPS, power, round_up
+from pe.recipe.schema import Recipe
 from pe.report.charts import Line
 from pe.report.diagnostics import Generation, certificate_of, evolution
 from pe.report.page import render
@@ -44,6 +48,7 @@ def shareable_report(run: Run) -> str:
     values |= {
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,
+        "warnings": certificate["warnings"] if certificate else _warnings(run, values["plan"]),
         "promise": promise(certificate) if certificate else "No guarantee can be stated before the run is finished.",
         "count": len(populations[-1]),
         "noun": populations[-1].samples.noun,
@@ -72,6 +77,12 @@ def promise(certificate: Certificate) -> str:
         "was used that wrongly accuses 1 in 100 finds at most "
         f"{round_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
     )
+
+
+def _warnings(run: Run, plan: Plan) -> list[str]:
+    """What the certificate of a run that is not finished will warn of."""
+    recipe = Recipe.load(run.folder / RECIPE)
+    return guarantee_warnings(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
 
 
 def _sorted_votes(one: Generation) -> Line:

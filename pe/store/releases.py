@@ -26,18 +26,19 @@ class JournalReleases:
     leaves a trace.
     """
 
-    def __init__(self, run: RunWriter, kept: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:
         """Reads what the run has stored.
 
         Args:
             run: the run.
-            kept: called whenever one more array has been stored.
+            note: called before the first charge, and whenever one more array has been stored; what it raises stops the
+                release.
 
         Raises:
             RunError: a noisy array was kept, and its file is gone or changed; or a file is there that was
                 never charged, as when the journal was lost.
         """
-        self._run, self._kept = run, kept
+        self._run, self._note = run, note
         self._stored: dict[str, StoredRelease] = {}
         for name, declared, unsafe in run.journal.charges():
             self._count(Release.from_dict(json.loads(declared)), unsafe)
@@ -63,6 +64,8 @@ class JournalReleases:
 
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge, durably."""
+        if not self._stored:
+            self._note()
         self._run.journal.charge(release.name, json.dumps(release.to_dict()), unsafe)
         self._count(release, unsafe)
 
@@ -73,7 +76,7 @@ class JournalReleases:
         path = self._run.folder / _file(name)
         digest = write_durably(path, buffer.getvalue(), by_way_of=self._unseen(name).parent)
         self._run.journal.add_release(name, _file(name), digest)
-        self._kept()
+        self._note()
         self._stored[name] = replace(self._stored[name], array=self._read(name))
 
     def traces(self, name: str) -> bool:

@@ -221,6 +221,11 @@ class RunWriter:
             np.savez(file, allow_pickle=False, **columns)
 
 
+def has_journal(run: Run) -> bool:
+    """Whether a run has a journal: not after a purge, nor in an export."""
+    return (run.confidential / _JOURNAL).is_file()
+
+
 @contextmanager
 def read_journal(run: Run) -> Iterator[Journal]:
     """The journal of a run that this process only reads; another may be writing it.
@@ -229,7 +234,7 @@ def read_journal(run: Run) -> Iterator[Journal]:
         RunError: the confidential side was purged.
     """
     path = run.confidential / _JOURNAL
-    if not path.is_file():
+    if not has_journal(run):
         raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
     journal = Journal(path, reading=True)
     try:

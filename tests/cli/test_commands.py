@@ -127,7 +127,8 @@ def test_run_makes_a_run(recipe: Path) -> None:
 def test_json_is_all_that_stdout_holds(recipe: Path) -> None:
     result = installed("run", recipe, "--out", "out", "--json", "--set", "privacy.epsilon=3", cwd=recipe.parent)
     answer = json.loads(result.stdout)
-    assert answer.keys() == {"epsilon", "delta", "images", "api_calls", "run"}  # no time: it tells how many records
+    told = {"epsilon", "delta", "data_set", "images", "api_calls", "run"}  # no time: it tells how many records
+    assert answer.keys() == told
     assert answer["images"] == 8
     assert answer["epsilon"] == pytest.approx(3, rel=1e-3)
     assert answer["run"] == "out"
@@ -142,7 +143,11 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
     images[1].write_bytes(b"no image")
     second = pe("run", recipe, "--out", "two", *changes, cwd=recipe.parent)
     assert first.stderr == second.stderr != ""
-    assert re.sub(r"\bone\b", "two", first.stdout) == second.stdout
+    of_all = [f"all runs over these records ({count}): ε ≤ " for count in (1, 2)]
+    assert of_all[0] in first.stdout
+    assert of_all[1] in second.stdout
+    shown = [re.sub(r"\(\d\): ε ≤ [\d.]+", "", re.sub(r"\bone\b", "two", each.stdout)) for each in (first, second)]
+    assert shown[0] == shown[1]
     log = (recipe.parent / "two" / "confidential" / "log.txt").read_text()
     assert f"casts no vote: {images[1]}" in log
 

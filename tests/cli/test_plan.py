@@ -45,7 +45,8 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(recipe: Path) -> None
         "Guarantee   ε = 20, δ = 0.1",
         "Degree      the generator obeys it exactly",
         "warning: limits.max_cost = 10 stops the run before its end, which needs 20.",
-        "warning: privacy.delta = 0.1 is not below 1 / declared_size",
+        "warning: δ = 0.1 is not below 1/24, one over the declared number of records",
+        "warning: ε = 20 is above 10, where a guarantee protects hardly anybody",
     ):
         assert line in page, page
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from embeddings.pixels import Pixels
 from pe.data.images import Images
-from pe.plugins.protocols import Embedding, check_vectors
+from pe.errors import ContractError
+from pe.plugins.embed import try_embedding
+from pe.plugins.protocols import Embedding, Vectors, check_vectors
 from tests.embeddings.networks import networks
 from tests.generators import Mean
 
@@ -70,3 +74,84 @@ def test_nothing_is_kept_between_calls(embedding: Embedding) -> None:
     first = embedding.embed(images(4))
     embedding.embed(images(4, seed=9))
     np.testing.assert_array_equal(embedding.embed(images(4)), first)
+
+
+def test_it_passes_the_trial_before_a_run(embedding: Embedding) -> None:
+    try_embedding(embedding, Images, (12, 12, 3))
+
+
+class Broken:
+    """Pixels, of which a test breaks the promise of an embedding."""
+
+    def __init__(self, rule: Callable[[Vectors], Vectors], batch_size: int = 16) -> None:
+        self._rule, self.batch_size = rule, batch_size
+        self.calls = 0
+
+    def embed(self, samples: Images) -> Vectors:
+        self.calls += 1
+        return self._rule(samples.pixels.reshape(len(samples), -1).astype(np.float32)).astype(np.float32)
+
+
+def unlike_before() -> Callable[[Vectors], Vectors]:
+    seen: list[Vectors] = []
+
+    def rule(e: Vectors) -> Vectors:
+        seen.append(e.mean(0))
+        return e - np.mean(seen, axis=0)
+
+    return rule
+
+
+def raising(e: Vectors) -> Vectors:
+    raise ValueError("no weights for this shape")
+
+
+ALONE = "another vector when the others in its block change"
+RULES: dict[str, tuple[Callable[[], Callable[[Vectors], Vectors]], str]] = {
+    "the mean of the block is taken off": (lambda: lambda e: e - e.mean(0), ALONE),
+    "the block is standardised": (lambda: lambda e: (e - e.mean(0)) / (e.std(0) + 1), ALONE),
+    "scaled by the largest of the block": (lambda: lambda e: e / np.abs(e).max(), ALONE),
+    "a twentieth of the block's mean is mixed in": (lambda: lambda e: e + 0.05 * e.mean(0), ALONE),
+    "sums over the block": (lambda: lambda e: np.cumsum(e, axis=0), "when the others|at different places"),
+    "the place is in the vector": (lambda: lambda e: e + 5 * np.arange(len(e))[:, None], "at different places"),
+    "earlier blocks are remembered": (unlike_before, ALONE),
+    "always the same vector": (lambda: np.ones_like, "gives different images the same vector"),
+    "no number": (lambda: lambda e: e * np.nan, "no finite vector for any of 16 made-up images"),
+    "it raises": (lambda: raising, "fails on made-up samples: ValueError: no weights for this shape"),
+}
+
+
+@pytest.mark.parametrize("name", list(RULES))
+def test_an_embedding_that_breaks_its_promise_is_refused_on_public_samples(name: str) -> None:
+    made, sentence = RULES[name]
+    broken = Broken(made())
+    with pytest.raises(ContractError, match=sentence) as error:
+        try_embedding(broken, Images, (8, 8, 3))
+    assert "\n" not in str(error.value)
+    assert broken.calls <= 2
+
+
+def test_what_a_real_network_s_arithmetic_does_to_a_vector_refuses_none() -> None:
+    """Half precision, rounded anew at each call, as of an endpoint; and an image that the embedding fails on."""
+    rng = np.random.default_rng(0)
+
+    def rounded(e: Vectors) -> Vectors:
+        return e * (1 + rng.normal(scale=1e-3, size=e.shape))
+
+    def failing_on_noise(e: Vectors) -> Vectors:
+        if e.std(axis=1).max() > 72:
+            raise ValueError("no face")
+        return e
+
+    for rule in (rounded, failing_on_noise):
+        for size in (1, 2, 16, 64):
+            try_embedding(Broken(rule, size), Images, (8, 8, 3))
+
+
+@pytest.mark.parametrize("size", [1, 2, 16])
+def test_an_embedding_of_any_block_size_is_tried_on_few_blocks(size: int) -> None:
+    whole = Broken(lambda e: e, size)
+    try_embedding(whole, Images, (8, 8, 3))
+    assert whole.calls == {1: 4, 2: 3, 16: 2}[size]
+    with pytest.raises(ContractError, match=ALONE if size > 1 else "the same vector"):
+        try_embedding(Broken(lambda e: e - e.mean(0), size), Images, (8, 8, 3))

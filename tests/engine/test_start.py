@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import html
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,11 +20,14 @@ import pe
 from adapters.trained.dp_merf.adapter import DPMERF
 from pe.engine import start
 from pe.engine.private_side import PrivateSide
+from pe.engine.report import write_report
 from pe.errors import BudgetExceeded, ContractError, PluginError, PrivateDataError, RecipeError, RunError
+from pe.planning.forecast import forecast
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.progress import Progress
+from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal
 from tests.generators import Mean, Shades
 
@@ -120,6 +125,26 @@ def test_a_delta_that_allows_to_publish_a_record_is_warned_about(private: pe.Ima
     assert "δ = 0.02 is not below 1/100" in run.certificate
 
 
+def test_plan_console_certificate_and_report_warn_alike(private: pe.ImageNpz, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    class Listener(Progress):
+        def warn(self, message: str) -> None:
+            told.append(message)
+
+    run = evolve(private, tmp_path / "run", delta=0.02, population=2000, max_images=None, progress=Listener())
+    recipe = Recipe.load(run.folder / "recipe.yaml")
+    planned = [one for one in forecast(recipe, Shades()).warnings if not one.startswith("Requests go to")]
+    assert [one.split(" ")[0] for one in planned] == ["δ", "ε", "The"]  # delta, epsilon, a population that is too large
+    assert told[:3] == run.guarantee["warnings"] == planned
+    assert all(one in run.certificate for one in planned)
+    page = html.unescape(re.sub(r"<[^>]+>", "", write_report(run.folder).read_text(encoding="utf-8")))
+    assert all(page.count(one) == 1 for one in planned)
+    (run.folder / "certificate.json").unlink()  # as of a run that is not finished
+    page = html.unescape(re.sub(r"<[^>]+>", "", write_report(run.folder).read_text(encoding="utf-8")))
+    assert all(page.count(one) == 1 for one in planned)
+
+
 def test_every_label_empty_still_runs(tmp_path: Path) -> None:
     """Whether a label has private records is private: a label without any runs on noise alone."""
     np.savez(tmp_path / "p.npz", images=np.zeros((3, 4, 4, 1), np.uint8), labels=np.array(["a", "a", "a"]))
@@ -191,8 +216,9 @@ def test_a_warning_about_the_threshold_holds_released_numbers_only(private: pe.I
 
     run = evolve(private, tmp_path / "run", threshold=1e6, progress=Listener())
     votes = np.load(run.folder / "releases" / "histogram-1.npy") / run.guarantee["releases"][0]["grid"]
-    assert len(warnings) == 4
-    assert f"highest {votes[:10].max():.1f}" in warnings[0]
+    told = [one for one in warnings if one.startswith("Iteration")]
+    assert len(told) == 4
+    assert f"highest {votes[:10].max():.1f}" in told[0]
 
 
 def test_importing_pe_is_light() -> None:
@@ -290,6 +316,27 @@ def test_an_embedding_without_its_weights_says_so_before_anything_is_called(
     assert not (tmp_path / "run").exists()
 
 
+def test_an_embedding_that_looks_at_its_block_is_refused_before_a_record_is_embedded_and_anything_is_asked(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    class Centred(Mean):
+        blocks: ClassVar[list[bytes]] = []
+
+        def embed(self, samples: pe.Images) -> np.ndarray:
+            self.blocks.append(samples.pixels.tobytes())
+            vectors = super().embed(samples)
+            return vectors - vectors.mean(axis=0)
+
+    api = Shades()
+    with pytest.raises(ContractError, match=r"Centred\.embed gives a sample another vector when the others"):
+        evolve(private, tmp_path / "run", api, embedding=Centred())
+    with np.load(private.path) as archive:
+        assert not any(image.tobytes() in block for image in archive["images"] for block in Centred.blocks)
+    assert api.asked == 0
+    assert not (tmp_path / "run").exists()
+    assert not DataSetLedger.beside(private.path).path.exists()
+
+
 def test_who_sees_private_images_is_as_the_embedding_declares_and_else_told_as_not_declared(
     private: pe.ImageNpz, tmp_path: Path
 ) -> None:
@@ -352,13 +399,13 @@ def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confid
     private: pe.ImageNpz, tmp_path: Path
 ) -> None:
     class Stalling(Mean):
-        """Takes its time over the first images that are not black."""
+        """Takes its time over the first private images: the third block that is not black, after two made-up ones."""
 
-        stalled = False
+        seen = 0
 
         def embed(self, samples: pe.Images) -> np.ndarray:
-            if samples.pixels.any() and not self.stalled:
-                self.stalled = True
+            self.seen += bool(samples.pixels.any())
+            if self.seen == 3:
                 time.sleep(4.0)
             return super().embed(samples)
 
@@ -372,7 +419,7 @@ def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confid
     heard = Listening()
     changes = {"embedding": Stalling(), "iterations": 1, "lookahead": 0, "progress": heard}
     run = evolve(private, tmp_path / "run", Timed(), **changes)
-    (warning,) = heard.warnings
+    (warning,) = (one for one in heard.warnings if "deadline" in one)
     assert warning.startswith("Private work (embedding) took longer than its public deadline of ")
     assert "raise privacy.clock_slack" in warning
     record = json.loads((run.folder / "confidential" / "audit-record.json").read_text())

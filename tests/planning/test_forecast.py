@@ -210,7 +210,7 @@ def test_a_label_with_hardly_a_record_is_named() -> None:
 def test_delta_and_the_declared_size_are_checked() -> None:
     assert any("declared_size is missing" in warning for warning in planned().warnings)
     found = planned(private__declared_size=1000, privacy__delta=1e-3)
-    assert found.warnings[0].startswith("privacy.delta = 0.001 is not below 1 / declared_size = 0.001")
+    assert found.warnings[0].startswith("δ = 0.001 is not below 1/1000, one over the declared number of records")
     found = planned(private__declared_size=1000, private__privacy_unit="subfolder")
     assert found.warnings == (
         "All records of a subfolder together weigh as one, so there are fewer votes per candidate.",

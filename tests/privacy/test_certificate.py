@@ -144,6 +144,29 @@ def test_a_large_delta_is_warned_of(folder):
     assert "Warnings" in certificate_markdown(certificate)
 
 
+def test_an_epsilon_that_protects_hardly_anybody_is_warned_of_and_the_warning_cannot_be_left_out(folder):
+    budget = Budget(20, 1e-6)
+    ledger = Ledger(budget, Relation.ADD_REMOVE, "record", plan(budget, PlanSettings(3)), MemoryStore())
+    given = {"run": "r", "files": hash_files(folder), "declared_size": 10_000, "software": {}}
+    certificate = build_certificate(ledger, **given, warnings=["The votes are few."])
+    first, second = certificate["warnings"]
+    assert first.startswith("ε = 20 is above 10")
+    assert second == "The votes are few."
+    assert verify(certificate, folder) == []
+    for left in ([], [second], [second, first]):
+        assert verify(certificate | {"warnings": left}, folder) == ["Its 'warnings' is not what its numbers say."]
+
+
+def test_a_certificate_of_the_first_format_is_read_as_it_was(folder):
+    budget = Budget(20, 1e-2)
+    ledger = Ledger(budget, Relation.ADD_REMOVE, "record", plan(budget, PlanSettings(3)), MemoryStore())
+    now = build_certificate(ledger, run="r", files=hash_files(folder), declared_size=1000, software={})
+    first = now | {"format": 1, "warnings": now["warnings"][:1]}  # of δ alone
+    assert len(now["warnings"]) == 2
+    assert verify(first, folder) == []
+    assert verify(first | {"warnings": []}, folder) == ["Its 'warnings' is not what its numbers say."]
+
+
 def test_sampled_gradients_have_no_mu(folder):
     dp_sgd = Release("dp_sgd", "discrete_gaussian", 1.0, 20.0, sampling=Poisson(0.01), count=10, grid=2**30)
     certificate = certified(folder, settings=PlanSettings(1, fixed=(dp_sgd,)))

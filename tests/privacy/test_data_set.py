@@ -1,6 +1,9 @@
 import json
 import math
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +72,14 @@ def test_runs_that_start_together_are_all_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"format": 9, "cap": null, "runs": {}}', '{"format": 1, "cap": 3, "runs": {}}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"format": 9, "cap": null, "runs": {}}',
+        '{"format": 1, "cap": 3, "runs": {}}',
+        '{"format": 1, "cap": null, "runs": {}, "struck": [3]}',
+    ],
 )
 def test_what_is_no_ledger_file_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
     budget = DataSetLedger(tmp_path / "b.json")
@@ -117,3 +127,69 @@ def test_a_link_to_the_file_stays_one_and_so_do_its_rights(tmp_path: Path) -> No
     assert DataSetLedger(tmp_path / "link").enter("two", RUN, 1e-5) == budget.total(1e-5)
     assert (tmp_path / "link").is_symlink()
     assert budget.path.stat().st_mode & 0o777 == 0o660
+
+
+def test_a_run_is_struck_out_only_before_it_begins_to_draw(tmp_path: Path) -> None:
+    budget = DataSetLedger(tmp_path / "b.json")
+    budget.enter("one", RUN, 1e-5)
+    budget.enter("two", RUN, 1e-5)
+    budget.drew("two", 0)
+    budget.strike("one")
+    assert budget.total(1e-5) == {"epsilon": epsilon(RUN, 1e-5), "delta": 1e-5, "runs": 1}
+    for run, sentence in (("one", "does not hold this run"), ("two", "has begun to draw noise")):
+        with pytest.raises(PrivacyError, match=sentence):
+            budget.strike(run)
+    assert budget.knows("one")
+    assert not budget.knows("three")
+
+
+def test_a_run_that_was_struck_out_draws_only_after_it_was_entered_again(tmp_path: Path) -> None:
+    budget = DataSetLedger(tmp_path / "b.json")
+    budget.enter("one", RUN, 1e-5)
+    budget.strike("one")
+    with pytest.raises(PrivacyError, match="was struck out of it, so nothing is drawn"):
+        budget.drew("one", 0)
+    assert budget.enter("one", RUN, 1e-5)["runs"] == 1
+    budget.drew("one", 1)
+    assert budget.read()["struck"] == []
+
+
+def test_a_run_is_either_struck_out_or_begins_to_draw_never_both(tmp_path: Path) -> None:
+    budget, outcomes = DataSetLedger(tmp_path / "b.json"), []
+
+    def attempt(act: Callable[[], None], what: str) -> None:
+        with suppress(PrivacyError):
+            act()
+            outcomes.append(what)
+
+    for i in range(20):
+        budget.enter(f"{i}", RUN, 1e-5)
+        outcomes.clear()
+        acts = [(partial(budget.strike, f"{i}"), "struck"), (partial(budget.drew, f"{i}", 0), "drew")]
+        threads = [threading.Thread(target=attempt, args=act) for act in acts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(outcomes) == 1
+        assert (f"{i}" in budget.read()["runs"]) == (outcomes == ["drew"])
+
+
+def test_what_was_struck_out_here_counts_where_another_file_counts_it(tmp_path: Path) -> None:
+    one, other = DataSetLedger(tmp_path / "one.json"), DataSetLedger(tmp_path / "other.json")
+    for run in ("a", "b"):
+        one.enter(run, RUN, 1e-5)
+        one.strike(run)
+    other.enter("a", RUN, 1e-5)
+    one.add(other)
+    assert (one.read()["runs"].keys(), one.read()["struck"]) == ({"a"}, ["b"])
+
+
+def test_what_a_cap_would_refuse_is_told_from_the_file_alone(tmp_path: Path) -> None:
+    budget = DataSetLedger(tmp_path / "b.json")
+    assert budget.refusal(RUN) == ""
+    assert not budget.path.exists()
+    budget.cap(Budget(epsilon(RUN, 1e-6) + 1e-9, 1e-6))
+    assert budget.refusal(RUN) == ""
+    budget.enter("one", RUN, 1e-5)
+    assert "above the cap of" in budget.refusal(RUN)

@@ -1,0 +1,33 @@
+"""A run that is told to stop ends with the status that a supervisor expects, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import public, recipe, scans
+from tests.cli.typed import begin, pe
+
+__all__ = ["public", "recipe", "scans"]  # fixtures
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_is_stopped_by_a_signal_says_which_and_goes_on(
+    recipe: Path, tmp_path: Path, number: int, status: int
+) -> None:
+    changes = [word for change in ("iterations=60", "lookahead=4") for word in ("--set", f"evolution.{change}")]
+    process, streams = begin("run", recipe, *changes, "--out", "out", cwd=recipe.parent, streams=tmp_path)
+    while process.is_alive() and not (recipe.parent / "out" / "populations" / "001").exists():
+        time.sleep(0.01)
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    process.join(60)
+    assert process.exitcode == status
+    assert "pe: Stopped as asked, with everything that was answered committed." in streams[2].read_text()
+    before = (recipe.parent / "out" / "populations" / "001" / "images.npy").read_bytes()
+    assert pe("resume", "out", cwd=recipe.parent).returncode == 0
+    assert (recipe.parent / "out" / "populations" / "001" / "images.npy").read_bytes() == before
