@@ -151,7 +151,7 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--set", "api.kind=none"], r"Unknown adapter 'none'; installed are '.*public_images'"),
+        (["--set", "api.kind=none"], r"Unknown adapter 'none'; known are '.*public_images'"),
         (["--set", "evolution.populaton=4"], r"unknown key 'evolution.populaton'; did you mean 'population'"),
         (["--set", "evolution.population=9"], r"cannot be divided equally among 2 labels"),
         (["--set", "privacy.delta=0"], r"privacy\.delta"),
