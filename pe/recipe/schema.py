@@ -13,6 +13,7 @@ from pe.errors import RecipeError
 from pe.plugins.validation import Count, Settings, read_settings
 from pe.privacy.release import Relation
 from pe.private.source import PrivateSource, read_source
+from pe.recipe.lengths import check_length
 from pe.recipe.reading import read_yaml, with_change
 
 WITHHELD = "withheld"
@@ -147,19 +148,9 @@ class Evolution(Settings):
         if self.estimate_label_sizes is not None and self.label_sizes != "equal":
             raise ValueError("give label_sizes or estimate_label_sizes, not both")
         for name in ("degree", "lookahead", "threshold", "threshold_sigmas"):
-            self._check_length(name, self.iterations, "one per iteration")
-        self._check_length("population", self.iterations + 1, "S_0 and one per iteration")
+            check_length(name, getattr(self, name), self.iterations)
+        check_length("population", self.population, self.iterations, 1)
         return self
-
-    def _check_length(self, name: str, length: int, meaning: str) -> None:
-        value, extra = getattr(self, name), length - self.iterations
-        if isinstance(value, list) and len(value) != length:
-            several = f", or {length} ({meaning})" if length > 1 else ""
-            other = f", or set iterations to {len(value) - extra}" if len(value) >= extra else ""
-            raise ValueError(
-                f"{name} has {_entries(value)}, and iterations is {self.iterations}: "
-                f"give {name} one number{several}{other}"
-            )
 
 
 class LimitSection(Settings):
@@ -233,11 +224,8 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _budget_fits_evolution(self) -> Recipe:
         schedule, iterations = self.privacy.schedule, self.evolution.iterations
-        if schedule is not None and "iterations" in self.evolution.model_fields_set and len(schedule) != iterations:
-            raise ValueError(
-                f"privacy.schedule has {_entries(schedule)}, and evolution.iterations is {iterations}: "
-                f"give one entry per iteration, or set evolution.iterations to {len(schedule)}"
-            )
+        if "iterations" in self.evolution.model_fields_set:
+            check_length("privacy.schedule", schedule, iterations)
         if self.evolution.estimate_label_sizes is not None and self.privacy.epsilon is None:
             raise ValueError("evolution.estimate_label_sizes is a share of privacy.epsilon, so give that")
         return self
@@ -303,10 +291,6 @@ class Recipe(Settings):
         content = self._content()
         places = content["private"].keys() & set(self.private.withheld)
         return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
-
-
-def _entries(values: list[Any]) -> str:
-    return "1 entry" if len(values) == 1 else f"{len(values)} entries"
 
 
 def _yaml(content: dict[str, Any]) -> str:
