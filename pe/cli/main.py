@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from pe.errors import PEError
+from pe.errors import PEError, nearest_name
 from pe.plugins.registry import load, plugins
 from pe.version import MIXED, __version__
 
@@ -26,6 +26,15 @@ class PluginGroup(click.Group):
             return None
         command = load("pe.commands", cmd_name)
         return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with; of an unknown one the nearest is named."""
+        known = self.list_commands(ctx)
+        if not args[0].startswith("-") and args[0] not in known:
+            ctx.fail(f"No such command '{args[0]}'; {nearest_name(args[0], known)}")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"]})

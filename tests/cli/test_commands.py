@@ -93,6 +93,13 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         assert re.search(rf"^  {command} ", result.stdout, re.M)
 
 
+def test_an_unknown_command_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    result = pe("pln", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == "Error: No such command 'pln'; did you mean 'plan'?"
+    assert "known are 'audit', 'calibrate'" in pe("zzz", cwd=tmp_path).stderr
+
+
 def test_what_a_command_does_is_told_whole_in_the_list_of_commands() -> None:
     ours = [point.load() for point in plugins("pe.commands").values() if point.value.startswith("pe.")]
     assert len(ours) >= 19
