@@ -16,7 +16,8 @@
           └── Interrupted        the user stops the run; exit status 130
 
 A message of a run that goes on never holds an un-noised value, a private record or a key; one that refuses a start may
-name a record to its owner.
+name a record to its owner. Characters that are not seen, such as those that colour a terminal or begin a line, are
+escapes in every message: no file's name forges one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ class PEError(Exception):
     """The root: the command line prints its message alone and ends with `exit_status`."""
 
     exit_status = 2
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class RecipeError(PEError):
@@ -96,6 +100,11 @@ class Interrupted(APIError):
     """The user stops the run at a chunk's boundary; it can go on where it stopped."""
 
     exit_status = 130
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with an escape for every character that is not seen, or is no text."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from pe.errors import PEError, nearest_name
+from pe.errors import PEError, nearest_name, printable
 from pe.plugins.registry import load, plugins
 from pe.version import MIXED, __version__
 
@@ -52,7 +52,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """A library's or a source's warning as one line, without the place in our code that gave it."""
-    click.echo(f"warning: {message}", err=True)
+    click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def main() -> None:
@@ -66,6 +66,7 @@ def main() -> None:
         click.echo(f"pe: {error}", err=True)
         sys.exit(error.exit_status)
     except click.ClickException as error:
+        error.message = printable(error.message)
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):

@@ -20,6 +20,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
+from pe.errors import printable
 from pe.progress import Progress, Task
 
 
@@ -52,7 +53,7 @@ class Bars(Progress):
 
     def warn(self, message: str) -> None:
         """A warning, as a line of its own."""
-        self._console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+        self._console.print(f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _columns(total: int | None) -> list[ProgressColumn]:

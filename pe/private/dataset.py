@@ -189,9 +189,9 @@ class PrivateDataset:
             if isinstance(outcome, BadSample):
                 if self.on_bad_record == "fail":
                     raise PrivateDataError(
-                        f"{_printable(outcome)} Repair or remove it, or set on_bad_record: skip to let it cast no vote."
+                        f"{outcome} Repair or remove it, or set on_bad_record: skip to let it cast no vote."
                     ) from outcome
-                bad.append(BadRecord(index, _printable(outcome)))
+                bad.append(BadRecord(index, str(outcome)))
             elif isinstance(outcome, PEError):
                 raise outcome
             else:
@@ -239,9 +239,4 @@ class PrivateDataset:
             except StopIteration:
                 raise PrivateDataError("The private data changed while they were read: start again.") from None
             misfit = "" if isinstance(outcome, PEError) else self.modality.misfit(outcome, self.shape)
-            yield PrivateDataError(f"{_printable(self._where(index))} {misfit}.") if misfit else outcome
-
-
-def _printable(message: object) -> str:
-    """The message in UTF-8; the bytes of file names that are not text become escapes."""
-    return str(message).encode("utf-8", "backslashreplace").decode()
+            yield PrivateDataError(f"{self._where(index)} {misfit}.") if misfit else outcome

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from pe.errors import PEError
 from pe.plugins.registry import plugins
 from pe.recipe.schema import Recipe
 from tests.cli.typed import pe
@@ -172,6 +173,18 @@ def test_a_user_s_mistake_is_one_sentence_and_writes_nothing(recipe: Path, argum
     before = sorted(recipe.parent.rglob("*"))
     assert_one_sentence(pe("run", recipe, *arguments, cwd=recipe.parent), sentence)
     assert sorted(recipe.parent.rglob("*")) == before
+
+
+def test_a_file_name_neither_colours_the_terminal_nor_forges_a_line(recipe: Path, scans: Path) -> None:
+    name = "\x1b[31mx\npe: all is well\u202e.png"
+    (scans / "benign" / "p1" / name).write_bytes(b"no image")
+    result = pe("run", recipe, cwd=recipe.parent)
+    assert_one_sentence(result, r"x1b\[31mx\\npe: all is well\\u202e\.png is not a readable PNG")
+    assert set(result.stderr).isdisjoint("\x1b\u202e")
+    assert len([line for line in result.stderr.splitlines() if line.startswith("pe: ")]) == 1
+    told = pe("plan", recipe, name, cwd=recipe.parent).stderr
+    assert "unexpected extra argument (\\x1b[31mx\\npe: all is well\\u202e.png)" in told
+    assert str(PEError(name)) == "\\x1b[31mx\\npe: all is well\\u202e.png"
 
 
 def test_init_writes_a_recipe_that_runs(scans: Path, public: Path) -> None:
