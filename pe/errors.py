@@ -40,7 +40,13 @@ class RecipeError(PEError):
 
 
 class PrivateDataError(PEError):
-    """The private records cannot be read as declared."""
+    """The private records cannot be read as declared.
+
+    Attributes:
+        faults: one sentence for each file at fault, where there are several; the first of them are its notes, too.
+    """
+
+    faults: tuple[str, ...] = ()
 
 
 class BadSample(PEError):

@@ -63,11 +63,12 @@ def main() -> None:
     try:
         status = pe(standalone_mode=False)
     except PEError as error:
-        click.echo(f"pe: {error}", err=True)
+        click.echo("\n  ".join([f"pe: {error}", *getattr(error, "__notes__", ())]), err=True)
         sys.exit(error.exit_status)
     except click.ClickException as error:
-        error.message = printable(error.message)
-        error.show()
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        told = click.UsageError(printable(error.format_message()), context)
+        told.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("pe: interrupted.", err=True)

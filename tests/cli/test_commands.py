@@ -187,6 +187,39 @@ def test_a_file_name_neither_colours_the_terminal_nor_forges_a_line(recipe: Path
     assert str(PEError(name)) == "\\x1b[31mx\\npe: all is well\\u202e.png"
 
 
+def test_all_bad_files_are_told_at_once_and_more_than_twenty_stand_in_a_file_of_their_owner_s(
+    recipe: Path, scans: Path
+) -> None:
+    images = sorted(scans.rglob("*.png"))
+    for image in images[:3]:
+        image.write_bytes(b"no image")
+    told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-4:]
+    sentences = [f"{image.relative_to(recipe.parent)} is not a readable PNG" for image in images[:22]]
+    assert told[0].startswith(f"pe: 3 private records cannot be read; the first: {sentences[0]}")
+    assert told[0].endswith("Repair or remove them, or set on_bad_record: skip to let them cast no vote.")
+    assert [line.startswith(f"  {sentence}") for line, sentence in zip(told[1:], sentences, strict=False)] == [True] * 3
+    listed = scans.with_name("scans.bad-files.txt")
+    assert not listed.exists()
+    for image in images[:22]:
+        image.write_bytes(b"no image")
+    told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-23:]
+    assert told[0].startswith("pe: 22 private records cannot be read; the first: ")
+    assert told[-2:] == [
+        "  … and 2 more.",
+        f"  All of them are listed in {listed}; as confidential as the data, it may be deleted.",
+    ]
+    assert listed.stat().st_mode & 0o777 == 0o600
+    lines = listed.read_text().splitlines()
+    assert [line.startswith(sentence) for line, sentence in zip(lines, sentences, strict=True)] == [True] * 22
+    for k in range(2):
+        (scans / f"{k}.pdf").write_text("no image")
+    told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-3:]
+    assert told[0].startswith(
+        "pe: 2 files are not read here; the first: scans/0.pdf is no image of a type that is read"
+    )
+    assert not (recipe.parent / "runs").exists()
+
+
 def test_init_writes_a_recipe_that_runs(scans: Path, public: Path) -> None:
     result = installed(
         "init", "scans", "--public", "public", cwd=scans.parent, typed="benign,malignant\nsubfolder\n24\n"
