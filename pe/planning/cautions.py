@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pe.dispatch.limits import Price
 from pe.errors import RecipeError
-from pe.plan import Plan
 from pe.planning.calls import Span
 from pe.planning.deadlines import ClockTerms
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.recipe.schema import Recipe
+from pe.steps import Plan
 
 
 def meaning_of(api: GenerationAPI, degree: float) -> tuple[str, str]:

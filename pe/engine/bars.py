@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -49,7 +48,7 @@ class Bars(Progress):
                 yield _Bar(bars, bars.add_task(description, total=total, spent=""))
         else:
             yield Task()
-            click.echo(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr)
+            print(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr, flush=True)
 
     def warn(self, message: str) -> None:
         """A warning, as a line of its own."""
