@@ -432,5 +432,5 @@ def test_a_ledger_file_that_is_withheld_is_asked_for(private: pe.ImageNpz, tmp_p
 
 
 def test_private_data_that_are_no_source_are_refused_in_a_sentence() -> None:
-    with pytest.raises(RecipeError, match=r"pe\.evolve: private must be "):
+    with pytest.raises(RecipeError, match=r"pe\.evolve: private is 'scans', a text: say where"):
         pe.evolve("scans", Shades(), epsilon=1, delta=1e-5, population=10, iterations=1)  # type: ignore[arg-type]
