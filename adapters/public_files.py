@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 from zipfile import BadZipFile
@@ -15,13 +16,12 @@ from pe.errors import RecipeError
 
 Pixels = npt.NDArray[np.uint8]
 
+LABELS_CSV = "labels.csv"
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """The images of a folder, and for each the name of the subfolder of `folder` that it lies in.
-
-    An image that lies in none has its own name there.
+    """The images of a folder, and the label of each (`folder_labels`); one that has none has its own name there.
 
     Args:
         folder: searched through.
@@ -30,7 +30,7 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
         channels: 1 (grey) or 3.
 
     Raises:
-        RecipeError: it holds no images, or they differ in size and none is stated.
+        RecipeError: it holds no images, they differ in size and none is stated, or labels.csv is no such file.
         BadImage: a file cannot be decoded.
     """
     files = image_files(folder)
@@ -41,7 +41,20 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
     for path, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             raise RecipeError(f"size: the public images differ in size ({path.name} and {files[0].name}); state one.")
-    return np.stack(images), [path.relative_to(folder).parts[0] for path in files]
+    labels = folder_labels(folder, files)
+    return np.stack(images), [label or path.name for label, path in zip(labels, files, strict=True)]
+
+
+def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
+    """The label of each of the `files` in `folder`, as `labels.csv` at its top has it, such as `pe export` writes.
+
+    A file that is not there has the name of the subfolder of `folder` that it lies in; None: it lies in none.
+
+    Raises:
+        RecipeError: labels.csv is no such file.
+    """
+    places, listed = [path.relative_to(folder) for path in files], _listed_labels(folder / LABELS_CSV)
+    return [listed.get(place.as_posix(), place.parts[0] if len(place.parts) > 1 else None) for place in places]
 
 
 def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
@@ -94,6 +107,18 @@ def image_files(folder: Path) -> list[Path]:
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
+
+
+def _listed_labels(table: Path) -> dict[str, str]:
+    """File → label, by the columns `file` and `label` of a CSV file; empty: there is none, or no such column."""
+    if not table.is_file():
+        return {}
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise RecipeError(f"path: '{table}' is not a CSV file in UTF-8 with commas.") from error
+    return {row["file"]: row["label"] for row in rows if row.get("file") and row.get("label")}
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:

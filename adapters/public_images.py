@@ -46,8 +46,8 @@ class PublicImages:
         size: height and width in pixels; None: that which all images have.
         resize: how images of another size get it.
         channels: 1 (grey) or 3.
-        by_label: draw for each label only from its own images: the subfolder, or those entries of
-            `labels`, with the label's name.
+        by_label: draw for each label only from its own images: those that `labels.csv`, the subfolder, or the
+            entries of `labels`, give its name.
         blur: standard deviation of the blur before images are compared, in pixels of 16×16, ≥ 0.
 
     Raises:

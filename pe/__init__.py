@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pe.data.conditions import Conditions
     from pe.data.images import Images
     from pe.data.population import Population
-    from pe.engine.python import api, embedding, evolve
+    from pe.engine.python import api, embedding, evaluate, evolve, extend, plan, resume, write_report
     from pe.errors import APIError, PEError
     from pe.plugins.protocols import (
         Answer,
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from pe.private.mnist import MnistSample
     from pe.private.npz import ImageNpz
     from pe.private.parquet import ImageParquet
+    from pe.progress import Progress
     from pe.store.run import Run
 
 _HOMES = {
     "pe.data.conditions": ["Conditions"],
     "pe.data.population": ["Population"],
     "pe.data.images": ["Images"],
-    "pe.engine.python": ["api", "embedding", "evolve"],
+    "pe.engine.python": ["api", "embedding", "evaluate", "evolve", "extend", "plan", "resume", "write_report"],
     "pe.errors": ["APIError", "PEError"],
     "pe.private.folder": ["ImageFolder"],
     "pe.private.medical": ["Dicom"],
@@ -65,6 +66,7 @@ _HOMES = {
         "Usage",
         "VariationRequest",
     ],
+    "pe.progress": ["Progress"],
     "pe.store.run": ["Run"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -85,6 +87,7 @@ __all__ = [
     "MnistSample",
     "PEError",
     "Population",
+    "Progress",
     "RandomRequest",
     "Refused",
     "Run",
@@ -93,7 +96,12 @@ __all__ = [
     "__version__",
     "api",
     "embedding",
+    "evaluate",
     "evolve",
+    "extend",
+    "plan",
+    "resume",
+    "write_report",
 ]
 
 

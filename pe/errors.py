@@ -16,7 +16,8 @@
           └── Interrupted        the user stops the run; exit status 130, after SIGTERM 143
 
 A message of a run that goes on never holds an un-noised value, a private record or a key; one that refuses a start may
-name a record to its owner.
+name a record to its owner. Characters that are not seen, such as those that colour a terminal or begin a line, are
+escapes in every message: no file's name forges one.
 """
 
 from __future__ import annotations
@@ -30,13 +31,22 @@ class PEError(Exception):
 
     exit_status = 2
 
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
 
 class RecipeError(PEError):
     """A key or a value of the recipe is wrong."""
 
 
 class PrivateDataError(PEError):
-    """The private records cannot be read as declared."""
+    """The private records cannot be read as declared.
+
+    Attributes:
+        faults: one sentence for each file at fault, where there are several; the first of them are its notes, too.
+    """
+
+    faults: tuple[str, ...] = ()
 
 
 class BadSample(PEError):
@@ -96,6 +106,11 @@ class Interrupted(APIError):
     """The user stops the run at a chunk's boundary; it can go on where it stopped."""
 
     exit_status: int = 130
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with an escape for every character that is not seen, or is no text."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:

@@ -13,11 +13,11 @@ from pe.data.seeds import generator
 from pe.dispatch.dispatcher import Dispatcher
 from pe.histogram import Votes, dp_nn_histogram
 from pe.lookahead import lookahead_embeddings
-from pe.plan import Plan, Step, by_label
 from pe.plugins.protocols import Embedding
 from pe.privacy.ledger import Ledger
 from pe.private.embeddings import PrivateEmbeddings
 from pe.selection import Items, parent_weights, select_parents
+from pe.steps import Plan, Step, by_label
 
 
 def evolve(

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
+from PIL import Image
 
 import pe
 from pe.cli.explain import explain
 from pe.cli.plan import plan
-from pe.errors import RecipeError
+from pe.errors import LimitReached, RecipeError
 from pe.plugins.registry import plugins
 from pe.recipe.reference import kinds, sections
 from tests.durability.driver import make_private
@@ -49,6 +50,23 @@ def test_the_embedding_of_the_page_is_one(tmp_path: Path) -> None:
     settings = {"population": 8, "iterations": 1, "lookahead": 0, "noise_multiplier": 1, "delta": 1e-5}
     run = pe.evolve(data, Shades(), embedding=names["MeanColour"](), out=tmp_path / "run", **settings)
     assert run.synthetic.samples.array.shape == (8, 4, 4, 1)
+
+
+def test_the_python_of_the_page_of_commands_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    first, second = re.findall(r"```python\n(.*?)```", page, re.S)
+    for number, place in enumerate(["scans/benign", "scans/malignant", "public"] * 4):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (64, 70, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / place / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    with pytest.raises(LimitReached, match=r"limits\.max_images = 1000 is reached"):
+        exec(compile(first, "commands.md", "exec"), names)
+    exec(compile(second, "commands.md", "exec"), names)
+    assert len(names["run"].synthetic) == 200
+    assert names["more"].is_file()
+    assert names["page"] == Path("runs/scans/report.html")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -86,7 +104,7 @@ def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence()
     def told(*words: str) -> str:
         return CliRunner().invoke(explain, words, catch_exceptions=False).output
 
-    assert "lookahead  (integer ≥ 0, or a list of such; default: 8)" in told("lookahead")
+    assert "lookahead  (integer from 0 to 10000, or a list of such; default: 8)" in told("lookahead")
     privimage = told("privimage")
     assert "semantics_share  (number; default: 0.05)" in privimage
     assert "query.steps  (integer ≥ 1; default: 1000)" in privimage  # as PrivImage has it

@@ -18,7 +18,7 @@ from scipy import ndimage
 
 from adapters.fonts import Fonts
 from adapters.glyphs import Glyphs
-from adapters.public_files import image_files, images_at, read_arrays, read_folder
+from adapters.public_files import folder_labels, image_files, images_at, read_arrays, read_folder
 from pe.data.decoding import Channels, Resize
 from pe.data.seeds import generator, item_seeds
 from pe.errors import RecipeError
@@ -211,14 +211,15 @@ class Files(Source):
 
 
 class Folder(Files):
-    """A folder of image files, a label's in the subfolder of its name."""
+    """A folder of image files; `labels.csv`, or the subfolder that one lies in, names its label."""
 
     kind: Literal["folder"] = "folder"
 
     def label_names(self) -> tuple[str, ...]:
-        """The subfolders that hold images, sorted; none where an image lies in no subfolder."""
-        inner = [file.relative_to(self.path).parts for file in self._files()]
-        return () if any(len(parts) == 1 for parts in inner) else tuple(sorted({parts[0] for parts in inner}))
+        """The labels of the images, sorted; none where an image has none."""
+        found = folder_labels(self.path, self._files())
+        names = {name for name in found if name is not None}
+        return () if None in found else tuple(sorted(names))
 
     def number(self) -> int:
         """How many files there are."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.progress import Bars
+from pe.engine.bars import Bars
 
 if TYPE_CHECKING:
     from pe.engine.timing import Attack

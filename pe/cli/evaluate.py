@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pe.cli.options import json_option, quiet_option
-from pe.cli.progress import Bars
 from pe.cli.signals import stop_on_interrupt
+from pe.engine.bars import Bars
 
 if TYPE_CHECKING:
     from pe.recipe.schema import PluginSpec

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from pe.cli.options import log_level_option, quiet_option
-from pe.cli.progress import Bars
 from pe.cli.signals import stop_on_interrupt
+from pe.engine.bars import Bars
 
 
 @click.command()

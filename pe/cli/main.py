@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from pe.errors import PEError
+from pe.errors import PEError, nearest_name, printable
 from pe.plugins.registry import load, plugins
 from pe.version import MIXED, __version__
 
@@ -27,6 +27,15 @@ class PluginGroup(click.Group):
         command = load("pe.commands", cmd_name)
         return command if isinstance(command, click.Command) else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with; of an unknown one the nearest is named."""
+        known = self.list_commands(ctx)
+        if not args[0].startswith("-") and args[0] not in known:
+            ctx.fail(f"No such command '{args[0]}'; {nearest_name(args[0], known)}")
+        return super().resolve_command(ctx, args)
+
 
 @click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pe")
@@ -43,7 +52,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """A library's or a source's warning as one line, without the place in our code that gave it."""
-    click.echo(f"warning: {message}", err=True)
+    click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def main() -> None:
@@ -54,10 +63,12 @@ def main() -> None:
     try:
         status = pe(standalone_mode=False)
     except PEError as error:
-        click.echo(f"pe: {error}", err=True)
+        click.echo("\n  ".join([f"pe: {error}", *getattr(error, "__notes__", ())]), err=True)
         sys.exit(error.exit_status)
     except click.ClickException as error:
-        error.show()
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        told = click.UsageError(printable(error.format_message()), context)
+        told.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("pe: interrupted.", err=True)

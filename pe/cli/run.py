@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pe.cli.options import json_option, log_level_option, quiet_option
-from pe.cli.progress import Bars
 from pe.cli.signals import stop_on_interrupt
+from pe.engine.bars import Bars
 
 if TYPE_CHECKING:
     from pe.engine.execution import Surroundings

@@ -2,8 +2,8 @@
 
 The rules, in the order in which they apply:
 
-1. Only PNG, JPEG, WebP, BMP, GIF and TIFF are opened, by content and not by file name; of several
-   frames or pages the first is taken.
+1. Only PNG, JPEG, WebP, BMP, GIF and TIFF are opened, by content and not by file name. A file of several
+   frames or pages is refused, since only one of them would count; what a camera adds to a JPEG is passed over.
 2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS is refused.
 3. A truncated or damaged file is refused, never half-filled.
 4. 16-bit values v become v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0
@@ -37,6 +37,7 @@ Size = tuple[int, int]
 Channels = Literal[1, 3]
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+_OF_FRAMES = ("GIF", "PNG", "TIFF", "WEBP")
 MAX_PIXELS = 2**26
 """Most pixels that a header may announce (8192 × 8192); below the number at which Pillow itself warns."""
 
@@ -70,8 +71,8 @@ def decode_image(
         uint8, height × width × channels, sRGB; writable and owned by the caller.
 
     Raises:
-        BadImage: the file cannot be read, is of another format, too large, truncated or damaged, of a
-            pixel type without a rule, or of another size while `resize` is None.
+        BadImage: the file cannot be read, is of another format, of several frames, too large, truncated or damaged, of
+            a pixel type without a rule, or of another size while `resize` is None.
         RecipeError: `resize` is unknown or has no `size`.
     """
     name = name or (str(source) if isinstance(source, Path) else "The image")
@@ -128,6 +129,19 @@ def convert_pixels(
     return _finish(image, alpha, turn=1, size=size, resize=resize, channels=channels, name=name)
 
 
+def check_frames(count: int, name: str) -> None:
+    """Refuse a file that holds more than one image.
+
+    Raises:
+        BadImage: it does.
+    """
+    if count > 1:
+        raise BadImage(
+            f"{name} has {count:,} frames or pages, and one file is one image: save the one that is meant, or each, as "
+            "a file of its own."
+        )
+
+
 def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Channels, name: str) -> UInt8Array:
     try:
         image = Image.open(file, formats=FORMATS)
@@ -142,6 +156,8 @@ def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Chann
         try:
             if image.format == "TIFF":
                 silence_libtiff()
+            if image.format in _OF_FRAMES:
+                check_frames(getattr(image, "n_frames", 1), name)
             image.load()
             orientation = image.getexif().get(_ORIENTATION, 1)
             turn = orientation if isinstance(orientation, int) else 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from threading import Event
 
-from pe.plan import Plan
 from pe.planning.deadlines import clock_terms, deadlines
 from pe.planning.fitting import fit_dry_runs
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.privacy.clock import PublicClock
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
+from pe.steps import Plan
 from pe.store.writer import RunWriter
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,6 @@ from pe.engine.software import software_versions
 from pe.errors import PluginError
 from pe.fit.fitted import FITTED, Fitted
 from pe.fit.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
-from pe.plan import Plan
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
 from pe.planning.cautions import guarantee_warnings, vote_warnings
 from pe.planning.choice import settle
@@ -37,6 +36,7 @@ from pe.privacy.words import NOT_DECLARED
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.report.pictures import contact_sheet
+from pe.steps import Plan
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, SYNTHETIC
 from pe.store.publish import level_times, publish
 from pe.store.releases import JournalReleases

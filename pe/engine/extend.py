@@ -20,7 +20,7 @@ from pe.fit.trainer import Trainer, load_model
 from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.meaning import differences
 from pe.plugins.protocols import GenerationAPI, info_of
-from pe.recipe.schema import Recipe
+from pe.recipe.schema import MAX_SAMPLES, Recipe
 from pe.report.shareable import REPORT
 from pe.store.certified import reissue
 from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE, extension_place
@@ -40,7 +40,7 @@ def extend_run(
 
     Args:
         folder: the run's directory; its confidential side may have been purged.
-        count: samples wanted, ≥ 1.
+        count: samples wanted, 1 to MAX_SAMPLES.
         degree: variation in [0, 1].
         surroundings: objects of the user's own, progress, the signal to stop.
         changes: of limits and other machine settings, each of the form `a.b=value`.
@@ -54,8 +54,10 @@ def extend_run(
         RecipeError: a count or degree out of range, or a change that gives the run another meaning; or the recipe came
             with the run, and says where a key is sent, or what code is run, which is not named in `changes` too.
     """
-    if count < 1 or not 0 <= degree <= 1:
-        raise RecipeError(f"An extension has at least 1 sample and a degree in [0, 1], not {count} and {degree:g}.")
+    if not (1 <= count <= MAX_SAMPLES and 0 <= degree <= 1):
+        raise RecipeError(
+            f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} and {degree:g}."
+        )
     last = Run.open(folder).synthetic
     stored, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
     if meant := differences(stored, recipe):

@@ -25,6 +25,7 @@ from pe.privacy.release import Release
 from pe.private.dataset import Preflight, PrivateDataset
 from pe.private.digests import Overlap, find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
+from pe.private.faults import listing
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.store.durable import sha256, writing
@@ -265,7 +266,7 @@ class PrivateSide:
         return PrivateRecords.of(self.dataset())
 
     def _check(self, key: str) -> str:
-        with self.progress.task("checking private records", None):
+        with self.progress.task("checking private records", None), listing(self.source.place):
             found = self.dataset().preflight(bytes.fromhex(key))
         self._found = found
         return found.fingerprint

@@ -1,22 +1,30 @@
-"""`pe.evolve` and its companions: Private Evolution from Python."""
+"""`pe.evolve` and its companions: the commands from Python."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+from pe.engine import report
+from pe.engine.arguments import read_arguments
+from pe.engine.bars import Bars
 from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.extend import extend_run
+from pe.engine.logs import logging_to
+from pe.engine.start import resume_run, run_recipe, stored_recipe
 from pe.errors import RecipeError, nearest_name
-from pe.planning.build import object_kind
+from pe.planning.build import set_up_generator
+from pe.planning.forecast import Forecast, forecast
+from pe.planning.readiness import obstacles, overlap_warnings
 from pe.plugins.protocols import Embedding, GenerationAPI
-from pe.plugins.validation import Settings
 from pe.private.source import PrivateSource
 from pe.progress import Progress
-from pe.recipe.schema import ApiSpec, Evolution, LimitSection, PluginSpec, Privacy, Recipe
+from pe.recipe.schema import ApiSpec, PluginSpec, Recipe
 from pe.store.run import Run
-
-_SECTIONS: dict[str, type[Settings]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
 
 
 def api(kind: str, **settings: Any) -> ApiSpec:
@@ -52,43 +60,171 @@ def evolve(
         seed: all randomness but the noise comes from it.
         out: the run's directory; must not exist, unless `resume`. Default: a new one below `runs/`.
         resume: go on with the run in `out`, if there is one.
-        progress: told what happens; default: silence.
-        **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections; without `iterations` or
-            `population`, all that is left out of the evolution is chosen (docs/plan.md).
+        progress: told what happens; default: bars on stderr, as the command draws them; `pe.Progress()` is silent.
+        **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections.
 
     Returns:
         The finished run.
 
     Raises:
-        PEError: see pe.errors; nothing is written when the settings or the private records are at fault.
+        PEError: see pe.errors; there is no run when the settings or the private records are at fault.
     """
-    spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
-    content = {"name": name, "seed": seed, "private": private, "api": _spec_of(api)}
-    content |= {} if spec is None else {"embedding": _spec_of(spec)}
-    recipe = Recipe.parse(content | _sections(settings), "pe.evolve")
-    surroundings = Surroundings(
-        api=None if isinstance(api, PluginSpec) else api,
-        embedding=None if isinstance(spec, PluginSpec) else spec,
-        progress=progress or Progress(),
-    )
+    recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
+    surroundings = _surroundings(api, embedding, progress)
     folder = None if out is None else Path(out)
     if resume and folder is not None and folder.exists():
         return resume_run(folder, surroundings, recipe)
     return run_recipe(recipe, folder, surroundings)
 
 
-def _spec_of(plugin: object) -> dict[str, Any]:
-    """How the recipe records a plug-in; an object of the user's own by its class."""
-    return plugin.model_dump() if isinstance(plugin, PluginSpec) else {"kind": object_kind(plugin)}
+def plan(
+    private: PrivateSource | str | Path,
+    api: GenerationAPI | ApiSpec | None = None,
+    *,
+    embedding: Embedding | PluginSpec | str | None = None,
+    images_per_second: float | None = None,
+    dry_run: bool = False,
+    **settings: Any,
+) -> Forecast:
+    """Tell what a run will ask for, cost and guarantee, as `pe plan` does. Nothing is called, no record is read.
+
+    Args:
+        private: a recipe's file, alone; or the records, as for `pe.evolve`.
+        api: as for `pe.evolve`.
+        embedding: as for `pe.evolve`.
+        images_per_second: the generator's rate, > 0, to tell the time from; None: the time is unknown.
+        dry_run: whether a few steps of a generator's fit are tried here, on random images.
+        **settings: as for `pe.evolve`.
+
+    Raises:
+        PEError: see pe.errors; a run with these settings would be refused, wherever it starts.
+    """
+    if isinstance(private, PrivateSource):
+        recipe = read_arguments("pe.plan", private, api, embedding, {}, settings)
+    elif api is None and embedding is None and not settings:
+        recipe = Recipe.load(Path(private))
+    else:
+        raise RecipeError("pe.plan: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
+    given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
+    here = [*obstacles(recipe, given), *overlap_warnings(recipe, given), *([unknown] if unknown else [])]
+    return forecast(recipe, given, here, images_per_second, dry_run)
 
 
-def _sections(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Flat settings, sorted into the recipe's sections."""
-    sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
-    for key, value in settings.items():
-        holder = next((name for name, model in _SECTIONS.items() if key in model.model_fields), None)
-        if holder is None:
-            known = [field for model in _SECTIONS.values() for field in model.model_fields]
-            raise RecipeError(f"pe.evolve: unknown setting '{key}'; {nearest_name(key, known)}")
-        sections[holder][key] = value
-    return sections
+def resume(
+    run: Run | str | Path,
+    *,
+    api: GenerationAPI | None = None,
+    embedding: Embedding | None = None,
+    changes: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Go on with a run from its last committed chunk, as `pe resume` does. Nothing that was answered is asked again.
+
+    Args:
+        run: the run, or its directory.
+        api: the generator, if it is an object of your own: pass it again.
+        embedding: the embedding, if it is an object of your own.
+        changes: of limits and other machine settings: `{"limits.max_images": 4000}`.
+        progress: as for `pe.evolve`.
+
+    Raises:
+        PEError: see `pe.engine.start.resume_run`.
+    """
+    folder = _folder(run)
+    recipe = stored_recipe(folder, _changes(changes))
+    return resume_run(folder, _surroundings(api, embedding, progress), recipe)
+
+
+def extend(
+    run: Run | str | Path,
+    count: int,
+    *,
+    degree: float = 0.3,
+    api: GenerationAPI | None = None,
+    changes: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Make `count` more samples of a finished run, at no further ε, as `pe extend` does.
+
+    Args:
+        run: the run, or its directory.
+        count: samples wanted, ≥ 1.
+        degree: variation in [0, 1]: 0 = copies, 1 = as new.
+        api: the generator, if it is an object of your own: pass it again.
+        changes: as for `pe.resume`.
+        progress: as for `pe.evolve`.
+
+    Returns:
+        `extension-<k>.npz` in the run: images, labels, label_names.
+
+    Raises:
+        PEError: see `pe.engine.extend.extend_run`.
+    """
+    return extend_run(_folder(run), count, degree, _surroundings(api, None, progress), _changes(changes))
+
+
+def evaluate(
+    run: Run | str | Path, test: str | Path, *, progress: Progress | None = None, **settings: Any
+) -> dict[str, Any]:
+    """Measure a run's data against real images, beside controls, as `pe evaluate` does.
+
+    The answer is internal: it is computed from real records without noise. It also goes to confidential/metrics.json.
+
+    Args:
+        run: the run, or its directory.
+        test: real images that no run has seen: a folder, an .npz or .parquet file.
+        progress: as for `pe.evolve`.
+        **settings: the other attributes of `pe.evaluation.request.Request`, such as `metrics=("fidelity",)`; an
+            embedding may be a name.
+
+    Returns:
+        What metrics.json holds (docs/evaluation.md).
+
+    Raises:
+        PEError: see `pe.evaluation.evaluate.evaluate_run`.
+    """
+    from pe.evaluation.evaluate import evaluate_run
+    from pe.evaluation.request import Request
+
+    known = [field.name for field in fields(Request) if field.name != "test"]
+    for key in settings:
+        if key not in known:
+            raise RecipeError(f"pe.evaluate: unknown setting '{key}'; {nearest_name(key, known)}")
+    named = (PluginSpec(kind=one) if isinstance(one, str) else one for one in settings.get("embeddings", ()))
+    request = Request(test=str(test), **settings | {"embeddings": tuple(named)})
+    opened = Run.open(_folder(run))
+    opened.confidential.mkdir(mode=0o700, exist_ok=True)
+    with logging_to(opened.confidential / "log.txt"):
+        return evaluate_run(opened, request, _told(progress), Event())
+
+
+def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
+    """Write a run's report, one HTML file that needs nothing else, as `pe report` does; return where it is.
+
+    Args:
+        run: the run, or its directory.
+        confidential: write the owner's page, into confidential/, not the shareable one.
+
+    Raises:
+        RunError: there is no run, or nothing of it to be shown.
+    """
+    return report.write_report(_folder(run), confidential=confidential)
+
+
+def _surroundings(api: object, embedding: object, progress: Progress | None) -> Surroundings:
+    """What a run needs besides its recipe: objects of the user's own, and who is told of it."""
+    own: Any = None if isinstance(api, PluginSpec) else api
+    embeds: Any = None if isinstance(embedding, PluginSpec | str) else embedding
+    return Surroundings(api=own, embedding=embeds, progress=_told(progress))
+
+
+def _told(progress: Progress | None) -> Progress:
+    return Bars() if progress is None else progress
+
+
+def _folder(run: Run | str | Path) -> Path:
+    return run.folder if isinstance(run, Run) else Path(run)
+
+
+def _changes(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
+    return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())

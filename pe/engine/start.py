@@ -7,11 +7,11 @@ from pathlib import Path
 from pe.engine.execution import Execution, Surroundings
 from pe.engine.private_side import IDENTITY
 from pe.errors import DamagedFile, RunError
-from pe.plan import Plan
 from pe.planning.meaning import differences
 from pe.planning.readiness import check_place
 from pe.plugins.protocols import info_of
 from pe.recipe.schema import Recipe
+from pe.steps import Plan
 from pe.store.export import examine
 from pe.store.places import FULL_RECIPE, PUBLIC_IMAGES, RECIPE, check_absent, new_name
 from pe.store.releases import JournalReleases

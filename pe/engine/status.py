@@ -15,9 +15,9 @@ from typing import Any, Literal
 from pe.dispatch.limits import Price
 from pe.errors import RunError
 from pe.fit.trainer import FIT, MODEL
-from pe.plan import Plan
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
+from pe.steps import Plan
 from pe.store.journal import Journal, Totals
 from pe.store.places import CERTIFICATE, population_place
 from pe.store.purge import PURGED

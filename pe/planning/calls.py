@@ -11,8 +11,8 @@ import numpy as np
 from pe.data.population import NO_PARENT
 from pe.dispatch.answers import Standing
 from pe.dispatch.work import Work
-from pe.plan import Plan, Step, by_label
 from pe.plugins.protocols import Capabilities, GenerationAPI
+from pe.steps import Plan, Step, by_label
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pe.dispatch.limits import Price
 from pe.errors import RecipeError
-from pe.plan import Plan
 from pe.planning.calls import Span
 from pe.planning.deadlines import ClockTerms
 from pe.planning.signal import signal_of, signal_warnings
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.privacy.words import warnings
 from pe.recipe.schema import Recipe
+from pe.steps import Plan
 
 
 def meaning_of(api: GenerationAPI, degree: float) -> tuple[str, str]:

@@ -14,12 +14,12 @@ import numpy as np
 
 from pe.fit.trainer import DryRun
 from pe.nearest import nearest
-from pe.plan import Plan
 from pe.plugins.embed import calls_for_a_failing_sample
 from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, info_of
 from pe.private.embeddings import SPARE, blocks_for
 from pe.private.source import PrivateSource
 from pe.recipe.schema import Recipe
+from pe.steps import Plan
 
 EMBEDDING = "embedding"
 """The name of the embedding of all private records among the deadlines; releases have their own."""

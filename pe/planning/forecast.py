@@ -8,7 +8,6 @@ from typing import Any
 
 from pe.dispatch.limits import Price
 from pe.fit.trainer import DryRun
-from pe.plan import Plan
 from pe.planning.build import price_of, set_up
 from pe.planning.calls import Span, random_calls, total, variation_calls, variation_images
 from pe.planning.cautions import (
@@ -29,6 +28,7 @@ from pe.plugins.protocols import GenerationAPI
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
+from pe.steps import Plan
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pe.class_counts import CLASS_COUNTS
 from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
 from pe.fit.trainer import FIT
 from pe.histogram import Voting
-from pe.plan import Plan, Step
 from pe.planning.budget import PlanSettings, plan, plan_with
 from pe.planning.fitting import fit_releases
 from pe.privacy.accounting import epsilon
@@ -17,6 +16,7 @@ from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.privacy.verify import certified_releases
 from pe.recipe.schema import Evolution, Recipe
+from pe.steps import Plan, Step
 from pe.store.certified import read_certificate
 from pe.store.places import CERTIFICATE
 from pe.store.run import Run

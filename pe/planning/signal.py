@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import erfc, exp, floor, pi, sqrt
 
-from pe.plan import Plan, Step
 from pe.recipe.schema import Recipe
+from pe.steps import Plan, Step
 
 MOST_NOISE = 0.5
 """The largest share of the parents' weight that may be noise without a warning."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from pe.errors import MissingDependency, PEError, PluginError
+from pe.errors import MissingDependency, PEError, PluginError, nearest_name
 from pe.plugins.validation import read_settings
 
 Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands"]
@@ -31,12 +31,12 @@ def load(group: Group, kind: str) -> Any:
     """The object that the entry point `kind` names.
 
     Raises:
-        PluginError: there is none of this name (the message lists those there are), or it cannot be imported.
+        PluginError: there is none of this name (the message names the nearest, or all that are installed), or it cannot
+            be imported.
     """
     known = plugins(group)
     if kind not in known:
-        installed = ", ".join(f"'{name}'" for name in known) or "none"
-        raise PluginError(f"Unknown {_NOUN[group]} '{kind}'; installed are {installed}.")
+        raise PluginError(f"Unknown {_NOUN[group]} '{kind}'; {nearest_name(kind, known)}")
     try:
         return known[kind].load()
     except (ImportError, AttributeError) as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from pe.errors import RecipeError, nearest_name
 
@@ -13,6 +15,36 @@ Count = Annotated[int, Field(ge=1)]
 Model = TypeVar("Model", bound=BaseModel)
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_KINDS = {
+    "bool": "true or false",
+    "dataclass": "a mapping of keys to values",
+    "dict": "a mapping of keys to values",
+    "enum": "{expected}",
+    "float": "a number",
+    "int": "a whole number",
+    "is_instance": "a mapping of keys to values, or of the class {class}",
+    "list": "a list",
+    "literal_error": "{expected}",
+    "model": "a mapping of keys to values",
+    "model_attributes": "a mapping of keys to values",
+    "path": "a path",
+    "string": "text",
+    "tuple": "a list",
+}
+"""What pydantic wants where a value is of another kind, by its type of fault without the ending."""
+_ENDINGS = re.compile(r"_(type|parsing|from_float|of)$")
+_RANGES = {
+    "finite_number": "a finite number",
+    "greater_than": "greater than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "string_too_short": "text of {min_length} or more characters",
+    "too_long": "a list of at most {max_length} entries",
+    "too_short": "a list of at least {min_length} entries",
+}
+"""What it wants of a value of the right kind."""
+_SHOWN = 80
 
 
 class Settings(BaseModel):
@@ -42,7 +74,8 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
         where: begins the sentence.
         section: that the model describes, to stand before its keys; empty: it is the whole.
     """
-    fault = min(error.errors(), key=lambda fault: fault["type"] not in _UNKNOWN)
+    faults = error.errors()
+    fault = next((fault for fault in faults if fault["type"] in _UNKNOWN), None) or _innermost(faults)
     before, (keys, holder) = [section] if section else [], _walk(model, fault["loc"])
     if fault["type"] in _UNKNOWN:
         name = str(fault["loc"][-1])
@@ -52,9 +85,46 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
         field = _fields(holder).get(keys[-1])
         meaning = f": {field.description}" if field and field.description else ""
         return f"{where}: '{key}' is missing{meaning}."
-    message = fault["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
-    got = "" if isinstance(fault["input"], dict) else f" (got {fault['input']!r})"
+    if fault["type"] == "union_tag_not_found":
+        return f"{where}: '{key}.kind' is missing."
+    if fault["type"] == "union_tag_invalid":
+        tag, known = fault["ctx"]["tag"], re.findall("'([^']+)'", fault["ctx"]["expected_tags"])
+        return f"{where}: {key}.kind '{tag}' is unknown; {nearest_name(tag, known)}"
+    if wanted := _wanted([other for other in faults if _walk(model, other["loc"])[0] == keys]):
+        return f"{where}: {key or 'it'} must be {wanted}, not {_plain(fault['input'])}."
+    message = fault["msg"].removeprefix("Value error, ")
+    got = "" if isinstance(fault["input"], dict) else f" (it is {_plain(fault['input'])})"
     return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{got}."
+
+
+def _innermost(faults: list[ErrorDetails]) -> ErrorDetails:
+    """The first fault; of a value of several possible kinds, the one of the kind that fits the most of it."""
+    first = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
+    return max(first, key=lambda fault: (len(fault["loc"]), fault["type"] in _RANGES))
+
+
+def _wanted(faults: list[ErrorDetails]) -> str:
+    """What one value must be, of which these are the faults: a range, or the possible kinds; empty: not known here."""
+    ranges = [fault for fault in faults if fault["type"] in _RANGES]
+    phrases, told = (_RANGES, ranges) if ranges else (_KINDS, faults)
+    names = [_ENDINGS.sub("", fault["type"]) for fault in told]
+    if not all(name in phrases for name in names):
+        return ""
+    given = [
+        {name: value if isinstance(value, str) else _plain(value) for name, value in fault.get("ctx", {}).items()}
+        for fault in told
+    ]
+    return " or ".join(dict.fromkeys(phrases[name].format_map(words) for name, words in zip(names, given, strict=True)))
+
+
+def _plain(value: object) -> str:
+    """A value as a message shows it: as YAML has it, large numbers readable, long things cut."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e15):
+        return f"{value:,.0f}"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str], type[Any]]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pe.data.samples import Array, Samples, Shape
 from pe.errors import BadSample, PEError, PrivateDataError
 from pe.private.digests import sample_digest
+from pe.private.faults import refusal
 
 OnBadRecord = Literal["fail", "skip"]
 Outcome = Array | PEError
@@ -178,25 +179,24 @@ class PrivateDataset:
             samples, labels and units, equal for equal data under an equal key, and a digest of each sample.
 
         Raises:
-            PrivateDataError: `on_bad_record` is "fail" and a record is bad (the first is named); or, whatever it is,
-                a record does not fit its declaration, no record at all is readable, or the source as a whole
-                cannot be read.
+            PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or,
+                whatever it is, a record does not fit its declaration, no record at all is readable, or the source as
+                a whole cannot be read.
         """
         bad: list[BadRecord] = []
         digests: list[bytes] = []
         digest = hmac.new(key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256")
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadSample):
-                if self.on_bad_record == "fail":
-                    raise PrivateDataError(
-                        f"{_printable(outcome)} Repair or remove it, or set on_bad_record: skip to let it cast no vote."
-                    ) from outcome
-                bad.append(BadRecord(index, _printable(outcome)))
+                bad.append(BadRecord(index, str(outcome)))
             elif isinstance(outcome, PEError):
                 raise outcome
             else:
                 digest.update(np.int64(index).tobytes() + outcome.tobytes())
                 digests.append(sample_digest(outcome))
+        if bad and self.on_bad_record == "fail":
+            remedy = "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."
+            raise refusal([one.reason for one in bad], "private records cannot be read", remedy)
         if bad and len(bad) == len(self):
             raise PrivateDataError(f"Not one private record can be read; the first: {bad[0].reason}")
         digest.update(self.labels.tobytes() + self.units.tobytes())
@@ -243,9 +243,4 @@ class PrivateDataset:
             except StopIteration:
                 raise PrivateDataError("The private data changed while they were read: start again.") from None
             misfit = "" if isinstance(outcome, PEError) else self.modality.misfit(outcome, self.shape)
-            yield PrivateDataError(f"{_printable(self._where(index))} {misfit}.") if misfit else outcome
-
-
-def _printable(message: object) -> str:
-    """The message in UTF-8; the bytes of file names that are not text become escapes."""
-    return str(message).encode("utf-8", "backslashreplace").decode()
+            yield PrivateDataError(f"{self._where(index)} {misfit}.") if misfit else outcome

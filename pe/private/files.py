@@ -28,6 +28,7 @@ from pathlib import Path, PurePosixPath
 
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Where
+from pe.private.faults import refusal
 from pe.private.naming import sorted_names, suggestion, text_of
 from pe.private.source import RECORD, SUBFOLDER
 
@@ -174,7 +175,12 @@ def _from_folders(
             f"The folder {root} has subfolders, but the class list, which is public, is not given: confirm it with "
             f"classes: {suggestion(map(_nfc, folders))}, or set classes: [] if the subfolders are no classes."
         )
-    paths = sorted(_walk(root, "", suffixes))
+    strangers: list[str] = []
+    paths = sorted(_walk(root, "", suffixes, strangers))
+    if strangers:
+        faults = [f"{root / path} is no image of a type that is read here." for path in sorted(strangers)]
+        remedy = f"Move {{it}} away, convert {{it}}, or list the records in {LABELS_CSV}."
+        raise refusal(faults, "files are not read here", remedy)
     labelled = bool(folders) and bool(classes)
     labels = [_folder_at(path, 0, root) for path in paths] if labelled else None
     units = [_folder_at(path, int(labelled), root) for path in paths] if privacy_unit == SUBFOLDER else None
@@ -185,7 +191,8 @@ def _top_folders(root: Path) -> list[str]:
     return [entry.name for entry in os.scandir(root) if entry.is_dir() and not _is_clutter(entry.name)]
 
 
-def _walk(root: Path, below: str, suffixes: frozenset[str]) -> Iterator[str]:
+def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: list[str]) -> Iterator[str]:
+    """The records' paths; those of files of other types are added to `strangers`."""
     with os.scandir(root / below) as entries:
         for entry in entries:
             path = f"{below}{entry.name}"
@@ -194,14 +201,11 @@ def _walk(root: Path, below: str, suffixes: frozenset[str]) -> Iterator[str]:
             if entry.is_symlink():
                 raise PrivateDataError(f"{root / path} is a symbolic link: put the files themselves into the folder.")
             if entry.is_dir():
-                yield from _walk(root, f"{path}/", suffixes)
+                yield from _walk(root, f"{path}/", suffixes, strangers)
             elif _suffix(entry.name) in suffixes and entry.is_file():
                 yield path
             elif _suffix(entry.name) not in _PASSED_OVER:
-                raise PrivateDataError(
-                    f"{root / path} is no image of a type that is read here: move it away, convert it, "
-                    f"or list the records in {LABELS_CSV}."
-                )
+                strangers.append(path)
 
 
 def _suffix(name: str) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pe.data.decoding import MAX_PIXELS, UInt8Array, convert_pixels
+from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames, convert_pixels
 from pe.data.quiet import quiet
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
 from pe.private.dataset import NOBODY, Outcome, PrivateDataset, outcome_of
@@ -204,8 +204,7 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
         raise BadImage(f"{path} is a deflated DICOM file, whose size cannot be checked: save it without deflation.")
     data = pydicom.dcmread(path, specific_tags=_PIXEL_ELEMENTS)
     _check_pixels(path, int(data.Rows), int(data.Columns))
-    if int(data.get("NumberOfFrames") or 1) != 1:
-        raise BadImage(f"{path} has several frames: export each as a file.")
+    check_frames(int(data.get("NumberOfFrames") or 1), str(path))
     kind = str(data.PhotometricInterpretation)
     if kind in _COLOUR and data.BitsAllocated == 8 and data.SamplesPerPixel == 3:
         colours: npt.NDArray[Any] = pixel_array(data)
@@ -222,8 +221,7 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
 def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[Any]:
     _, tifffile = _libraries()
     with tifffile.TiffFile(path) as file:
-        if len(file.pages) != 1:
-            raise BadImage(f"{path} has several pages: export each as a file.")
+        check_frames(len(file.pages), str(path))
         page = file.pages[0]
         _check_pixels(path, page.imagelength, page.imagewidth)
         _check_pixels(path, *(page.tilelength, page.tilewidth) if page.is_tiled else (1, 1))

@@ -70,7 +70,10 @@ def encode_labels(
         return (ONE_LABEL,), np.zeros(count, dtype=np.int32)
     if values is None:
         if classes is None or len(classes) > 1:
-            raise PrivateDataError("classes lists several classes, but the private records have no labels.")
+            raise PrivateDataError(
+                "classes lists several classes, but the private records have no labels: give them labels (docs/data.md "
+                "says where they stand), or leave classes out."
+            )
         return tuple(classes), np.zeros(count, dtype=np.int32)
     names: list[str] = []
     for index, value in enumerate(values):

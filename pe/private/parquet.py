@@ -80,11 +80,7 @@ class ImageParquet(ImageSource):
         count = sum(counts)
         if count == 0:
             raise PrivateDataError(f"{self.path} holds no rows.")
-        if self.label_column is None and len(self.class_names or ()) > 1:
-            raise PrivateDataError(
-                "classes lists several classes, and label_column, which names the column of labels, is not given: "
-                f"{self.path} has {_listed(_schema(paths[0])[0].names)}."
-            )
+        self._check_labelled(paths[0])
         labels: list[object] | None = None
         if self.label_column is not None:
             labels = [label for path in paths for label in _labels(path, self.label_column)]
@@ -144,6 +140,16 @@ class ImageParquet(ImageSource):
         if not paths:
             raise PrivateDataError(f"The folder {self.path} holds no .parquet files.")
         return paths
+
+    def _check_labelled(self, path: Path) -> None:
+        """Refuse several classes where no column is named that tells a record's."""
+        if self.label_column is None and len(self.class_names or ()) > 1:
+            with _open(path) as (file, _):
+                columns = ", ".join(f"'{name}'" for name in file.schema_arrow.names)
+            raise PrivateDataError(
+                f"label_column is not set, and classes lists {len(self.class_names or ())} classes: name the column of "
+                f"{path} that holds the labels; it has {columns}."
+            )
 
     def _inspect(self, path: Path) -> int:
         """The number of rows, once all columns are there and the images are bytes. Confidential."""

@@ -30,9 +30,9 @@ RECORD, SUBFOLDER = "record", "subfolder"
 
 
 def _class_names(value: Any) -> Any:
-    """Names stay, whole numbers become text; pydantic refuses the rest."""
+    """Names stay, whole numbers become text."""
     if not isinstance(value, list | tuple):
-        return value
+        raise ValueError("give a list of names or whole numbers")
     names: list[Any] = []
     for name in value:
         if isinstance(name, bool) or not isinstance(name, str | int):

@@ -223,10 +223,14 @@ def _values(schema: dict[str, Any]) -> str:
         return "path"
     word = _WORDS.get(schema.get("type", ""), "anything")
     if "minimum" in schema and "maximum" in schema:
-        return f"{word} from {schema['minimum']:g} to {schema['maximum']:g}"
+        return f"{word} from {_number(schema['minimum'])} to {_number(schema['maximum'])}"
     return " ".join(
-        [word, ", ".join(f"{sign} {schema[name]:g}" for name, sign in _BOUNDS.items() if name in schema)]
+        [word, ", ".join(f"{sign} {_number(schema[name])}" for name, sign in _BOUNDS.items() if name in schema)]
     ).strip()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
 
 
 def _plain(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from pe.errors import RecipeError
 from pe.plugins.validation import Count, Settings, read_settings
 from pe.privacy.release import Relation
 from pe.private.source import PrivateSource, read_source
+from pe.recipe.lengths import check_length
 from pe.recipe.paths import WITHHELD, with_full_paths
 from pe.recipe.reading import read_yaml, with_change
 
@@ -22,6 +24,11 @@ CHOSEN: dict[str, Any] = {"left_out": "chosen"}
 OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
 
+MAX_SAMPLES = 10_000_000
+"""Most members of a population, or of an extension, at once: 120 GB of images of 64×64 pixels in colour."""
+
+Members = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
+Lookahead = Annotated[int, Field(ge=0, le=10_000)]
 Degree = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -81,12 +88,12 @@ class Evolution(Settings):
     run is stored; `evolution: auto` gives nothing.
     """
 
-    iterations: int = Field(0, ge=0, description="T; 0 gives random samples only", json_schema_extra=CHOSEN)
-    population: Count | list[Count] = Field(
+    iterations: int = Field(0, ge=0, le=10_000, description="T; 0 gives random samples only", json_schema_extra=CHOSEN)
+    population: Members | list[Members] = Field(
         1, description="members of S_t, all labels; a list gives S_0 … S_T", json_schema_extra=CHOSEN
     )
     degree: Degree | list[Degree] = Field(0.5, description="v_t: 0 = unchanged, 1 = as new")
-    lookahead: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] = Field(
+    lookahead: Lookahead | list[Lookahead] = Field(
         8, description="k, variations whose mean embedding stands for a candidate; 0 = its own embedding"
     )
     reuse_lookahead: bool = Field(
@@ -140,14 +147,9 @@ class Evolution(Settings):
         if self.estimate_label_sizes is not None and self.label_sizes != "equal":
             raise ValueError("give label_sizes or estimate_label_sizes, not both")
         for name in ("degree", "lookahead", "threshold", "threshold_sigmas"):
-            self._check_length(name, self.iterations, "one per iteration")
-        self._check_length("population", self.iterations + 1, "S_0 and one per iteration")
+            check_length(name, getattr(self, name), self.iterations)
+        check_length("population", self.population, self.iterations, 1)
         return self
-
-    def _check_length(self, name: str, length: int, meaning: str) -> None:
-        value = getattr(self, name)
-        if isinstance(value, list) and len(value) != length:
-            raise ValueError(f"{name} has {len(value)} entries: give one number or {length} ({meaning})")
 
 
 class LimitSection(Settings):
@@ -201,7 +203,7 @@ class ApiSpec(PluginSpec):
 class Recipe(Settings):
     """A run, whole: data, generator, embedding, guarantee, evolution."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="goes into the run's name")
+    name: str = Field("run", description="goes into the run's name: ASCII letters, digits, '.', '_', '-'")
     seed: int = Field(0, ge=0, description="all randomness but the noise comes from it")
     private: SerializeAsAny[InstanceOf[PrivateSource]]
     api: ApiSpec
@@ -211,11 +213,18 @@ class Recipe(Settings):
     limits: LimitSection = LimitSection()
     refusals: RefusalSection = RefusalSection()
 
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise ValueError("use the letters A-Z and a-z, digits, '.', '_' and '-' alone, a letter or digit first")
+        return name
+
     @model_validator(mode="after")
     def _budget_fits_evolution(self) -> Recipe:
         schedule, iterations = self.privacy.schedule, self.evolution.iterations
-        if schedule is not None and "iterations" in self.evolution.model_fields_set and len(schedule) != iterations:
-            raise ValueError(f"privacy.schedule has {len(schedule)} entries: give {iterations} (one per iteration)")
+        if "iterations" in self.evolution.model_fields_set:
+            check_length("privacy.schedule", schedule, iterations)
         if self.evolution.estimate_label_sizes is not None and self.privacy.epsilon is None:
             raise ValueError("evolution.estimate_label_sizes is a share of privacy.epsilon, so give that")
         return self

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from pe.data.population import Population
 from pe.data.samples import Samples
 from pe.errors import RunError
-from pe.plan import Plan, Step
 from pe.planning.layout import plan_of
 from pe.planning.signal import signal_of
 from pe.recipe.schema import Recipe
 from pe.report.pictures import strips
+from pe.steps import Plan, Step
 from pe.store.places import RECIPE
 from pe.store.run import Run
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pe.plan import Plan
 from pe.planning.cautions import guarantee_warnings
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
@@ -21,6 +20,7 @@ from pe.report.charts import Line
 from pe.report.diagnostics import Generation, certificate_of, evolution
 from pe.report.page import render
 from pe.report.pictures import extremes, strips
+from pe.steps import Plan
 from pe.store.places import RECIPE
 from pe.store.run import Run
 

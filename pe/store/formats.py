@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
@@ -19,6 +16,7 @@ from pe.data.conditions import SOFT_LABEL
 from pe.data.samples import Array, Samples, kind_among, modality
 from pe.errors import ContractError, MissingDependency, RunError
 from pe.store.certified import extensions
+from pe.store.file_names import LABELS_CSV, file_names
 from pe.store.places import SYNTHETIC, extension_place
 
 Format = Literal["folder", "npz", "parquet"]
@@ -30,8 +28,6 @@ Part = tuple[Array, Samples, Array | None]
 
 _SOFT = "soft_labels"
 _ROWS_TOGETHER = 500
-_LONGEST = 120
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)  # names that Windows gives to devices
 
 
 def convert(folder: Path, form: Format) -> None:
@@ -47,8 +43,9 @@ def convert(folder: Path, form: Format) -> None:
         zip(labels, samples.files(), np.zeros((len(labels), 0)) if soft is None else soft, strict=True)
         for labels, samples, soft in parts
     )
+    folders = file_names(names)
     rows = (
-        (f"{file_name(names[label])}/{index:06d}{samples.suffix}", names[label], data, list(map(float, shares)))
+        (f"{folders[label]}/{index:06d}{samples.suffix}", names[label], data, list(map(float, shares)))
         for index, (label, data, shares) in enumerate(labelled)
     )
     columns = names if soft is not None else []
@@ -108,22 +105,9 @@ def _check(name: str, names: list[str], kind: type[Samples], labels: Array, arra
     return labels, kind(array), soft
 
 
-def file_name(label: str) -> str:
-    """A label as the name of a folder on any system: percent-escapes, also of every dot; long ones are cut.
-
-    Different labels get different names.
-    """
-    name = quote(label, safe=" ").replace(".", "%2E")
-    if _RESERVED.fullmatch(name):
-        return f"%{ord(name[0]):02X}{name[1:]}"
-    if len(name) > _LONGEST:
-        return f"{name[:_LONGEST]}%{hashlib.sha256(label.encode()).hexdigest()[:32]}"
-    return name
-
-
 def _write_folder(folder: Path, rows: Iterator[Row], soft: Sequence[str]) -> None:
     folder.mkdir()
-    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+    with (folder / LABELS_CSV).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("file", "label", *(f"p({label})" for label in soft)))
         for name, label, data, shares in rows:

@@ -236,7 +236,7 @@ def test_the_key_goes_to_no_other_host_by_a_redirect() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"n": 0}, r"n: input should be greater than or equal to 1 \(got 0\)"),
+        ({"n": 0}, r"n must be at least 1, not 0\."),
         ({"prompts": ""}, "prompts holds an empty text"),
         ({"prompts": {}}, "prompts is empty"),
         ({"prompts": {"dog": "a dog"}}, "there is none for the label 'cat'"),

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from pe.errors import PEError
 from pe.plugins.registry import plugins
 from tests.cli.typed import pe
 
@@ -92,6 +93,13 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         assert re.search(rf"^  {command} ", result.stdout, re.M)
 
 
+def test_an_unknown_command_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    result = pe("pln", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == "Error: No such command 'pln'; did you mean 'plan'?"
+    assert "known are 'audit', 'calibrate'" in pe("zzz", cwd=tmp_path).stderr
+
+
 def test_what_a_command_does_is_told_whole_in_the_list_of_commands() -> None:
     ours = [point.load() for point in plugins("pe.commands").values() if point.value.startswith("pe.")]
     assert len(ours) >= 19
@@ -155,7 +163,7 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--set", "api.kind=none"], r"Unknown adapter 'none'; installed are '.*public_images'"),
+        (["--set", "api.kind=none"], r"Unknown adapter 'none'; known are '.*public_images'"),
         (["--set", "evolution.populaton=4"], r"unknown key 'evolution.populaton'; did you mean 'population'"),
         (["--set", "evolution.population=9"], r"cannot be divided equally among 2 labels"),
         (["--set", "privacy.delta=0"], r"privacy\.delta"),
@@ -182,6 +190,51 @@ def test_a_recipe_and_its_finished_run_serve_from_any_folder(recipe: Path, publi
     public.rename(root / "moved")
     assert_one_sentence(pe("extend", "out", "-n", 4, cwd=elsewhere), f"'{public}' is neither a folder nor an .npz file")
     assert pe("extend", "out", "-n", 4, "--set", "api.path=../moved", cwd=elsewhere).returncode == 0
+
+
+def test_a_file_name_neither_colours_the_terminal_nor_forges_a_line(recipe: Path, scans: Path) -> None:
+    name = "\x1b[31mx\npe: all is well\u202e.png"
+    (scans / "benign" / "p1" / name).write_bytes(b"no image")
+    result = pe("run", recipe, cwd=recipe.parent)
+    assert_one_sentence(result, r"x1b\[31mx\\npe: all is well\\u202e\.png is not a readable PNG")
+    assert set(result.stderr).isdisjoint("\x1b\u202e")
+    assert len([line for line in result.stderr.splitlines() if line.startswith("pe: ")]) == 1
+    told = pe("plan", recipe, name, cwd=recipe.parent).stderr
+    assert "unexpected extra argument (\\x1b[31mx\\npe: all is well\\u202e.png)" in told
+    assert str(PEError(name)) == "\\x1b[31mx\\npe: all is well\\u202e.png"
+
+
+def test_all_bad_files_are_told_at_once_and_more_than_twenty_stand_in_a_file_of_their_owner_s(
+    recipe: Path, scans: Path
+) -> None:
+    images = sorted(scans.rglob("*.png"))
+    for image in images[:3]:
+        image.write_bytes(b"no image")
+    told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-4:]
+    sentences = [f"{image.relative_to(recipe.parent)} is not a readable PNG" for image in images[:22]]
+    assert told[0].startswith(f"pe: 3 private records cannot be read; the first: {sentences[0]}")
+    assert told[0].endswith("Repair or remove them, or set on_bad_record: skip to let them cast no vote.")
+    assert [line.startswith(f"  {sentence}") for line, sentence in zip(told[1:], sentences, strict=False)] == [True] * 3
+    listed = scans.with_name("scans.bad-files.txt")
+    assert not listed.exists()
+    for image in images[:22]:
+        image.write_bytes(b"no image")
+    told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-23:]
+    assert told[0].startswith("pe: 22 private records cannot be read; the first: ")
+    assert told[-2:] == [
+        "  … and 2 more.",
+        f"  All of them are listed in {listed}; as confidential as the data, it may be deleted.",
+    ]
+    assert listed.stat().st_mode & 0o777 == 0o600
+    lines = listed.read_text().splitlines()
+    assert [line.startswith(sentence) for line, sentence in zip(lines, sentences, strict=True)] == [True] * 22
+    for k in range(2):
+        (scans / f"{k}.pdf").write_text("no image")
+    told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-3:]
+    assert told[0].startswith(
+        "pe: 2 files are not read here; the first: scans/0.pdf is no image of a type that is read"
+    )
+    assert not (recipe.parent / "runs").exists()
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:

@@ -57,11 +57,20 @@ def test_jpeg_comes_back_nearly():
     assert np.abs(decoded(encoded(Image.fromarray(pixels), "JPEG", quality=95)).astype(int) - pixels).max() < 6
 
 
-def test_of_an_animation_the_first_frame_counts():
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime")]
-    for kind in ("GIF", "PNG", "TIFF"):
+def test_a_file_of_several_frames_is_refused_with_their_number():
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
+    for kind in ("GIF", "PNG", "TIFF", "WEBP"):
         data = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
-        assert (decoded(data) == (255, 0, 0)).all(), kind
+        with pytest.raises(
+            BadImage, match="has 3 frames or pages, and one file is one image: save the one that is meant"
+        ):
+            decoded(data)
+        assert decoded(encoded(frames[2], kind, save_all=True, lossless=True))[0, 0].tolist() == [0, 0, 255], kind
+
+
+def test_what_a_camera_adds_to_a_jpeg_is_passed_over():
+    data = encoded(Image.new("RGB", (8, 8), "red"), "MPO", save_all=True, append_images=[Image.new("RGB", (8, 8))])
+    assert decoded(data)[0, 0, 0] > 240
 
 
 def test_a_grey_image_gets_three_equal_channels_and_a_colour_image_its_luma():

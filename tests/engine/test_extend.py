@@ -84,8 +84,9 @@ def test_an_unfinished_run_is_not_extended(run: pe.Run) -> None:
     (run.folder / "synthetic.npz").unlink()
     with pytest.raises(RunError, match="is not finished"):
         extend_run(run.folder, 3, 0.5, given(Shades()))
-    with pytest.raises(RecipeError, match="at least 1 sample"):
-        extend_run(run.folder, 0, 0.5, given(Shades()))
+    for count in (0, 10**12):
+        with pytest.raises(RecipeError, match=f"An extension has 1 to 10,000,000 samples and .*, not {count:,} and"):
+            extend_run(run.folder, count, 0.5, given(Shades()))
 
 
 def test_limits_may_be_changed_for_an_extension_and_nothing_else(run: pe.Run) -> None:

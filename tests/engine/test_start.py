@@ -170,15 +170,15 @@ def test_wrong_settings_write_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unknown_adapter_is_answered_with_the_list(private: pe.ImageNpz, tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match=r"Unknown adapter 'glyfs'; installed are .*'glyphs', 'hf_inference'"):
+def test_an_unknown_adapter_is_answered_with_the_nearest(private: pe.ImageNpz, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"Unknown adapter 'glyfs'; did you mean 'glyphs'\?"):
         evolve(private, tmp_path / "run", pe.api("glyfs"))
 
 
 def test_an_adapter_s_settings_are_checked(private: pe.ImageNpz, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="api 'glyphs': unknown key 'sise'; did you mean 'size'"):
         evolve(private, tmp_path / "run", pe.api("glyphs", sise=4))
-    with pytest.raises(RecipeError, match="api 'glyphs': size: input should be a valid integer"):
+    with pytest.raises(RecipeError, match=r"api 'glyphs': size must be a whole number.*, not 'big'"):
         evolve(private, tmp_path / "run", pe.api("glyphs", size="big"))
 
 
@@ -249,7 +249,7 @@ def test_a_budget_schedule_gives_each_iteration_its_share(private: pe.ImageNpz, 
     run = evolve(private, tmp_path / "run", schedule=[1, 4])
     first, second = (release["noise_multiplier"] for release in run.guarantee["releases"])
     assert first == pytest.approx(2 * second)
-    with pytest.raises(RecipeError, match="schedule has 3 entries: give 2"):
+    with pytest.raises(RecipeError, match=r"schedule has 3 entries, and evolution\.iterations is 2"):
         evolve(private, tmp_path / "other", schedule=[1, 2, 3])
 
 
@@ -479,5 +479,5 @@ def test_a_ledger_file_that_is_withheld_is_asked_for(private: pe.ImageNpz, tmp_p
 
 
 def test_private_data_that_are_no_source_are_refused_in_a_sentence() -> None:
-    with pytest.raises(RecipeError, match=r"pe\.evolve: private: "):
+    with pytest.raises(RecipeError, match=r"pe\.evolve: private is 'scans', a text: say where"):
         pe.evolve("scans", Shades(), epsilon=1, delta=1e-5, population=10, iterations=1)  # type: ignore[arg-type]

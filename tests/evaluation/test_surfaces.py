@@ -16,7 +16,7 @@ from rich.console import Console
 
 import pe
 import pe.histogram
-from pe.cli.progress import Bars
+from pe.engine.bars import Bars
 from pe.engine.report import write_report
 from pe.histogram import count_votes
 from pe.plugins.protocols import RandomRequest, VariationRequest

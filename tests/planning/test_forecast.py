@@ -15,7 +15,6 @@ from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.errors import PluginError, RecipeError
 from pe.histogram import histogram_release
-from pe.plan import Step
 from pe.planning.build import object_kind, set_up_generator
 from pe.planning.calls import Span, variation_calls
 from pe.planning.forecast import Forecast, forecast
@@ -23,6 +22,7 @@ from pe.planning.signal import MOST_NOISE, Signal
 from pe.plugins.protocols import Answer, Capabilities, RandomRequest
 from pe.privacy.release import Relation
 from pe.recipe.schema import ApiSpec, Recipe
+from pe.steps import Step
 from pe.store.writer import read_journal
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades

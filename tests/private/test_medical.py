@@ -156,7 +156,7 @@ def test_an_unreadable_header_is_a_bad_image_from_there_on(tmp_path, read):
 @pytest.mark.parametrize(
     ("more", "match"),
     [
-        ({"NumberOfFrames": 2, "PixelData": VALUES.tobytes() * 2}, "several frames"),
+        ({"NumberOfFrames": 2, "PixelData": VALUES.tobytes() * 2}, "has 2 frames or pages"),
         ({"Rows": 60_000, "Columns": 60_000}, "announces no pixels or more than"),
         ({"Rows": 40}, "damaged"),
         ({"photometric": "PALETTE COLOR"}, "neither monochrome"),
@@ -232,7 +232,7 @@ def test_what_tifffile_logs_of_a_record_does_not_reach_the_console(tmp_path):
 def test_tiff_that_cannot_be_read_is_a_bad_image(tmp_path):
     path = tmp_path / "1.tif"
     tifffile.imwrite(path, np.stack([VALUES, VALUES]), photometric="minisblack")
-    refused(tmp_path, "several pages")
+    refused(tmp_path, "has 2 frames or pages")
     tifffile.imwrite(path, VALUES)
     whole = path.read_bytes()
     for data in (whole[:-9], whole[:60], b"", b"hello"):

@@ -69,6 +69,13 @@ def test_hugging_face_names_are_the_labels(tmp_path):
     assert source(tmp_path / "a.parquet").open().labels.tolist() == [0, 1, 0, 1, 0, 0, 1]
 
 
+def test_classes_without_a_label_column_name_the_columns_there_are(tmp_path):
+    path = save(tmp_path / "a.parquet", image=BYTES, kind=LABELS)
+    refused(
+        path, r"label_column is not set, and classes lists 2 classes: .*; it has 'image', 'kind'", label_column=None
+    )
+
+
 def test_without_a_label_column_there_is_one_label(tmp_path):
     path = save(tmp_path / "a.parquet", image=BYTES, label=LABELS)
     assert source(path, label_column=None, classes=None).open().classes == ("all",)

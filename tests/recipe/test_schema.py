@@ -6,6 +6,7 @@ import yaml
 
 import pe
 from pe.errors import PluginError, RecipeError
+from pe.plugins.registry import construct
 from pe.recipe.schema import Recipe
 
 GOOD = {
@@ -61,14 +62,35 @@ def test_set_changes_one_value(tmp_path: Path) -> None:
         ({"privacy__noise_multiplier": 2}, "privacy: give either epsilon or noise_multiplier, and not both"),
         ({"privacy__epsilon": None}, "privacy: give either epsilon or noise_multiplier, and not both"),
         ({"privacy__delta": None}, "'privacy.delta' is missing: δ, well below 1 / number of records (1e-6, say)"),
-        ({"privacy__delta": 0}, "privacy.delta: input should be greater than 0"),
-        ({"privacy__delta": 1}, "privacy.delta: input should be less than 1"),
-        ({"privacy__epsilon": float("nan")}, "privacy.epsilon: input should be"),
-        ({"evolution__degree": [0.5]}, "degree has 1 entries: give one number or 2"),
-        ({"evolution__population": [10, 10]}, "population has 2 entries: give one number or 3"),
-        ({"evolution__threshold": [1, 2, 3]}, "threshold has 3 entries: give one number or 2"),
-        ({"evolution__degree": 1.5}, "evolution.degree: input should be less than or equal to 1"),
+        ({"privacy__delta": 0}, "privacy.delta must be greater than 0, not 0."),
+        ({"privacy__delta": 1}, "privacy.delta must be less than 1, not 1."),
+        ({"privacy__epsilon": float("nan")}, "privacy.epsilon must be a finite number, not nan."),
+        (
+            {"evolution__degree": [0.5]},
+            "degree has 1 entry, and iterations is 2: give degree one number, or 2 (one per",
+        ),
+        (
+            {"evolution__population": [10, 10]},
+            "population one number, or 3 (S_0 and one per iteration), or set iterations to 1.",
+        ),
+        ({"evolution__threshold": [1, 2, 3]}, "or set iterations to 3."),
+        ({"evolution__degree": 1.5}, "evolution.degree must be at most 1, not 1.5."),
         ({"evolution__threshold": 1, "evolution__threshold_sigmas": 1}, "give threshold or threshold_sigmas, not both"),
+        ({"evolution__population": 10**12}, "evolution.population must be at most 10,000,000, not 1,000,000,000,000."),
+        ({"evolution__population": [10, 10**12, 10]}, "evolution.population.1 must be at most 10,000,000, not 1,000,"),
+        ({"evolution__iterations": 10**9}, "evolution.iterations must be at most 10,000"),
+        (
+            {"evolution__iterations": 0, "evolution__degree": [0.5] * 6},
+            "degree has 6 entries, and iterations is 0: give degree one number, or set iterations to 6.",
+        ),
+        ({"evolution__population": "ten"}, "evolution.population must be a whole number or a list, not 'ten'."),
+        ({"evolution__population": [10, "ten", 10]}, "evolution.population.1 must be a whole number, not 'ten'."),
+        ({"evolution__reuse_lookahead": "maybe"}, "evolution.reuse_lookahead must be true or false, not 'maybe'."),
+        ({"evolution__selection": "best"}, "evolution.selection must be 'sample' or 'rank', not 'best'."),
+        ({"privacy__delta": "1/n"}, "privacy.delta must be a number, not '1/n'."),
+        ({"privacy": 3}, "privacy must be a mapping of keys to values, not 3."),
+        ({"private__classes": "a, b"}, "private.classes: give a list of names or whole numbers (it is 'a, b')."),
+        ({"name": "my scans"}, "name: use the letters A-Z and a-z, digits, '.', '_' and '-' alone"),
         ({"api__kind": None}, "'api.kind' is missing"),
         ({"private": None}, "'private' is missing"),
     ],
@@ -82,9 +104,15 @@ def test_a_wrong_recipe_ends_in_one_sentence(changes: dict[str, object], sentenc
     assert "\n" not in message
 
 
-def test_a_source_that_is_not_installed_is_answered_with_the_list() -> None:
-    with pytest.raises(PluginError, match="Unknown source 'floppy'; installed are 'dicom', 'folder'"):
+def test_a_kind_that_is_not_installed_is_answered_with_the_nearest_or_the_list() -> None:
+    with pytest.raises(PluginError, match="Unknown source 'floppy'; known are 'dicom', 'folder'"):
         Recipe.parse(with_(private__kind="floppy"), "recipe.yaml")
+    with pytest.raises(PluginError, match=r"Unknown source 'foldr'; did you mean 'folder'\?"):
+        Recipe.parse(with_(private__kind="foldr"), "recipe.yaml")
+    with pytest.raises(
+        RecipeError, match=r"api 'pdp_diffusion': public\.kind 'foldr' is unknown; did you mean 'folder'\?"
+    ):
+        construct("pe.adapters", "pdp_diffusion", {"public": {"kind": "foldr"}})
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,13 @@ import pytest
 from PIL import Image
 
 import pe
+from adapters.public_images import PublicImages
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
-from pe.errors import RunError
+from pe.errors import RecipeError, RunError
 from pe.store.certified import reissue
 from pe.store.export import examine
-from pe.store.formats import file_name
+from pe.store.file_names import file_names
 from tests.generators import Mean, Shades
 
 LABELS = ("..", "labels.csv", "脑" * 60, "con")
@@ -103,11 +104,45 @@ def test_labels_that_are_no_file_names_are_escaped(run: pe.Run, tmp_path: Path) 
     np.testing.assert_array_equal(source.labels, run.synthetic.labels)
 
 
-def test_different_labels_have_different_file_names() -> None:
-    labels = ["a", "a.", ".a", "a/b", "a%2Fb", "nul", "NUL", "%6Eul", "x" * 130, "x" * 131, "x" * 120 + "%", "..", "."]
-    found = [file_name(label) for label in labels]
-    assert len(set(found)) == len(labels)
-    assert all(set(name).isdisjoint('/\\.:*?"<>|') and len(name) < 200 for name in found)
+def test_an_export_bears_the_class_names_as_they_were_written_and_gives_them_back_as_a_pool(tmp_path: Path) -> None:
+    labels = ("Food & Drink", "100% wool", "gros œuvre", "a/b", "C", "c")
+    rows = np.repeat(np.arange(6), 4)
+    images = np.broadcast_to((rows * 40).astype(np.uint8)[:, None, None, None], (24, 4, 4, 1))
+    np.savez(tmp_path / "pool.npz", images=images, labels=np.array(labels)[rows])
+    data = pe.ImageNpz(tmp_path / "pool.npz", size=4, channels=1, classes=labels)
+    pool = pe.api("public_images", path=str(tmp_path / "pool.npz"), channels=1, by_label=True)
+    settings = {"noise_multiplier": 1.0, "delta": 1e-5, "population": 12, "iterations": 0, "pool_overlaps": "declared"}
+    out = pe.evolve(data, pool, out=tmp_path / "run", **settings).export(tmp_path / "out", "folder") / "synthetic"
+    folders = {path.name for path in out.iterdir() if path.is_dir()}
+    assert folders == {"Food & Drink", "100% wool", "gros œuvre", "a%2Fb", "%43", "c"}
+    again = PublicImages(path=str(out), channels=1, by_label=True)
+    drawn = again.random_api(pe.RandomRequest(labels * 5, np.arange(30, dtype=np.uint64))).samples.array
+    assert drawn[:, 0, 0, 0].tolist() == [0, 40, 80, 120, 160, 200] * 5
+    (out / "labels.csv").write_bytes(b"file,label\n\xff")
+    with pytest.raises(RecipeError, match=r"labels\.csv' is not a CSV file in UTF-8"):
+        PublicImages(path=str(out), channels=1, by_label=True)
+
+
+def test_different_labels_have_different_file_names_on_any_system() -> None:
+    labels = ["a", "a.", ".a", "a ", "a/b", "a%2Fb", "a%252Fb", "nul", "NUL", "%6Eul", "con.x", "labels.csv", "..", "."]
+    labels += [
+        "x" * 200,
+        "x" * 201,
+        "x" * 202,
+        "x" * 199 + "%",
+        "脑" * 67,
+        "脑" * 68,
+        "Straße",
+        "strasse",
+        "a\x1b[0m",
+        "a\n",
+    ]
+    found = file_names(labels)
+    assert len({name.casefold() for name in found}) == len(labels)
+    assert "labels.csv" not in found
+    assert all(set(name).isdisjoint('/\\:*?"<>|\x1b\n') and len(name.encode()) < 220 for name in found)
+    assert all(name[0] not in ". " and name[-1] not in ". " for name in found)
+    assert file_names(["x" * 200, "Łódź", "50% off", "e.g. this"]) == ["x" * 200, "Łódź", "50% off", "e.g. this"]
 
 
 def test_a_parquet_file_tells_hugging_face_what_it_holds(run: pe.Run, tmp_path: Path) -> None:
@@ -132,7 +167,8 @@ def test_a_folder_holds_the_extensions_too(extended: tuple[pe.Run, list[str], np
     run, labels, images = extended
     out = run.export(tmp_path / "out", "folder")
     lines = (out / "synthetic" / "labels.csv").read_text(encoding="utf-8").splitlines()[1:]
-    assert lines == [f"{file_name(label)}/{i:06d}.png,{label}" for i, label in enumerate(labels)]
+    folders = dict(zip(LABELS, file_names(LABELS), strict=True))
+    assert lines == [f"{folders[label]}/{i:06d}.png,{label}" for i, label in enumerate(labels)]
     found = [np.asarray(Image.open(out / "synthetic" / line.split(",")[0])) for line in lines]
     np.testing.assert_array_equal(np.stack(found)[..., None], images)
     assert not list(out.glob("*.npz"))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,6 +19,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
+from pe.errors import printable
 from pe.progress import Progress, Task
 
 
@@ -48,11 +48,11 @@ class Bars(Progress):
                 yield _Bar(bars, bars.add_task(description, total=total, spent=""))
         else:
             yield Task()
-            click.echo(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr)
+            print(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr, flush=True)
 
     def warn(self, message: str) -> None:
         """A warning, as a line of its own."""
-        self._console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+        self._console.print(f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _columns(total: int | None) -> list[ProgressColumn]:

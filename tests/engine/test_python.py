@@ -1,0 +1,128 @@
+"""The commands from Python: what they answer, refuse and tell."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pe
+from pe.cli.plan import plan as plan_command
+from pe.errors import LimitReached, PluginError, RecipeError
+from tests.cli.typed import pe as command
+from tests.generators import Mean, Shades
+
+SETTINGS = {"epsilon": 50.0, "delta": 1e-5, "population": 20, "iterations": 2, "lookahead": 2}
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> pe.ImageNpz:
+    rng = np.random.default_rng(0)
+    for name in ("private", "test"):
+        images = np.concatenate([rng.integers(0, 60, (30, 4, 4, 1)), rng.integers(190, 255, (30, 4, 4, 1))])
+        labels = np.array(["dark"] * 30 + ["light"] * 30)
+        np.savez(tmp_path / f"{name}.npz", images=images.astype(np.uint8), labels=labels)
+    return pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["dark", "light"], declared_size=60)
+
+
+class NoVariation:
+    capabilities = pe.Capabilities()
+
+    def random_api(self, request: pe.RandomRequest) -> pe.Answer:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("api", "embedding", "sentence"),
+    [
+        (
+            "scans",
+            Mean(),
+            r"api is 'scans', a text, which lacks capabilities, random_api, variation_api: give pe\.api\(",
+        ),
+        (
+            object(),
+            Mean(),
+            r"api is an object of the class object, which lacks capabilities, random_api, variation_api",
+        ),
+        (NoVariation(), Mean(), r"api is an object of the class NoVariation, which lacks variation_api: give pe\.api"),
+        (Shades, Mean(), r"api is the class Shades: pass an object of it, Shades\(…\)"),
+        (
+            Shades(),
+            lambda x: x,
+            r"embedding is an object of the class function, which lacks batch_size, embed: give a na",
+        ),
+        (Shades(), Mean, r"embedding is the class Mean: pass an object of it"),
+    ],
+)
+def test_an_object_that_lacks_a_method_is_refused_before_anything_is_written(
+    private: pe.ImageNpz, tmp_path: Path, api: object, embedding: object, sentence: str
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    for does, more in ((pe.evolve, {"out": tmp_path / "run"}), (pe.plan, {})):
+        with pytest.raises(PluginError, match=rf"pe\.{does.__name__}: {sentence}"):
+            does(private, api, embedding=embedding, **more, **SETTINGS)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(
+    private: pe.ImageNpz, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = pe.api("public_images", path=str(tmp_path / "test.npz"), channels=1)
+    run = pe.evolve(private, pool, out=tmp_path / "run", progress=pe.Progress(), **SETTINGS)
+    recipe = run.confidential / "recipe.yaml"
+    plan_command.main([str(recipe), "--json"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told["api_calls"]["images"] == 140
+    assert pe.plan(recipe).to_dict() == told
+    assert pe.plan(private, pool, **SETTINGS).to_dict() == told
+    own = pe.plan(private, Shades(max_chunk=7), embedding=Mean(), **SETTINGS)
+    assert own.random is not None
+    assert own.random.most == 3  # 20 samples, 7 at a time
+    with pytest.raises(RecipeError, match=r"pe\.plan: give the file of a recipe alone"):
+        pe.plan(recipe, pool)
+
+
+def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private: pe.ImageNpz, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    silent, api = pe.Progress(), Shades()
+    settings = {"embedding": Mean(), "out": tmp_path / "run", "progress": silent}
+    with pytest.raises(LimitReached):
+        pe.evolve(private, api, **settings, **SETTINGS, max_images=30)
+    given = {"api": api, "progress": silent}
+    more = {"limits.max_images": 1000}
+    run = pe.resume(tmp_path / "run", embedding=Mean(), changes=more, **given)
+    assert len(run.synthetic) == 20
+    assert pe.extend(run, 6, degree=0.5, changes=more, **given) == run.folder / "extension-001.npz"
+    report = pe.write_report(run)
+    assert report == run.folder / "report.html"
+    assert "6 more" in report.read_text(encoding="utf-8")
+    test = tmp_path / "test.npz"
+    values = pe.evaluate(run, test, metrics=("fidelity",), embeddings=("pixels",), progress=silent)
+    assert list(values["fidelity"]) == ["pixels"]
+    assert json.loads((run.confidential / "metrics.json").read_text()) == values
+    with pytest.raises(RecipeError, match=r"pe\.evaluate: unknown setting 'metric'; did you mean 'metrics'\?"):
+        pe.evaluate(run, test, metric=("fidelity",))
+
+
+def test_a_run_from_python_tells_on_stderr_what_the_command_tells_and_nothing_if_it_is_not_to(
+    private: pe.ImageNpz, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pool = pe.api("public_images", path=str(tmp_path / "test.npz"), channels=1)
+    run = pe.evolve(private, pool, out=tmp_path / "run", **SETTINGS)
+    told = capfd.readouterr()
+    assert told.out == ""
+    again = command("run", run.confidential / "recipe.yaml", "--out", "again", cwd=tmp_path)
+    assert told.err == again.stderr
+    assert "checking private records: done" in told.err
+    pe.evolve(private, pool, out=tmp_path / "silent", progress=pe.Progress(), **SETTINGS)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_name_of_the_package_is_hidden_by_a_module_of_its_own() -> None:
+    for name in pe.__all__:
+        assert getattr(pe, name) is not None
+        assert name == "__version__" or importlib.util.find_spec(f"pe.{name}") is None, name
