@@ -220,11 +220,7 @@ class ChecksLabels(Protocol):
     """A generator whose settings may not serve every label."""
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Refuse labels that it cannot make samples of; asks nobody, and reads no weights.
-
-        Raises:
-            RecipeError: there is one; asked before there is a run.
-        """
+        """Raise RecipeError for a label that it cannot make samples of: before there is a run, and asking nobody."""
         ...
 
 
