@@ -211,7 +211,7 @@ def test_all_bad_files_are_told_at_once_and_more_than_twenty_stand_in_a_file_of_
     for image in images[:3]:
         image.write_bytes(b"no image")
     told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-4:]
-    sentences = [f"{image.relative_to(recipe.parent)} is not a readable PNG" for image in images[:22]]
+    sentences = [f"{image} is not a readable PNG" for image in images[:22]]
     assert told[0].startswith(f"pe: 3 private records cannot be read; the first: {sentences[0]}")
     assert told[0].endswith("Repair or remove them, or set on_bad_record: skip to let them cast no vote.")
     assert [line.startswith(f"  {sentence}") for line, sentence in zip(told[1:], sentences, strict=False)] == [True] * 3
@@ -232,7 +232,7 @@ def test_all_bad_files_are_told_at_once_and_more_than_twenty_stand_in_a_file_of_
         (scans / f"{k}.pdf").write_text("no image")
     told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-3:]
     assert told[0].startswith(
-        "pe: 2 files are not read here; the first: scans/0.pdf is no image of a type that is read"
+        f"pe: 2 files are not read here; the first: {scans}/0.pdf is no image of a type that is read"
     )
     assert not (recipe.parent / "runs").exists()
 

@@ -137,7 +137,7 @@ def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:
         ("scans", ["--classes", "", "--public", "notes.txt"], "public images notes.txt are neither a folder nor an"),
         ("scans", ["--classes", "", "--out", "none/r.yaml"], "there is no folder none"),
         ("a.parquet", ["--label-column", "digit"], "no column 'digit': it has the columns 'scan', 'label', 'writer'"),
-        ("a.parquet", ["--label-column", "", "--classes", "0,1"], "label_column.* is not given: .*'scan', 'label', 'w"),
+        ("a.parquet", ["--label-column", "", "--classes", "0,1"], "label_column is not set.*'scan', 'label', 'writer'"),
     ],
 )
 def test_init_refuses_what_the_run_would(scans: Path, where: str, flags: list[str], sentence: str) -> None:
