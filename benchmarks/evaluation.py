@@ -58,25 +58,25 @@ def work(task: str, folder: Path) -> None:
     """One row's work."""
     from embeddings.pixels import Pixels
     from pe.evaluation.classifiers import NETWORKS, Classifier, NetworkSettings
-    from pe.evaluation.features import features
+    from pe.evaluation.features import Seen, features
     from pe.evaluation.fidelity import fidelity
     from pe.evaluation.frechet import frechet_distance
     from pe.evaluation.memorisation import memorisation
     from pe.evaluation.utility import utility
     from pe.progress import Progress, Task
 
-    embedding = Pixels(size=SIDE, blur=0)
+    seen = Seen("pixels", Pixels(size=SIDE, blur=0))
     if task == "frechet":
         one, other = (
-            features(read(folder / name, SIDE, 3).images, embedding, 0, Task()).moments for name in ("a.npz", "b.npz")
+            features(read(folder / name, SIDE, 3).images, seen, 0, Task()).moments for name in ("a.npz", "b.npz")
         )
         print(f"{frechet_distance(one, other):.6g}", file=sys.stderr)
     elif task == "fidelity":
         made, real = (read(folder / name, SIDE, 3).images for name in ("a.npz", "b.npz"))
-        fidelity("pixels", embedding, {"synthetic": made}, real, 0, Progress())
+        fidelity(seen, {"synthetic": made}, real, 0, Progress())
     elif task == "memorisation":
         made, real = (read(folder / name, SIDE, 3).images for name in ("a.npz", "b.npz"))
-        memorisation(made.take(slice(10_000)), real.take(slice(10_000)), real.take(slice(10_000, 12_000)), embedding)
+        memorisation(made.take(slice(10_000)), real.take(slice(10_000)), real.take(slice(10_000, 12_000)), seen)
     else:
         training, test = (read(folder / name, 28, 1) for name in ("train.npz", "test.npz"))
         if task in NETWORKS:
