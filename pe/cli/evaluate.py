@@ -64,7 +64,7 @@ def evaluate(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Measure the data of RUN against real images, beside controls: did the votes help?
+    """Measure the data of RUN against real images: did votes help?
 
     The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
     """
