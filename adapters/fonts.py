@@ -22,7 +22,6 @@ Fonts = Literal["matplotlib"] | Path
 SIDE = 64  # pixels of a template
 GLYPH = 40  # pixels of a template that the longer side of the text takes; the rest is margin
 OVERSAMPLING = 2  # the text is rasterised this many times finer than the template
-PROBE = 24  # pixels; the size at which coverage is looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,27 +68,6 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def draws(path: Path, text: str) -> bool:
-    """Whether the font has real glyphs for all of `text`; False also for files that cannot be read.
-
-    Told by drawing, since character maps promise more than they hold: a missing glyph looks like that
-    of a code point that does not exist, a placeholder font draws neighbouring characters alike, and a
-    symbol font puts symbols in the places of letters, the place of the space included.
-    """
-    try:
-        font = ImageFont.truetype(path, PROBE)
-        missing = _look(font, "\uffff")
-        if font.getlength(" ") <= 0 or font.getmask(" ").getbbox():
-            return False
-        for character in set(text) - {" "}:
-            look = _look(font, character)
-            if not font.getmask(character).getbbox() or look in (missing, _look(font, chr(ord(character) ^ 1))):
-                return False
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def rasterise(path: Path, text: str) -> tuple[npt.NDArray[np.float32], float, float]:
     """Field, stem and hair (see Templates) of `text` in the font of the file `path`."""
     side, glyph = SIDE * OVERSAMPLING, GLYPH * OVERSAMPLING
@@ -116,8 +94,3 @@ def _stroke(inside: npt.NDArray[np.float64], ink: npt.NDArray[np.bool_]) -> tupl
         depths = inside[ink] if ink.any() else np.array([0.5 / GLYPH])
     stem, hair = np.quantile(depths, [0.5, 0.1])
     return float(stem), float(hair)
-
-
-def _look(font: ImageFont.FreeTypeFont, character: str) -> tuple[tuple[int, int], bytes]:
-    mask = font.getmask(character)
-    return mask.size, bytes(mask)

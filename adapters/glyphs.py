@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from adapters.fonts import SIDE, Fonts, Templates, draws, find_fonts, rasterise
+from adapters.fonts import SIDE, Fonts, Templates, find_fonts, rasterise
 from adapters.pen import BLOCK, PARAMETERS, SHAPE, Pen
 from pe.data.conditions import Conditions
+from pe.data.fonts import draws
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest

@@ -27,10 +27,11 @@ from PIL import Image, ImageDraw, ImageFont
 from record import keep, where
 from scipy import ndimage
 
-from adapters.fonts import draws, find_fonts
+from adapters.fonts import find_fonts
 from adapters.glyphs import Glyphs
 from embeddings.pixels import Pixels
 from pe.data.conditions import Conditions
+from pe.data.fonts import draws
 from pe.data.images import Images
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import RandomRequest, VariationRequest

@@ -7,6 +7,7 @@ colour fields with noise. Writes benchmarks/results/evaluation.md.
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -19,6 +20,7 @@ import numpy as np
 from record import keep, where
 
 CORES = "2"
+PE = [sys.executable, "-c", "from pe.cli.main import main; main()"]
 SIDE, IMAGES = 32, 50_000
 TASKS = {
     "frechet": "Fréchet distance, 50,000 against 50,000 of 32×32×3, pixels (d = 3,072)",
@@ -58,25 +60,25 @@ def work(task: str, folder: Path) -> None:
     """One row's work."""
     from embeddings.pixels import Pixels
     from pe.evaluation.classifiers import NETWORKS, Classifier, NetworkSettings
-    from pe.evaluation.features import features
+    from pe.evaluation.features import Seen, features
     from pe.evaluation.fidelity import fidelity
     from pe.evaluation.frechet import frechet_distance
     from pe.evaluation.memorisation import memorisation
     from pe.evaluation.utility import utility
     from pe.progress import Progress, Task
 
-    embedding = Pixels(size=SIDE, blur=0)
+    seen = Seen("pixels", Pixels(size=SIDE, blur=0))
     if task == "frechet":
         one, other = (
-            features(read(folder / name, SIDE, 3).images, embedding, 0, Task()).moments for name in ("a.npz", "b.npz")
+            features(read(folder / name, SIDE, 3).images, seen, 0, Task()).moments for name in ("a.npz", "b.npz")
         )
         print(f"{frechet_distance(one, other):.6g}", file=sys.stderr)
     elif task == "fidelity":
         made, real = (read(folder / name, SIDE, 3).images for name in ("a.npz", "b.npz"))
-        fidelity("pixels", embedding, {"synthetic": made}, real, 0, Progress())
+        fidelity(seen, {"synthetic": made}, real, 0, Progress())
     elif task == "memorisation":
         made, real = (read(folder / name, SIDE, 3).images for name in ("a.npz", "b.npz"))
-        memorisation(made.take(slice(10_000)), real.take(slice(10_000)), real.take(slice(10_000, 12_000)), embedding)
+        memorisation(made.take(slice(10_000)), real.take(slice(10_000)), real.take(slice(10_000, 12_000)), seen)
     else:
         training, test = (read(folder / name, 28, 1) for name in ("train.npz", "test.npz"))
         if task in NETWORKS:
@@ -97,11 +99,10 @@ def measure(task: str, folder: Path) -> str:
 
 def digits(folder: Path) -> list[str]:
     """A run of the demo's recipe, evaluated whole: what the command prints, and its seconds."""
-    recipe = Path(__file__).parents[1] / "pe" / "demo" / "glyphs.yaml"
-    pe = [sys.executable, "-c", "from pe.cli.main import main; main()"]
-    subprocess.run([*pe, "run", str(recipe), "--out", "digits", "--quiet"], check=True, cwd=folder)
+    recipe = Path(__file__).parents[1] / "pe" / "engine" / "demo" / "glyphs.yaml"
+    subprocess.run([*PE, "run", str(recipe), "--out", "digits", "--quiet"], check=True, cwd=folder)
     started = time.perf_counter()
-    command = [*pe, "evaluate", "digits", "--test", "mnist", "--quiet"]
+    command = [*PE, "evaluate", "digits", "--test", "mnist", "--quiet"]
     page = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True).stdout
     return [
         "",
@@ -109,6 +110,29 @@ def digits(folder: Path) -> list[str]:
         "",
         *("    " + line if line else "" for line in page.splitlines()),
     ]
+
+
+def colour(folder: Path, embedding: str) -> str:
+    """A row of the table: `pe evaluate` with its defaults, of a run over 64×64 colour images of ten classes."""
+    for name, seed, count in (("private", 5, 1500), ("test-colour", 6, 380), ("pool", 7, 4500)):
+        made_up(folder / f"{name}.npz", seed, count, 64, 3)
+    evolution = {"iterations": 3, "population": 1900, "degree": [0.3, 0.1, 0.03], "lookahead": 0}
+    recipe = {
+        "private": {"kind": "npz", "path": "private.npz", "size": 64, "classes": list("0123456789")},
+        "api": {"kind": "public_images", "path": "pool.npz"},
+        "embedding": {"kind": embedding},
+        "privacy": {"epsilon": 5, "delta": 1e-5},
+        "evolution": evolution,
+    }
+    (folder / "colour.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+    subprocess.run([*PE, "run", "colour.yaml", "--out", embedding, "--quiet"], check=True, cwd=folder)
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [*PE, "evaluate", embedding, "--test", "test-colour.npz", "--quiet"]
+    subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
+    seconds, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    what = f"`pe evaluate`, 1,900 images of 64×64×3, 1,500 private, 380 test, ten classes, three controls, {embedding}"
+    return f"| {what} | {seconds:.1f} | {cpu:.1f} | {os.getloadavg()[0]:.1f} | – |"
 
 
 def main() -> None:
@@ -119,6 +143,7 @@ def main() -> None:
         made_up(folder / "train.npz", 3, 10_000, 28, 1)
         made_up(folder / "test.npz", 4, 1000, 28, 1)
         rows = [measure(task, folder) for task in TASKS]  # one after the other: they share the cores
+        rows += [colour(folder, embedding) for embedding in ("pixels", "efficientnet_lite")]
         page = digits(folder)
     lines = [
         "# Time and memory of an evaluation",

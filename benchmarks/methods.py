@@ -200,7 +200,7 @@ def measured(train: Labelled, real: Any, test: Any, seed: int, epochs: int | Non
     """
     from embeddings.pixels import Pixels
     from pe.evaluation.classifiers import Classifier, NetworkSettings
-    from pe.evaluation.features import features
+    from pe.evaluation.features import Seen, features
     from pe.evaluation.frechet import frechet_distance
     from pe.evaluation.utility import utility
     from pe.progress import Progress, Task
@@ -208,7 +208,7 @@ def measured(train: Labelled, real: Any, test: Any, seed: int, epochs: int | Non
     names = ["logistic_regression", "mlp", *(["resnet9"] if epochs else [])]
     classifiers = [Classifier.named(name, NetworkSettings(epochs=epochs or 1)) for name in names]
     scores = utility(classifiers, {"set": train}, test, len(DIGITS), [seed], Progress())
-    pixels = Pixels(size=train.images.shape[0], blur=0)
+    pixels = Seen("pixels", Pixels(size=train.images.shape[0], blur=0))
     one, other = (features(images, pixels, 0, Task()).moments for images in (train.images, real.images))
     return {
         "accuracy": {name: round(float(scores[name]["set"].accuracy[0]), 4) for name in names},

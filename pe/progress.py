@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+WORTH_TELLING = 5.0
+"""Seconds."""
+
 
 class Task:
     """One bar: a phase of known, public size."""
@@ -29,6 +32,16 @@ class Progress:
     def warn(self, message: str) -> None:
         """A warning made of released quantities only."""
 
+    def tell(self, message: str) -> None:
+        """What helps a person who waits; a run tells no time here, since times may depend on private records."""
+
+
+def tell_left(progress: Progress, what: str, seconds: float) -> None:
+    """Tell how long `what` still takes, where that is worth a line."""
+    if seconds >= WORTH_TELLING:
+        left = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+        progress.tell(f"{what}: about {left} left")
+
 
 @dataclass(frozen=True)
 class Part(Progress):
@@ -51,3 +64,7 @@ class Part(Progress):
     def warn(self, message: str) -> None:
         """A warning, as it is."""
         self.whole.warn(message)
+
+    def tell(self, message: str) -> None:
+        """Likewise."""
+        self.whole.tell(message)

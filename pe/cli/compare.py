@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from pe.cli.options import json_option
 
 if TYPE_CHECKING:
     from pe.report.compare import Comparison
@@ -14,7 +17,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run_folders", metavar="RUN RUN…", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the comparison as an HTML page.")
-def compare(run_folders: tuple[Path, ...], out: Path | None) -> None:
+@json_option
+def compare(run_folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Show several runs side by side. Rows from `pe evaluate` are internal, and marked so."""
     from pe.report.compare import compare as side_by_side
     from pe.report.compare import comparison_page
@@ -22,10 +26,10 @@ def compare(run_folders: tuple[Path, ...], out: Path | None) -> None:
     from pe.store.run import Run
 
     found = side_by_side([Run.open(folder) for folder in run_folders])
-    click.echo(_table(found))
+    click.echo(json.dumps(found.to_dict()) if as_json else _table(found))
     if out is not None:
         write_durably(out, comparison_page(found).encode())
-        click.echo(str(out))
+        click.echo(str(out), err=as_json)
 
 
 def _table(found: Comparison) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,16 @@ _WHAT = {
 }
 
 
+_WIDTH = 110  # of a paragraph
+
+
 @click.command()
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--test", required=True, help="Real images that no run has seen: a folder, an .npz or .parquet file.")
 @click.option("--metrics", help="Of fidelity, utility, semantics, memorisation, with commas; default: all possible.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per classifier.")
 @click.option("--embedding", "embeddings", multiple=True, help="NAME or NAME:key=value,…; default: the run's. Repeat.")
-@click.option("--classifiers", help="Of logistic_regression, mlp, resnet9, wrn-16-2, wrn-40-4; NAME-x5: five together.")
+@click.option("--classifiers", help="Of linear_probe, logistic_regression, mlp, resnet9, wrn-16-2, wrn-40-4; NAME-x5.")
 @click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of the networks.")
 @click.option("--flip", is_flag=True, help="Mirror images in the networks' training; not for digits or text.")
 @click.option("--device", help="Of the networks: cpu, cuda, cuda:1; default: the GPU if there is one.")
@@ -60,7 +64,7 @@ def evaluate(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Measure the data of RUN against real images, beside controls.
+    """Measure the data of RUN against real images: did votes help?
 
     The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
     """
@@ -122,6 +126,8 @@ def _page(values: dict[str, Any], path: Path) -> str:
     lines = [
         f"INTERNAL. {run['name']}{state}: {run['images']:,} images, against {test['images']:,} of {test['path']}",
     ]
+    if "verdict" in values:
+        lines += ["", *_verdict(values["verdict"])]
     for name, found in values.get("fidelity", {}).items():
         lines += ["", *_fidelity(name, found)]
     if "utility" in values:
@@ -132,6 +138,15 @@ def _page(values: dict[str, Any], path: Path) -> str:
     if "memorisation" in values:
         lines += ["", *_memorisation(values["memorisation"])]
     return "\n".join([*lines, "", f"Not covered by the certificate. Written to {path}"])
+
+
+def _verdict(found: dict[str, Any]) -> list[str]:
+    lines = textwrap.wrap(found["sentence"], _WIDTH)
+    if found["remedies"]:
+        lines.append("What to change, the most probable cause first:")
+    for remedy in found["remedies"]:
+        lines += textwrap.wrap(remedy, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    return lines
 
 
 def _fidelity(name: str, found: dict[str, Any]) -> list[str]:
@@ -152,7 +167,9 @@ def _fidelity(name: str, found: dict[str, Any]) -> list[str]:
 def _utility(values: dict[str, Any]) -> list[str]:
     results, best = values["utility"], values["chosen_classifier"]
     sets = list(best)
-    lines = [f"{'Accuracy on the test set':<26}" + "".join(f"{name:>20}" for name in results)]
+    widths = [max(20, len(name) + 2) for name in results]
+    heads = "".join(f"{name:>{width}}" for name, width in zip(results, widths, strict=True))
+    lines = [f"{'Accuracy on the test set':<26}{heads}"]
     for name in sets:
         cells = []
         for classifier in results:
@@ -160,7 +177,7 @@ def _utility(values: dict[str, Any]) -> list[str]:
             spread = "" if accuracy["std"] is None else f" ± {100 * accuracy['std']:.1f}"
             mark = "*" if best[name] == classifier else " "
             cells.append(f"{100 * accuracy['mean']:.1f}{spread} %{mark}")
-        lines.append(f"{'  ' + name:<26}" + "".join(f"{cell:>20}" for cell in cells) + f"  {_WHAT[name]}")
+        lines.append(f"{'  ' + name:<26}" + "".join(map(str.rjust, cells, widths)) + f"  {_WHAT[name]}")
     return [*lines, "  * the classifier chosen on held-out parts of the training set, never on the test set"]
 
 

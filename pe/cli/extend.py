@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
-from pe.cli.options import log_level_option, quiet_option
+from pe.cli.options import json_option, log_level_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
 from pe.engine.bars import Bars
 
@@ -16,9 +17,10 @@ from pe.engine.bars import Bars
 @click.option("-n", "count", type=click.IntRange(min=1), required=True, help="How many more samples.")
 @click.option("--degree", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="0 = copies, 1 = as new.")
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting.")
+@json_option
 @quiet_option
 @log_level_option
-def extend(run: Path, count: int, degree: float, changes: tuple[str, ...], quiet: bool) -> None:
+def extend(run: Path, count: int, degree: float, changes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Make more samples of the finished RUN, at no further ε.
 
     They are variations of its last population.
@@ -28,4 +30,7 @@ def extend(run: Path, count: int, degree: float, changes: tuple[str, ...], quiet
 
     with stop_on_interrupt() as stop:
         path = extend_run(run, count, degree, Surroundings(progress=Bars(quiet), stop=stop), changes)
-    click.echo(f"{count} more samples: {path}")
+    if as_json:
+        click.echo(json.dumps({"samples": count, "degree": degree, "path": str(path)}))
+    else:
+        click.echo(f"{count} more samples: {path}")

@@ -54,6 +54,11 @@ class Bars(Progress):
         """A warning, as a line of its own."""
         self._console.print(f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True)
 
+    def tell(self, message: str) -> None:
+        """A line of its own."""
+        if not self._quiet:
+            self._console.print(message, markup=False, soft_wrap=True)
+
 
 def _columns(total: int | None) -> list[ProgressColumn]:
     """What a bar shows: for a phase of known size how many of how many, the time left and the cost so far."""

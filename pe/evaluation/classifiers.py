@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pe.data.images import Images
 from pe.errors import MissingDependency, RecipeError, nearest_name
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.shallow import Logits, Predict, fit_logistic_regression, fit_mlp
+from pe.evaluation.shallow import Logits, Predict, fit_linear_probe, fit_logistic_regression, fit_mlp
 
-SHALLOW = {"logistic_regression": fit_logistic_regression, "mlp": fit_mlp}
+LINEAR_PROBE = "linear_probe"
+ON_PIXELS = {"logistic_regression": fit_logistic_regression, "mlp": fit_mlp}
+SHALLOW = {LINEAR_PROBE: fit_linear_probe} | ON_PIXELS
 NETWORKS = ("resnet9", "wrn-16-2", "wrn-40-4")
 KNOWN = (*SHALLOW, *NETWORKS)
 
@@ -86,8 +87,8 @@ class Classifier:
         seeds = np.random.SeedSequence(seed).generate_state(self.members)
         members = [self._fit(train, validation, classes, int(each) % 2**31) for each in seeds]
 
-        def predict(images: Images) -> Logits:
-            logits: Logits = np.mean([member(images) for member in members], axis=0)
+        def predict(given: Labelled) -> Logits:
+            logits: Logits = np.mean([member(given) for member in members], axis=0)
             return logits
 
         return predict

@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
 import numpy as np
 
 from pe.errors import Interrupted, RecipeError
+from pe.evaluation.features import Seen
 from pe.evaluation.fidelity import fidelity
-from pe.evaluation.labelled import Labelled, in_shape
 from pe.evaluation.memorisation import memorisation
 from pe.evaluation.pairs import pairs_picture
 from pe.evaluation.real import RealSet
+from pe.evaluation.remedies import remedies
 from pe.evaluation.request import METRICS, Request
 from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
-from pe.evaluation.utility import choose_classifiers, utility
-from pe.plugins.protocols import Embedding, info_of
+from pe.evaluation.trials import trials_of
+from pe.evaluation.utility import choose_classifiers, try_out
+from pe.evaluation.verdict import HELPED, Verdict, verdict
+from pe.planning.layout import plan_of
+from pe.plugins.protocols import info_of
 from pe.plugins.registry import construct
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
@@ -39,7 +43,6 @@ INTERNAL = (
 VERSION = 1
 
 Values = dict[str, Any]
-Named = tuple[str, Embedding]
 
 
 def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) -> Values:
@@ -62,19 +65,19 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         Interrupted: `stop` was set; nothing is written, and what the control was answered is kept.
     """
     notes = Notes(progress)
-    embeddings = _embeddings(run, request, notes)
+    seen = _embeddings(run, request, notes)
     sets = gather(run, request, notes, stop)
     progress = _Stoppable(progress, stop)
-    values = _head(sets, request, [name for name, _ in embeddings])
+    values = _head(sets, request, [each.name for each in seen])
     if request.wants("semantics"):
         values["semantics"] = _semantics(sets, request)
     run.confidential.mkdir(mode=0o700, exist_ok=True)
     if request.wants("fidelity"):
-        values["fidelity"] = {name: _fidelity(sets, name, each, progress) for name, each in embeddings}
+        values["fidelity"] = {each.name: _fidelity(sets, each, progress) for each in seen}
     if request.wants("utility"):
-        values |= _utility(sets, request, progress)
+        values |= _utility(sets, request, seen, progress)
     if request.wants("memorisation"):
-        values |= _memorisation(sets, request, embeddings[0], progress)
+        values |= _memorisation(sets, request, seen[0], progress)
     values["notes"] = sets.notes.sentences
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
     write_durably(run.folder / METRICS_FILE, content.encode())
@@ -114,31 +117,31 @@ def _describe(real: RealSet) -> Values:
     return {"source": real.kind, "path": real.path, "images": len(real.content)}
 
 
-def _embeddings(run: Run, request: Request, notes: Notes) -> list[Named]:
-    """Name → embedding: those asked for, or the run's own.
+def _embeddings(run: Run, request: Request, notes: Notes) -> list[Seen]:
+    """The embeddings asked for, or the run's own; nothing is embedded yet.
 
     Raises:
         RecipeError: the run's own hands images to others, and its recipe may be somebody else's.
     """
     specs = request.embeddings or (Recipe.load(run.folder / RECIPE).embedding,)
     if request.embedding is not None and not request.embeddings:
-        named: list[Named] = [(type(request.embedding).__name__, request.embedding)]
+        seen = [Seen(type(request.embedding).__name__, request.embedding)]
     else:
         if specs[0].kind.startswith(OBJECT):
             notes.add(
                 f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so 'pixels' takes its place."
             )
             specs = (PluginSpec(kind="pixels"),)
-        named = [(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
-    for name, embedding in named:
-        if hosts := info_of(embedding).hosts:
+        seen = [Seen(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
+    for each in seen:
+        if hosts := info_of(each.embedding).hosts:
             if not request.embeddings and request.embedding is None and not (run.folder / FULL_RECIPE).is_file():
                 raise RecipeError(
-                    f"The recipe that came with {run.folder} embeds by '{name}', which would hand your test images to "
-                    f"{', '.join(hosts)}: name an embedding that you want by --embedding."
+                    f"The recipe that came with {run.folder} embeds by '{each.name}', which would hand your test "
+                    f"images to {', '.join(hosts)}: name an embedding that you want by --embedding."
                 )
-            notes.add(f"The embedding '{name}' hands private and test images to {', '.join(hosts)}.")
-    return named
+            notes.add(f"The embedding '{each.name}' hands private and test images to {', '.join(hosts)}.")
+    return seen
 
 
 def _name(spec: PluginSpec) -> str:
@@ -146,45 +149,41 @@ def _name(spec: PluginSpec) -> str:
     return f"{spec.kind} ({settings})" if settings else spec.kind
 
 
-def _fidelity(sets: Sets, name: str, embedding: Embedding, progress: Progress) -> Values:
+def _fidelity(sets: Sets, seen: Seen, progress: Progress) -> Values:
     images = {key: each.images for key, each in sets.all.items()}
     found = fidelity(
-        name, embedding, sets=images, reference=sets.reference.content.images, seed=sets.recipe.seed, progress=progress
+        seen, sets=images, reference=sets.reference.content.images, seed=sets.recipe.seed, progress=progress
     )
     for note in found.notes:
         sets.notes.add(note)
     return found.values
 
 
-def _utility(sets: Sets, request: Request, progress: Progress) -> Values:
-    training = {}
-    for name, whole in sets.all.items():
-        if np.count_nonzero(np.bincount(whole.labels) > 1) < 2:
-            by = "by its soft labels " if whole.soft is not None else ""
-            sets.notes.add(f"No classifier is trained on '{name}': {by}it has not two images each of two classes.")
-            continue
-        training[name] = _like(whole, sets.test.content, name, sets)
-    if SYNTHETIC_DATA not in training:
+def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress) -> Values:
+    """The trainings, and what they say of the votes."""
+    trials = trials_of(sets, request, seen)
+    if not trials or SYNTHETIC_DATA not in trials[0].training_sets:
         if request.metrics is not None:
             raise RecipeError(f"utility needs two classes or more, each of two images: {sets.run.folder} has not.")
         return {}
     seeds = [sets.recipe.seed + i for i in range(request.seeds)]
-    found = utility(
-        request.trained, training, test=sets.test.content, classes=len(sets.classes), seeds=seeds, progress=progress
-    )
+    found = try_out(trials, classes=len(sets.classes), seeds=seeds, progress=progress)
     results = {
         classifier: {name: each.to_dict(sets.classes) for name, each in by_set.items()}
         for classifier, by_set in found.items()
     }
-    return {"utility": results, "chosen_classifier": choose_classifiers(found)}
+    chosen = choose_classifiers(found)
+    values: Values = {"utility": results, "chosen_classifier": chosen}
+    judged = verdict(found, chosen, sets.test.content.labels)
+    return values if judged is None else {"verdict": judged.to_dict() | _remedies(sets, judged)} | values
 
 
-def _like(whole: Labelled, test: Labelled, name: str, sets: Sets) -> Labelled:
-    """The set with images of the test images' shape."""
-    if whole.images.shape != test.images.shape:
-        wanted, given = ("×".join(map(str, each.images.shape)) for each in (test, whole))
-        sets.notes.add(f"For classifiers, images of '{name}' are brought from {given} to the test set's {wanted}.")
-    return replace(whole, images=in_shape(whole.images, test.images.shape))
+def _remedies(sets: Sets, judged: Verdict) -> Values:
+    """What to change, where the votes did not help."""
+    if judged.outcome == HELPED:
+        return {"remedies": []}
+    plan = plan_of(sets.run, sets.recipe)
+    return {"remedies": remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))}
 
 
 def _semantics(sets: Sets, request: Request) -> Values:
@@ -213,25 +212,24 @@ def _shares(names: list[str]) -> dict[str, float]:
     return {str(name): float(count) / len(names) for name, count in zip(found, counts, strict=True)}
 
 
-def _memorisation(sets: Sets, request: Request, named: Named, progress: Progress) -> Values:
+def _memorisation(sets: Sets, request: Request, seen: Seen, progress: Progress) -> Values:
     """The distances, and the picture of the nearest pairs written beside them."""
     if sets.private is None:
         if request.metrics is not None:
             raise RecipeError(f"memorisation needs the private records. {sets.notes.sentences[-1]}")
         return {}
     generated, private = sets.made[SYNTHETIC_DATA].images, sets.private.images
-    name, embedding = named
     if generated.shape != private.shape:
         made, theirs = ("×".join(map(str, each.shape)) for each in (generated, private))
         sets.notes.add(f"No exact copy is looked for: generated images are {made}, and private ones {theirs}.")
     with progress.task(f"comparing with {REAL} records", None):
-        found = memorisation(generated, private, sets.test.content.images, embedding)
+        found = memorisation(generated, private, sets.test.content.images, seen)
         rows, records = found.pairs.T
         picture = pairs_picture(generated.take(rows), private.take(records), found.pair_distances)
     write_durably(sets.run.folder / PAIRS_FILE, picture)
     values = found.to_dict()
     values["nearest_pairs"]["files"] = [PAIRS_FILE]
-    return {"memorisation": {"embedding": name} | values}
+    return {"memorisation": {"embedding": seen.name} | values}
 
 
 @dataclass(frozen=True)
@@ -252,6 +250,10 @@ class _Stoppable(Progress):
     def warn(self, message: str) -> None:
         """As told."""
         self.told.warn(message)
+
+    def tell(self, message: str) -> None:
+        """Likewise."""
+        self.told.tell(message)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pe.plugins.protocols import Embedding, Vectors
 from pe.progress import Task
 
 KEPT = 10_000
-"""Vectors kept of a set, at the most, for what looks at pairs."""
+"""Vectors kept of a set, at the most, for what looks at pairs or trains on them."""
 
 
 @runtime_checkable
@@ -44,12 +44,55 @@ class Features:
     kept: Vectors
 
 
-def features(images: Images, embedding: Embedding, seed: int, task: Task) -> Features:
-    """Embed all images once, block by block; memory is d² and the kept vectors, whatever their number.
+class Seen:
+    """An embedding that embeds a set of images once, whatever looks at it.
+
+    The vectors of sets of up to KEPT images are kept; larger sets are embedded anew.
+
+    Args:
+        name: the embedding's, for the notes.
+        embedding: maps images to vectors.
+    """
+
+    def __init__(self, name: str, embedding: Embedding) -> None:
+        self.name, self.embedding = name, embedding
+        self._kept: dict[int, tuple[Images, list[Vectors]]] = {}
+
+    def blocks(self, images: Images) -> Iterator[Vectors]:
+        """The vectors of all images in their order, in the embedding's batches, each float32 (≤ batch_size, d).
+
+        Raises:
+            ContractError: a vector that is not finite.
+        """
+        if id(images) in self._kept:
+            yield from self._kept[id(images)][1]
+            return
+        blocks = []
+        for vectors in embed_batches(self.embedding, images):
+            if not np.isfinite(vectors).all():
+                name = type(self.embedding).__name__
+                raise ContractError(f"{name}.embed gave no finite vector for an image: see the log.")
+            if len(images) <= KEPT:
+                blocks.append(vectors)
+            yield vectors
+        if blocks:
+            self._kept[id(images)] = images, blocks  # with the images, so that no other takes their id
+
+    def vectors(self, images: Images) -> Vectors:
+        """float32 (n, d): the vectors of all images.
+
+        Raises:
+            ContractError: one that is not finite.
+        """
+        return np.concatenate(list(self.blocks(images)))
+
+
+def features(images: Images, seen: Seen, seed: int, task: Task) -> Features:
+    """Embed all images, block by block; memory is d² and the kept vectors, whatever their number.
 
     Args:
         images: two or more.
-        embedding: maps them to vectors.
+        seen: the embedding.
         seed: of the choice.
         task: told of every block.
 
@@ -65,9 +108,7 @@ def features(images: Images, embedding: Embedding, seed: int, task: Task) -> Fea
     moments: StreamedMoments | None = None
     kept: Vectors | None = None
     start = 0
-    for vectors in embed_batches(embedding, images):
-        if not np.isfinite(vectors).all():
-            raise ContractError(f"{type(embedding).__name__}.embed gave no finite vector for an image: see the log.")
+    for vectors in seen.blocks(images):
         if moments is None or kept is None:
             moments = StreamedMoments(vectors.shape[1])
             kept = np.empty((len(order), vectors.shape[1]), np.float32)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pe.data.images import Images
-from pe.evaluation.features import Features, features, probabilities
+from pe.evaluation.features import Features, Seen, features, probabilities
 from pe.evaluation.frechet import frechet_distance
 from pe.evaluation.inception_score import inception_score
 from pe.evaluation.kernel import LARGEST, kernel_distance
 from pe.evaluation.manifold import NEIGHBORS, manifold
 from pe.plugins.protocols import Embedding, info_of
-from pe.progress import Progress
+from pe.progress import Progress, tell_left
 
 REPORTED = 50_000
 """Images of each set in published FIDs."""
@@ -40,16 +41,13 @@ def standard_inception(embedding: Embedding) -> bool:
     return info_of(embedding).standard_inception
 
 
-def fidelity(
-    name: str, embedding: Embedding, sets: Mapping[str, Images], reference: Images, seed: int, progress: Progress
-) -> Fidelity:
+def fidelity(seen: Seen, sets: Mapping[str, Images], reference: Images, seed: int, progress: Progress) -> Fidelity:
     """Compare sets of images with a reference set.
 
     Guarantee: none. With a private reference the numbers are confidential.
 
     Args:
-        name: the embedding's, for the notes.
-        embedding: maps images to vectors.
+        seen: the embedding, which embeds what it has not seen yet.
         sets: name → images; the first is what is evaluated, the others are its controls.
         reference: real images.
         seed: of random choices among the images.
@@ -58,9 +56,13 @@ def fidelity(
     Raises:
         RecipeError: fewer than two images in a set.
     """
+    name, embedding = seen.name, seen.embedding
     with progress.task(f"embedding with {name}", None) as task:  # how many real images there are is not told
-        real = features(reference, embedding, seed, task)
-        made = {key: features(images, embedding, seed, task) for key, images in sets.items()}
+        started = time.perf_counter()
+        real = features(reference, seen, seed, task)
+        each = (time.perf_counter() - started) / len(reference)
+        tell_left(progress, f"embedding with {name}", each * sum(map(len, sets.values())))
+        made = {key: features(images, seen, seed, task) for key, images in sets.items()}
     first, *others = made
     values = {
         "dimensions": len(real.moments.mean),

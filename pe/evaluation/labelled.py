@@ -12,6 +12,7 @@ from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Indices
 from pe.data.seeds import generator
+from pe.plugins.protocols import Vectors
 
 Labels = npt.NDArray[np.int32]
 
@@ -25,20 +26,21 @@ class Labelled:
         labels: int32 (n,), index into the class list.
         soft: float32 (n, classes): the probabilities of the classes, where a generator gives them; students are then
             taught with these, and `labels` are the most probable ones.
+        vectors: float32 (n, d): what an embedding makes of the images; None: of no matter.
     """
 
     images: Images
     labels: Labels
     soft: npt.NDArray[np.float32] | None = None
+    vectors: Vectors | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, indices: Indices) -> Labelled:
         """The images at `indices` with their classes."""
-        return Labelled(
-            self.images.take(indices), self.labels[indices], None if self.soft is None else self.soft[indices]
-        )
+        soft, vectors = (None if rows is None else rows[indices] for rows in (self.soft, self.vectors))
+        return Labelled(self.images.take(indices), self.labels[indices], soft, vectors)
 
 
 def label_images(images: Images, labels: Labels, conditions: Conditions) -> Labelled:
@@ -65,6 +67,13 @@ def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labell
         held.append(members[:count])
         rest.append(members[count:])
     return whole.take(rng.permutation(np.concatenate(rest))), whole.take(rng.permutation(np.concatenate(held)))
+
+
+def shrunk(shape: tuple[int, int, int], longest: int) -> tuple[int, int, int]:
+    """Height, width and channels with a longer side of at most `longest` pixels, in about the same proportions."""
+    height, width, channels = shape
+    factor = min(1.0, longest / max(height, width))
+    return max(1, round(height * factor)), max(1, round(width * factor)), channels
 
 
 def in_shape(images: Images, shape: tuple[int, int, int]) -> Images:

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
-from pe.errors import ContractError
 from pe.evaluation.copies import NEIGHBOURS, Copies, count_copies
+from pe.evaluation.features import Seen
 from pe.evaluation.frechet import Reals
-from pe.lookahead import embed
 from pe.nearest import nearest
-from pe.plugins.protocols import Embedding, Vectors
+from pe.plugins.protocols import Vectors
 
 LEVELS = np.linspace(0, 1, 101)
 PAIRS = 24
@@ -84,8 +83,8 @@ class Memorisation:
         }
 
 
-def memorisation(generated: Images, private: Images, heldout: Images, embedding: Embedding) -> Memorisation:
-    """Distances between generated, private and held-out images under an embedding.
+def memorisation(generated: Images, private: Images, heldout: Images, seen: Seen) -> Memorisation:
+    """Distances between generated, private and held-out images under the embedding of `seen`.
 
     Held-out images must come from the same source as the private ones, and no run may have seen them.
 
@@ -94,7 +93,7 @@ def memorisation(generated: Images, private: Images, heldout: Images, embedding:
     Raises:
         ContractError: a vector that is not finite.
     """
-    made, records, unseen = (_vectors(images, embedding) for images in (generated, private, heldout))
+    made, records, unseen = map(seen.vectors, (generated, private, heldout))
     around = min(NEIGHBOURS, len(records))
     nearest_record, around_made = _nearest(made, records, around)
     around_unseen = _nearest(unseen, records, around)[1]
@@ -147,13 +146,6 @@ def _interval(auc: float, n: int, m: int, z: float) -> tuple[float, float]:
     low = brentq(excess, 0.0, inside) if excess(0.0) > 0 else 0.0
     high = brentq(excess, inside, 1.0) if excess(1.0) > 0 else 1.0
     return float(low), float(high)
-
-
-def _vectors(images: Images, embedding: Embedding) -> Vectors:
-    vectors = embed(embedding, images)
-    if not np.isfinite(vectors).all():
-        raise ContractError(f"{type(embedding).__name__}.embed gave no finite vector for an image: see the log.")
-    return vectors
 
 
 def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[npt.NDArray[np.int64], Reals]:

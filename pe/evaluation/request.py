@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pe.errors import RecipeError, nearest_name
-from pe.evaluation.classifiers import Classifier, NetworkSettings
+from pe.evaluation.classifiers import LINEAR_PROBE, Classifier, NetworkSettings
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.recipe.schema import PluginSpec
 
 METRICS = ("fidelity", "utility", "semantics", "memorisation")
-DEFAULT_CLASSIFIERS = ("logistic_regression", "mlp")
+DEFAULT_CLASSIFIERS = (LINEAR_PROBE, "logistic_regression", "mlp")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Request:
         test: where real images that no run has seen are; see `pe.evaluation.real.source_at`.
         metrics: of METRICS; None: all that are possible.
         seeds: trainings of each classifier on each set, ≥ 1.
-        embeddings: under which images are compared; the first serves memorisation too. Empty: the run's own.
+        embeddings: under which images are compared; the first serves memorisation and the verdict too. Empty: the run's
+            own.
         classifiers: names, see `Classifier.named`.
         networks: settings of the convolutional ones.
         reference: where the real (or public) images are that fidelity compares with; None: the test set.

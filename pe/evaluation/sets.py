@@ -17,6 +17,7 @@ from pe.evaluation.real import RealSet, read_real, shared_images, source_at
 from pe.evaluation.request import Request
 from pe.fit.trainer import load_model
 from pe.planning.build import set_up_generator
+from pe.plugins.protocols import GenerationAPI
 from pe.private.image_source import ImageSource
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
@@ -57,6 +58,8 @@ class Sets:
         test: real images that no run has seen.
         reference: what fidelity compares with.
         private: the run's private records; None: they cannot be read.
+        populations: S_0 … S_t.
+        api: the generator, where it was needed and is at hand.
         notes: what was left out of them; the evaluation adds its own.
     """
 
@@ -69,6 +72,8 @@ class Sets:
     test: RealSet
     reference: RealSet
     private: Labelled | None
+    populations: list[Population]
+    api: GenerationAPI | None
     notes: Notes
 
     @property
@@ -110,9 +115,10 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
         private = _private(run, classes, notes)
     for sentence in _check_test(test, synthetic, private, classes):
         notes.add(sentence)
-    made = {SYNTHETIC_DATA: synthetic}
+    made, api = {SYNTHETIC_DATA: synthetic}, request.api
     if len(populations) > 1:
-        made |= _controls(run, recipe, populations=populations, request=request, notes=notes, stop=stop)
+        controls, api = _controls(run, recipe, populations=populations, request=request, notes=notes, stop=stop)
+        made |= controls
     return Sets(
         run=run,
         recipe=recipe,
@@ -123,14 +129,16 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
         test=test,
         reference=reference,
         private=private,
+        populations=populations,
+        api=api,
         notes=notes,
     )
 
 
 def _controls(
     run: Run, recipe: Recipe, populations: list[Population], request: Request, notes: Notes, stop: Event
-) -> dict[str, Labelled]:
-    """UNEVOLVED, and RANDOM_SELECTION where it is asked for or comes of itself."""
+) -> tuple[dict[str, Labelled], GenerationAPI | None]:
+    """UNEVOLVED, and RANDOM_SELECTION where it is asked for or comes of itself; the generator, where it was needed."""
     founders, evaluated = (_label(populations[i]) for i in (0, -1))
     founders_suffice = _as_many(founders, evaluated.labels)
     api, unknown = request.api, ""
@@ -140,7 +148,7 @@ def _controls(
     control = None if api is None else ControlRun(run, recipe, api, populations)
     made = {UNEVOLVED: founders_suffice or _make_unevolved(founders, evaluated, control, notes)}
     if request.random_selection is False:
-        return made
+        return made, api
     if control is None:
         notes.add(f"The random-selection control is left out. {unknown}")
     elif request.random_selection is None and not control.comes_of_itself:
@@ -153,7 +161,7 @@ def _controls(
             if request.random_selection or isinstance(error, Interrupted):
                 raise
             notes.add(f"The random-selection control is left out: {error}")
-    return made
+    return made, api
 
 
 def _make_unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:

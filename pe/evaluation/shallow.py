@@ -1,4 +1,4 @@
-"""scikit-learn's classifiers: logistic regression and a multi-layer perceptron, on pixels."""
+"""scikit-learn's classifiers: logistic regression and a multi-layer perceptron on pixels, a linear probe on vectors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ from pe.errors import MissingDependency
 from pe.evaluation.labelled import Labelled
 
 Logits = npt.NDArray[np.float64]
-Predict = Callable[[Images], Logits]
-"""Images → logits, float64 (n, classes): log-probabilities, up to a constant per image."""
+Predict = Callable[[Labelled], Logits]
+"""Images → logits, float64 (n, classes): log-probabilities, up to a constant per image. Their labels do not count."""
+
+LONGEST = 32
+"""Longer side, in pixels, of the images that are classified by their pixels here; larger ones are shrunk to it before.
+
+Their time goes with the number of pixels."""
+
+Features = npt.NDArray[np.floating]
 
 _PASSES, _PATIENCE = 50, 10
+_STEPS_OF_PROBE = 200
 _STEPS, _SMALLEST, _LARGEST = 32, 16, 200  # of a pass, where there are images enough; images of a batch
 _LEAST = 1e-12  # of a probability whose logarithm is taken
 
@@ -34,7 +42,32 @@ def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int,
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(max_iter=100).fit(pixels_in_unit_interval(train.images), train.labels)
-    return lambda images: _log_probabilities(model, images, classes)
+    return lambda given: _log_probabilities(model, pixels_in_unit_interval(given.images), classes)
+
+
+def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+    """Logistic regression on the images' vectors; its one setting is fixed, so nothing is chosen or validated.
+
+    Each dimension is standardised by the training part, and divided by √d, so that the penalty ‖w‖²/2 (scikit-learn's
+    default, C = 1) means the same whatever the number of dimensions d.
+
+    Raises:
+        MissingDependency: scikit-learn is not installed.
+    """
+    assert train.vectors is not None
+    mean, spread = train.vectors.mean(axis=0, dtype=np.float64), train.vectors.std(axis=0, dtype=np.float64)
+    scale = np.where(spread > 0, spread, 1) * np.sqrt(len(mean))
+
+    def standardised(given: Labelled) -> Features:
+        assert given.vectors is not None
+        features: Features = (given.vectors - mean) / scale
+        return features
+
+    with _sklearn():
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(max_iter=_STEPS_OF_PROBE).fit(standardised(train), train.labels)
+    return lambda given: _log_probabilities(model, standardised(given), classes)
 
 
 def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
@@ -60,7 +93,7 @@ def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> P
                 best, chosen, waited = score, copy.deepcopy(model), 0
             if waited == _PATIENCE:
                 break
-    return lambda images: _log_probabilities(chosen, images, classes)
+    return lambda given: _log_probabilities(chosen, pixels_in_unit_interval(given.images), classes)
 
 
 def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
@@ -81,10 +114,10 @@ def _sklearn() -> Iterator[None]:
         yield
 
 
-def _log_probabilities(model: Any, images: Images, classes: int) -> Logits:
+def _log_probabilities(model: Any, features: Features, classes: int) -> Logits:
     """Of all classes; one that training has never seen has the least."""
-    found = np.full((len(images), classes), _LEAST)
+    found = np.full((len(features), classes), _LEAST)
     with _sklearn():
-        found[:, model.classes_] = model.predict_proba(pixels_in_unit_interval(images))
+        found[:, model.classes_] = model.predict_proba(features)
     logits: Logits = np.log(np.maximum(found, _LEAST))
     return logits

@@ -98,7 +98,7 @@ def fit_network(
         score = float(np.mean(predict_with(smoothed.network, validation.images).argmax(axis=1) == validation.labels))
         if score > best:
             best, chosen = score, copy.deepcopy(smoothed.network)
-    return lambda images: predict_with(chosen, images)
+    return lambda given: predict_with(chosen, given.images)
 
 
 def _loss(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:

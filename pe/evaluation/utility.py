@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from pe.errors import MissingDependency
 from pe.evaluation.classifiers import Classifier
 from pe.evaluation.labelled import Labelled, Labels, hold_out
 from pe.evaluation.shallow import pixels_in_unit_interval
-from pe.progress import Progress
+from pe.progress import Progress, tell_left
 
 HELD_OUT = 0.1
 """Share of a training set on which the classifier and its stopping point are chosen."""
+
+_MEASURED = 2  # rounds, of which the last is timed: the first one loads libraries
 
 CLASSIFIERS = ("logistic_regression", "mlp")
 
@@ -68,15 +71,21 @@ class Utility:
 
     Attributes:
         images: of the training set, the held-out part included.
-        accuracy: share of test images labelled rightly, float64 (seeds,).
-        validation: the same of the training set's held-out part.
+        right: which test images are labelled rightly, bool (seeds, m).
+        validation: share of the training set's held-out part that is labelled rightly, float64 (seeds,).
         confusion: int64 (classes, classes), summed over the seeds; rows are true classes.
     """
 
     images: int
-    accuracy: npt.NDArray[np.float64]
+    right: npt.NDArray[np.bool_]
     validation: npt.NDArray[np.float64]
     confusion: npt.NDArray[np.int64]
+
+    @property
+    def accuracy(self) -> npt.NDArray[np.float64]:
+        """Share of test images labelled rightly, float64 (seeds,)."""
+        accuracy: npt.NDArray[np.float64] = self.right.mean(axis=1)
+        return accuracy
 
     def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """As docs/evaluation.md has it, with the class `names`."""
@@ -90,6 +99,23 @@ class Utility:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A classifier, and the sets as it sees them.
+
+    Attributes:
+        name: of its results.
+        classifier: what to train.
+        training_sets: name → at least two images of at least two classes.
+        test: real images.
+    """
+
+    name: str
+    classifier: Classifier
+    training_sets: Mapping[str, Labelled]
+    test: Labelled
+
+
 def utility(
     classifiers: Sequence[Classifier],
     training_sets: Mapping[str, Labelled],
@@ -98,42 +124,66 @@ def utility(
     seeds: Sequence[int],
     progress: Progress,
 ) -> dict[str, dict[str, Utility]]:
-    """Train every classifier on every training set and test it on `test`.
+    """Train every classifier on every training set and test it on `test`: `try_out` with the same sets for all."""
+    trials = [Trial(classifier.name, classifier, training_sets, test) for classifier in classifiers]
+    return try_out(trials, classes=classes, seeds=seeds, progress=progress)
+
+
+def try_out(
+    trials: Sequence[Trial], classes: int, seeds: Sequence[int], progress: Progress
+) -> dict[str, dict[str, Utility]]:
+    """Train every trial's classifier on every of its training sets and test it on its test set.
 
     For each seed a tenth of the training set is held out; there, and never on the test set, stopping points are
     chosen. Training sets are as large as they are: what one holds more than another is part of what it is worth.
+    All classifiers are trained on one set after the other, so that the time that is left can be told early.
 
     Guarantee: none. With a private test or training set the numbers are confidential.
 
     Args:
-        classifiers: what to train.
-        training_sets: name → at least two images of at least two classes.
-        test: real images.
+        trials: of different names, with training sets of the same names.
         classes: their number.
         seeds: one training each.
-        progress: told of every training.
+        progress: told of every training, and of the time that is left.
 
     Returns:
-        classifier's name → training set's name → result.
+        trial's name → training set's name → result.
 
     Raises:
         MissingDependency: a classifier's library is not installed.
     """
-    found: dict[str, dict[str, Utility]] = {}
-    trainings = sum(classifier.members for classifier in classifiers) * len(training_sets) * len(seeds)
-    with progress.task("training classifiers", trainings) as task:
-        for classifier in classifiers:
-            found[classifier.name] = {}
-            for name, training in training_sets.items():
-                scores = []
-                for seed in seeds:
-                    scores.append(_train_and_test(classifier, training, test, classes, seed))
-                    task.advance(classifier.members)
-                accuracy, validation, confusion = zip(*scores, strict=True)
-                found[classifier.name][name] = Utility(
-                    len(training), np.array(accuracy), np.array(validation), np.sum(confusion, axis=0)
-                )
+    scores: dict[tuple[str, str], list[_Score]] = {(each.name, to): [] for each in trials for to in each.training_sets}
+    rounds = [(seed, name) for seed in seeds for name in trials[0].training_sets]
+    members = sum(trial.classifier.members for trial in trials)
+    with progress.task("training classifiers", members * len(rounds)) as task:
+        for done, (seed, name) in enumerate(rounds, start=1):
+            seconds = []
+            for trial in trials:
+                started = time.perf_counter()
+                scores[trial.name, name].append(_train_and_test(trial, name, classes, seed))
+                seconds.append(time.perf_counter() - started)
+                task.advance(trial.classifier.members)
+            if done == _MEASURED:
+                left = seconds_left(trials, seconds, name, [name for _, name in rounds[done:]])
+                tell_left(progress, "training classifiers", left)
+    found: dict[str, dict[str, Utility]] = {trial.name: {} for trial in trials}
+    for trial in trials:
+        for name, training in trial.training_sets.items():
+            found[trial.name][name] = _together(training, scores[trial.name, name])
     return found
+
+
+def seconds_left(trials: Sequence[Trial], seconds: Sequence[float], name: str, left: Sequence[str]) -> float:
+    """How long the trainings on the sets that are `left` take, if time goes with the images.
+
+    Args:
+        trials: all of them.
+        seconds: of each trial's training on the set `name`.
+        name: a training set.
+        left: training sets, one for each training of each trial that is still to come.
+    """
+    each = [{to: len(whole) for to, whole in trial.training_sets.items()} for trial in trials]
+    return sum(one * sum(sizes[to] for to in left) / sizes[name] for one, sizes in zip(seconds, each, strict=True))
 
 
 def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str, str]:
@@ -142,16 +192,22 @@ def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str
     return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}
 
 
-def _train_and_test(
-    classifier: Classifier, training: Labelled, test: Labelled, classes: int, seed: int
-) -> tuple[float, float, npt.NDArray[np.int64]]:
-    """Accuracy, validation accuracy and confusion matrix."""
-    rest, held = hold_out(training, HELD_OUT, seed)
-    predict = classifier.fit(rest, held, classes, seed)
-    predicted = predict(test.images).argmax(axis=1)
+_Score = tuple[npt.NDArray[np.bool_], float, npt.NDArray[np.int64]]
+"""Which test images are labelled rightly, validation accuracy, confusion matrix."""
+
+
+def _train_and_test(trial: Trial, name: str, classes: int, seed: int) -> _Score:
+    test = trial.test
+    rest, held = hold_out(trial.training_sets[name], HELD_OUT, seed)
+    predict = trial.classifier.fit(rest, held, classes, seed)
+    predicted = predict(test).argmax(axis=1)
     confusion = np.bincount(test.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
-    validation = np.mean(predict(held.images).argmax(axis=1) == held.labels)
-    return float(np.mean(predicted == test.labels)), float(validation), confusion
+    return predicted == test.labels, float(np.mean(predict(held).argmax(axis=1) == held.labels)), confusion
+
+
+def _together(training: Labelled, scores: Sequence[_Score]) -> Utility:
+    right, validation, confusion = zip(*scores, strict=True)
+    return Utility(len(training), np.array(right), np.array(validation), np.sum(confusion, axis=0))
 
 
 def _spread(values: npt.NDArray[np.float64]) -> dict[str, Any]:

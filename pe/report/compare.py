@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pe.errors import RunError
 from pe.privacy.words import round_up
+from pe.recipe.reading import read_yaml
 from pe.report.diagnostics import certificate_of, public_plan
 from pe.report.internal import read_metrics
 from pe.report.page import render
 from pe.report.pictures import mosaic, png
 from pe.report.quality import headline_numbers
+from pe.store.places import RECIPE
 from pe.store.run import Run
+
+_SHOWN = ("name", "api.kind", "embedding.kind")  # by the heads, and rows of their own
 
 Rows = tuple[tuple[str, tuple[str, ...]], ...]
 """What, and one value per run."""
@@ -25,11 +30,13 @@ class Comparison:
     Attributes:
         runs: the runs.
         public: what is as shareable as they are.
+        settings: every key of their recipes whose values differ, dotted, and the value in each; None: not given.
         internal: what was measured on private or held-out records without noise.
     """
 
     runs: tuple[Run, ...]
     public: Rows
+    settings: tuple[tuple[str, tuple[Any, ...]], ...]
     internal: Rows
 
     @property
@@ -38,9 +45,19 @@ class Comparison:
         return tuple(run.folder.name for run in self.runs)
 
     @property
+    def shareable_rows(self) -> Rows:
+        """What is public, and the settings in words."""
+        return *self.public, *((key, tuple(map(_in_words, values))) for key, values in self.settings)
+
+    @property
     def rows(self) -> Rows:
         """All of them, the internal ones with that in their names."""
-        return *self.public, *((f"internal, not for sharing: {name}", values) for name, values in self.internal)
+        return *self.shareable_rows, *((f"internal, not for sharing: {name}", values) for name, values in self.internal)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `pe compare --json` prints it (docs/report.md): a list of values for each row, one per run."""
+        rows = {"public": self.public, "settings": self.settings, "internal": self.internal}
+        return {"runs": list(self.names)} | {part: {name: list(row) for name, row in rows[part]} for part in rows}
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -52,12 +69,12 @@ def compare(runs: Sequence[Run]) -> Comparison:
     if len(runs) < 2:
         raise RunError("A comparison takes at least two runs.")
     public, internal = _rows([_public(run) for run in runs]), _rows([_internal(run) for run in runs])
-    return Comparison(tuple(runs), public, internal)
+    return Comparison(tuple(runs), public, _settings(runs), internal)
 
 
 def comparison_page(found: Comparison) -> str:
     """The comparison as an HTML page."""
-    public, internal = ([(name, *values) for name, values in rows] for rows in (found.public, found.internal))
+    public, internal = ([(name, *values) for name, values in rows] for rows in (found.shareable_rows, found.internal))
     sheets = [sheet for run in found.runs if (sheet := _sheet(run))[2]]
     values = {"names": list(found.names), "public": public, "internal": internal, "sheets": sheets}
     return render("comparison.html", values)
@@ -83,16 +100,32 @@ def _public(run: Run) -> dict[str, str]:
     made, added = run.populations(), sum(map(len, run.extensions()))
     found |= {
         "iterations": f"{max(len(made) - 1, 0)} of {len(plan.steps)}" if plan.steps else "none",
-        "lookahead": _each([step.lookahead for step in plan.steps]),
-        "degree": _each([step.degree for step in plan.steps]),
-        "neighbours": str(plan.voting.neighbors) if plan.steps else "–",
         "synthetic samples": f"{len(made[-1]) if made else 0:,}" + (f" + {added:,} added" if added else ""),
     }
     return found
 
 
-def _each(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in (values if len(set(values)) > 1 else values[:1])) or "–"
+def _settings(runs: Sequence[Run]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The keys of the shareable recipes whose values differ; not those that other rows show."""
+    each = [dict(_flat(read_yaml(run.folder / RECIPE))) for run in runs]
+    keys = dict.fromkeys(key for one in each for key in one if key not in _SHOWN)
+    rows = ((key, tuple(one.get(key) for one in each)) for key in keys)
+    return tuple((key, values) for key, values in rows if any(value != values[0] for value in values))
+
+
+def _flat(content: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys, and their values."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", value
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value)) or "none"
+    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _sheet(run: Run) -> tuple[str, list[str], list[list[bytes | None]]]:

@@ -10,14 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from pe.data.fonts import font_for
 from pe.data.population import Population
 
 _CELL = 96
 _GAP = 8
 _LEFT, _TOP = 56, 34
 _PAPER, _INK = (255, 255, 255), (40, 40, 40)
+_TEXT, _FOOT = 15, 26
+_NUMBERED = "Labels whose letters no font here has are numbered; recipe.yaml has their names."
 _PER_STRIP, _EXTREMES = 12, 10
 _LARGEST = 96  # pixels of a picture's longer side in a row, at the most
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 Strips = list[tuple[str, bytes]]
 """Rows of samples, each with its name."""
@@ -28,15 +33,23 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
 
     Args:
         populations: one row each.
-        classes: the label names; one column each.
+        classes: the label names; one column each, headed by the name, or by its number where this machine has no font
+            with the name's letters, which the sheet then says.
         per_cell: samples per cell, ≥ 1.
     """
     *xs, width = (_LEFT + column * (_CELL + _GAP) for column in range(len(classes) + 1))
     height = _TOP + len(populations) * (_CELL + _GAP)
+    font, fonts = ImageFont.load_default(size=_TEXT), [font_for(name, _TEXT) for name in classes]
+    footnote = None in fonts
+    if footnote:
+        width, height = max(width, round(font.getlength(_NUMBERED)) + 2 * _GAP), height + _FOOT
     sheet = Image.new("RGB", (width, height), _PAPER)
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=15)
+    pen = ImageDraw.Draw(sheet)
     for column, name in enumerate(classes):
-        pen.text((xs[column] + _CELL // 2, _TOP // 2), name[:12], fill=_INK, font=font, anchor="mm")
+        own, head = fonts[column] or font, name if fonts[column] else f"label {column + 1}"
+        pen.text((xs[column] + _CELL // 2, _TOP // 2), _shortened(head, own), fill=_INK, font=own, anchor="mm")
+    if footnote:
+        pen.text((_GAP, height - _FOOT // 2), _NUMBERED, fill=_INK, font=font, anchor="lm")
     for row, population in enumerate(populations):
         y = _TOP + row * (_CELL + _GAP)
         pen.text((_LEFT // 2, y + _CELL // 2), f"S{row}", fill=_INK, font=font, anchor="mm")
@@ -45,6 +58,15 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
             if shown is not None:
                 sheet.paste(shown, (xs[column], y), shown)
     return png(sheet)
+
+
+def _shortened(name: str, font: Font) -> str:
+    """The name, or as much of its beginning as a column is wide, with dots."""
+    shown, length = name, len(name)
+    while font.getlength(shown) > _CELL and length > 1:
+        length -= 1
+        shown = f"{name[:length]}..."
+    return shown
 
 
 def mosaic(population: Population, label: int, count: int = 9) -> Image.Image | None:

@@ -49,7 +49,8 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
 
 def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
     """(what, value of the synthetic data), one of each classifier, embedding and test."""
-    found = [
+    found = [("did the votes help", metrics["verdict"]["outcome"].replace("_", " "))] if "verdict" in metrics else []
+    found += [
         (f"accuracy, {name}", spread(sets["synthetic"]["accuracy"]))
         for name, sets in (metrics.get("utility") or {}).items()
         if "synthetic" in sets

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.fonts import draws, find_fonts
+from adapters.fonts import find_fonts
 from adapters.glyphs import Glyphs
 from pe.data.conditions import Conditions
+from pe.data.fonts import draws
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest

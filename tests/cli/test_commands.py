@@ -118,6 +118,8 @@ def test_a_limit_names_what_goes_on_and_that_does(recipe: Path) -> None:
     assert "stopped; `pe extend out` with the same numbers goes on" in pe("status", "out", cwd=recipe.parent).stdout
     extended = pe("extend", "out", "-n", 4, "--set", "limits.max_images=44", cwd=recipe.parent)
     assert "4 more samples" in extended.stdout
+    more = json.loads(pe("extend", "out", "-n", 4, "--json", "--set", "limits.max_images=50", cwd=recipe.parent).stdout)
+    assert more == {"samples": 4, "degree": 0.3, "path": "out/extension-002.npz"}
 
 
 def test_run_makes_a_run(recipe: Path) -> None:

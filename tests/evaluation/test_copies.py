@@ -16,6 +16,7 @@ from embeddings.pixels import Pixels
 from pe.cli.evaluate import _page
 from pe.data.images import Images
 from pe.evaluation.copies import Copies
+from pe.evaluation.features import Seen
 from pe.evaluation.memorisation import memorisation
 from pe.report.internal import internal_report
 from pe.store.run import Run
@@ -26,7 +27,8 @@ PRIVATE, HELDOUT, OTHERS = DIGITS[:900], DIGITS[900:1350], DIGITS[1350:]
 
 
 def copies_in(generated: np.ndarray, private: np.ndarray = PRIVATE, heldout: np.ndarray = HELDOUT) -> Copies:
-    return memorisation(Images(generated), Images(private), Images(heldout), Pixels(size=8, blur=0)).copies
+    seen = Seen("pixels", Pixels(size=8, blur=0))
+    return memorisation(Images(generated), Images(private), Images(heldout), seen).copies
 
 
 def compressed(image: np.ndarray) -> np.ndarray:

@@ -84,6 +84,55 @@ def test_a_run_is_measured_beside_its_controls(run: pe.Run, test: str) -> None:
     assert values["memorisation"]["samples"] == {"generated": 40, "private": 60, "heldout": 40}
 
 
+def test_it_begins_with_the_verdict(run: pe.Run, test: str) -> None:
+    values = evaluate(run, test)
+    found = values["verdict"]
+    assert found["differences"]["unevolved"]["low"] > 0.5
+    random = found["differences"]["random_selection"]
+    assert found["outcome"] == ("helped" if random["low"] > 0 else "hurt" if random["high"] < 0 else "not_shown")
+    assert bool(found["remedies"]) == (found["outcome"] != "helped")
+    assert (found["classifier"], found["test_images"]) == ("linear_probe on Mean", 40)
+    assert found["differences"].keys() == {"unevolved", "random_selection", "chance"}
+    assert found["differences"]["chance"]["accuracy"] == 0.5
+    by_set = values["utility"]["linear_probe on Mean"]
+    for name in ("unevolved", "random_selection"):
+        assert found["differences"][name]["accuracy"] == by_set[name]["accuracy"]["mean"]
+    page = _page(values, Path("m")).splitlines()
+    assert " ".join(page[2:]).startswith(found["sentence"])
+
+
+def test_without_the_control_that_costs_the_verdict_says_so(run: pe.Run, test: str) -> None:
+    found = evaluate(run, test, random_selection=False, metrics=("utility",), classifiers=("logistic_regression",))
+    assert "no control by random selection" in found["verdict"]["sentence"]
+    assert found["verdict"]["classifier"] == "logistic_regression"
+
+
+def test_no_verdict_is_given_where_nobody_voted(tmp_path: Path, test: str) -> None:
+    private = source(npz(tmp_path / "private.npz", 0))
+    settings = {"population": 40, "iterations": 0, "epsilon": 1.0, "delta": 1e-3}
+    run = pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "none", **settings)
+    values = evaluate(run, test, metrics=("utility",))
+    assert "verdict" not in values
+    assert values["utility"]["mlp"].keys() == {"synthetic", "real"}
+
+
+class Counting(Mean):
+    """Counts what it embeds."""
+
+    embedded = 0
+
+    def embed(self, samples: pe.Images) -> np.ndarray:
+        self.embedded += len(samples)
+        return super().embed(samples)
+
+
+def test_every_image_is_embedded_once(run: pe.Run, test: str) -> None:
+    embedding = Counting()
+    values = evaluate(run, test, embedding=embedding)
+    assert {"fidelity", "utility", "memorisation"} <= values.keys()
+    assert embedding.embedded == 3 * 40 + 60 + 40  # the data and two controls, the private records, the test set
+
+
 def test_the_file_holds_what_is_returned(run: pe.Run, test: str) -> None:
     values = evaluate(run, test)
     stored = json.loads((run.folder / METRICS_FILE).read_text(encoding="utf-8"))
@@ -350,7 +399,7 @@ class TestRandomSelection:
         with pytest.raises(Interrupted, match=r"`pe evaluate` goes on"):
             evaluate_run(run, request, pe.progress.Progress(), stop)
 
-    def test_it_is_left_out_where_it_is_not_wanted_or_not_repeatable(self, run: pe.Run, test: str) -> None:
+    def test_it_is_left_out_where_it_is_not_wanted_or_may_ask_others(self, run: pe.Run, test: str) -> None:
         values = evaluate(run, test, metrics=("fidelity",), random_selection=False)
         assert "random_selection" not in values["fidelity"]["Mean"]["controls"]
         populations = run.populations()
@@ -358,9 +407,10 @@ class TestRandomSelection:
         control = ControlRun(run, Recipe.load(run.folder / "recipe.yaml"), api, populations)
         assert control.comes_of_itself
         api.capabilities = pe.Capabilities(deterministic=False)
-        assert not control.comes_of_itself
-        api.capabilities, api.info = pe.Capabilities(), pe.PluginInfo(hosts=("images.example",))
-        assert not control.comes_of_itself
+        assert control.comes_of_itself  # each answer is stored, so a second evaluation has the same
+        for hosts in (("images.example",), None):
+            api.info = pe.PluginInfo(hosts=hosts)
+            assert not control.comes_of_itself
 
     def test_an_object_of_the_users_own_that_is_not_there_is_missed(self, run: pe.Run, test: str) -> None:
         values = evaluate(run, test, api=None, embedding=None, metrics=("fidelity",))

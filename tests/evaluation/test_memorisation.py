@@ -11,10 +11,11 @@ from sklearn.metrics import roc_auc_score
 
 from embeddings.pixels import Pixels
 from pe.data.images import Images
+from pe.evaluation.features import Seen
 from pe.evaluation.memorisation import PAIRS, membership, memorisation
 from pe.evaluation.pairs import pairs_picture
 
-EMBEDDING = Pixels(size=8, blur=0)
+SEEN = Seen("pixels", Pixels(size=8, blur=0))
 
 
 def noise(count: int, seed: int, channels: int = 1) -> Images:
@@ -25,7 +26,7 @@ def test_copies_of_private_records_are_found() -> None:
     private, heldout = noise(60, 0), noise(50, 1)
     generated = noise(80, 2)
     generated.pixels[10:50] = private.pixels[:40]
-    found = memorisation(generated, private, heldout, EMBEDDING)
+    found = memorisation(generated, private, heldout, SEEN)
     assert sorted(map(tuple, found.pairs.tolist())) == [(10 + i, i) for i in range(PAIRS)]
     assert not found.pair_distances.any()
     assert found.membership.low > 0.6
@@ -33,15 +34,15 @@ def test_copies_of_private_records_are_found() -> None:
 
 
 def test_where_nothing_is_memorised_private_and_heldout_look_alike() -> None:
-    found = memorisation(noise(80, 2), noise(200, 0), noise(150, 1), EMBEDDING)
+    found = memorisation(noise(80, 2), noise(200, 0), noise(150, 1), SEEN)
     assert found.membership.low < 0.5 < found.membership.high
     assert np.median(found.private_to_generated) == pytest.approx(np.median(found.heldout_to_generated), rel=0.05)
 
 
 def test_distances_are_those_of_brute_force() -> None:
     generated, private, heldout = noise(30, 2), noise(20, 0), noise(25, 1)
-    vectors = [EMBEDDING.embed(each).astype(np.float64) for each in (generated, private, heldout)]
-    found = memorisation(generated, private, heldout, EMBEDDING)
+    vectors = [SEEN.vectors(each).astype(np.float64) for each in (generated, private, heldout)]
+    found = memorisation(generated, private, heldout, SEEN)
 
     def to_nearest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.linalg.norm(x[:, None] - y, axis=2).min(axis=1)
@@ -86,7 +87,7 @@ def test_a_perfect_separation_has_an_interval_all_the_same(swap: bool) -> None:
 
 
 def test_one_private_record_is_enough() -> None:
-    found = memorisation(noise(2, 2), noise(1, 0), noise(2, 1), EMBEDDING)
+    found = memorisation(noise(2, 2), noise(1, 0), noise(2, 1), SEEN)
     assert len(found.pairs) == 1
     assert 0 <= found.membership.low <= found.membership.high <= 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import Classifier, NetworkSettings
-from pe.evaluation.labelled import Labelled, hold_out, label_images
+from pe.evaluation.labelled import Labelled, hold_out, label_images, shrunk
 from pe.evaluation.networks import MovingAverage, network
+from pe.evaluation.shallow import LONGEST
 from pe.evaluation.training import Training, _Batches, _loss
-from pe.evaluation.utility import choose_classifiers, utility
+from pe.evaluation.utility import Trial, choose_classifiers, seconds_left, utility
 from pe.progress import Progress
 
 EASY = ("logistic_regression", "mlp", "resnet9", "wrn-10-1", "wrn-10-1-x2")
@@ -75,8 +77,8 @@ def test_the_chosen_classifier_is_the_best_by_validation_even_if_the_test_set_sa
                 image.tobytes(): label for image, label in zip(validation.images.pixels, validation.labels, strict=True)
             }
 
-            def predict(images: Images) -> np.ndarray:
-                labels = [known.get(image.tobytes(), -1) for image in images.pixels]
+            def predict(given: Labelled) -> np.ndarray:
+                labels = [known.get(image.tobytes(), -1) for image in given.images.pixels]
                 held_out = labels[0] != -1
                 says = labels if held_out == self._right else [(label + 1) % classes for label in labels]
                 return np.eye(classes)[np.maximum(says, 0)]
@@ -126,7 +128,7 @@ def test_a_class_that_training_lacks_is_never_predicted(name: str) -> None:
 def test_an_ensemble_averages_the_logits_of_members_that_differ() -> None:
     rest, held = hold_out(stripes(60, 0), 0.1, 0)
     seeds = np.random.SeedSequence(4).generate_state(3)
-    images = stripes(9, 1).images
+    images = stripes(9, 1)
     members = [named("mlp")._fit(rest, held, 3, int(seed) % 2**31)(images) for seed in seeds]
     assert not np.allclose(members[0], members[1])
     np.testing.assert_allclose(named("mlp-x3").fit(rest, held, 3, 4)(images), np.mean(members, axis=0))
@@ -137,11 +139,11 @@ def test_a_training_is_repeatable_and_leaves_torchs_own_randomness_alone(name: s
     rest, held = hold_out(stripes(60, 0), 0.1, 0)
     torch.manual_seed(1)
     state = torch.random.get_rng_state()
-    first = named(name, 2).fit(rest, held, 3, 7)(rest.images)
+    first = named(name, 2).fit(rest, held, 3, 7)(rest)
     assert torch.equal(torch.random.get_rng_state(), state)
     torch.manual_seed(2)
-    np.testing.assert_array_equal(named(name, 2).fit(rest, held, 3, 7)(rest.images), first)
-    assert not np.array_equal(named(name, 2).fit(rest, held, 3, 8)(rest.images), first)
+    np.testing.assert_array_equal(named(name, 2).fit(rest, held, 3, 7)(rest), first)
+    assert not np.array_equal(named(name, 2).fit(rest, held, 3, 8)(rest), first)
 
 
 @pytest.mark.parametrize(("name", "published"), [("wrn-16-2", 0.69e6), ("wrn-40-4", 8.9e6), ("resnet9", 6.57e6)])
@@ -185,6 +187,36 @@ def test_augmented_images_are_crops_and_mirrored_only_if_told(flip: bool) -> Non
             assert straight or any(np.array_equal(image, crop[:, ::-1]) for crop in crops)
     assert shifted > 5
     assert (mirrored > 5) == flip
+
+
+def with_vectors(given: Labelled, scale: float = 1.0) -> Labelled:
+    pixels = given.images.pixels.reshape(len(given), -1).astype(np.float32)
+    return replace(given, vectors=scale * np.concatenate([pixels, np.ones((len(given), 1), np.float32)], axis=1))
+
+
+def test_a_linear_probe_learns_from_vectors_alone_whatever_their_scale() -> None:
+    training, test = stripes(150, 0), stripes(90, 1)
+    black = Images(np.zeros_like(test.images.pixels))
+    said = []
+    for scale in (1.0, 1e-4):
+        rest, held = hold_out(with_vectors(training, scale), 0.1, 0)
+        predict = named("linear_probe").fit(rest, held, 3, 0)
+        said.append(predict(replace(with_vectors(test, scale), images=black)).argmax(axis=1))
+        assert np.mean(said[-1] == test.labels) > 0.9
+    np.testing.assert_array_equal(*said)
+
+
+def test_the_time_that_is_left_goes_with_the_images() -> None:
+    sets = {"synthetic": stripes(60, 0), "real": stripes(30, 1)}
+    trials = [Trial(name, named("mlp"), sets, stripes(9, 2)) for name in ("one", "other")]
+    assert seconds_left(trials, [4.0, 1.0], "synthetic", ["real", "synthetic", "real"]) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "small"), [((28, 28, 1), (28, 28, 1)), ((64, 64, 3), (32, 32, 3)), ((100, 40, 3), (32, 13, 3))]
+)
+def test_images_are_shrunk_only_where_they_are_larger(shape: tuple[int, int, int], small: tuple[int, int, int]) -> None:
+    assert shrunk(shape, LONGEST) == small
 
 
 def test_a_part_is_held_out_of_every_class() -> None:

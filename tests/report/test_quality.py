@@ -46,6 +46,7 @@ def test_every_part_of_a_real_evaluation_is_on_the_page(evaluated: tuple[Path, d
     text = words(page)
     for name in ("synthetic", "un-evolved", "random selection", "real"):
         assert len(re.findall(rf"<td>{name}</td>", page)) >= 2  # a row of utility, one of fidelity
+    assert unescape(text).index(metrics["verdict"]["sentence"]) < text.index("Utility: train on synthetic")
     for row in [found["synthetic"] for found in metrics["utility"].values()]:
         assert f"{row['accuracy']['mean']:.1%} ± {row['accuracy']['std']:.1%}" in text
     assert f"Confusion of {metrics['chosen_classifier']['synthetic']}, trained on the synthetic data" in text

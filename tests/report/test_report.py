@@ -14,12 +14,13 @@ import yaml
 from click.testing import CliRunner
 from hatchling.builders.wheel import WheelBuilder
 from jinja2 import UndefinedError
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import pe
 from pe.cli.compare import compare
 from pe.cli.report import report
 from pe.data.conditions import Conditions
+from pe.data.fonts import font_for
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.engine.execution import Surroundings
@@ -181,6 +182,40 @@ def test_an_empty_place_of_the_contact_sheet_is_no_black_tile() -> None:
     np.testing.assert_array_equal(sheet, np.where(filled, 0, 255)[..., None].repeat(3, axis=2))
 
 
+def _sheet(*classes: str) -> np.ndarray:
+    grey = Images(np.full((2, 8, 8, 1), 128, np.uint8))
+    some = Population(grey, np.arange(2, dtype=np.int32) % len(classes), Conditions(), np.full(2, NO_PARENT))
+    return np.asarray(Image.open(io.BytesIO(contact_sheet([some], classes))))
+
+
+def test_a_label_is_written_in_a_font_that_has_its_letters() -> None:
+    latin, greek = font_for("cat", 15), font_for("γάτα", 15)
+    assert latin is not None
+    assert greek is not None
+    assert "DejaVu" in str(greek.getname())  # matplotlib's, at least, which Pillow's own is not
+    boxes, missing = (bytes(latin.getmask(text)) for text in ("γ", "\uffff"))
+    assert boxes == missing
+    drawn = Image.new("L", (96, 30), 255)
+    ImageDraw.Draw(drawn).text((48, 15), "γάτα", fill=40, font=greek, anchor="mm")
+    np.testing.assert_array_equal(_sheet("γάτα")[2:32, 56:152, 0], np.asarray(drawn))
+
+
+def test_a_label_whose_letters_no_font_has_is_numbered_and_the_sheet_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pe.data.fonts.installed_fonts", tuple)
+    told, plain = _sheet("cat", "γάτα"), _sheet("cat", "label 2")
+    height, width = plain.shape[:2]
+    assert told.shape[0] > height
+    assert told.shape[1] > width
+    np.testing.assert_array_equal(told[:height, :width], plain)
+    assert (told[height:] < 128).any()
+
+
+def test_a_long_label_stays_in_its_column() -> None:
+    header = _sheet("W" * 40, "b")[:30]
+    assert (header[:, 56:152] < 128).any()
+    assert (header[:, 152:160] > 200).all()
+
+
 def test_the_diagnostics_are_those_of_the_stored_votes_and_parents(run: Path) -> None:
     opened = Run.open(run)
     recipe, plan = public_plan(opened)
@@ -253,15 +288,17 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run: Path, tmp_path: Path) -
     shutil.copytree(run, other)
     recipe = yaml.safe_load((other / "recipe.yaml").read_text())
     recipe["evolution"]["degree"] = 0.25
+    recipe["api"]["max_chunk"] = 3
     (other / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     metrics = {"version": 1, "utility": {"mlp": {"synthetic": {"accuracy": {"mean": 0.75, "std": 0.0}}}}}
     (run / "confidential" / "metrics.json").write_text(json.dumps(metrics))
     page = tmp_path / "page.html"
     result = CliRunner().invoke(compare, [str(run), str(other), "--out", str(page)], catch_exceptions=False)
     lines = {line[:40].strip(): line for line in result.output.splitlines()}
-    degree = next(line for line in result.output.splitlines() if line.startswith("degree"))
+    degree = next(line for line in result.output.splitlines() if line.startswith("evolution.degree"))
     assert "0.5, 0.3, 0.1" in degree
     assert degree.endswith("0.25")
+    assert not any(line.startswith(("evolution.iterations", "evolution.lookahead")) for line in lines)  # are equal
     accuracy = next(line for line in result.output.splitlines() if "accuracy, mlp" in line)
     assert accuracy.startswith("internal, not for sharing")
     assert "75.0%" in accuracy
@@ -270,5 +307,10 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run: Path, tmp_path: Path) -
     assert "Confidential" in text
     assert text.index("<h3>Internal, not for sharing</h3>") < text.index("<td>accuracy, mlp</td>")
     assert "internal, not for sharing:" not in text
+    printed = json.loads(CliRunner().invoke(compare, [str(run), str(other), "--json"], catch_exceptions=False).output)
+    assert printed["runs"] == ["run", "other"]
+    assert printed["settings"] == {"api.max_chunk": [None, 3], "evolution.degree": [[0.5, 0.3, 0.1], 0.25]}
+    assert printed["public"]["generator"][0] == printed["public"]["generator"][1]
+    assert printed["internal"] == {"accuracy, mlp": ["75.0% ± 0.0%", "–"]}
     with pytest.raises(RunError, match="at least two runs"):
         CliRunner().invoke(compare, [str(run)], catch_exceptions=False)

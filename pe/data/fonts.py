@@ -1,0 +1,73 @@
+"""Fonts that have the letters of a text: Pillow's own, or one that is installed on this machine."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from PIL import ImageFont
+
+_PROBE = 24  # pixels; the size at which coverage is looked at
+_FOLDERS = (
+    *("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts"),  # Linux
+    *("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),  # macOS
+    "$WINDIR/Fonts",
+)
+_STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "mono", "serif", "math")
+
+
+def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
+    """A font that has all letters of `text`, in `size` pixels; None where this machine has none.
+
+    Pillow's own has the Latin letters. Of those that are installed an upright one of common weight comes first.
+    """
+    own = ImageFont.load_default(size=size)
+    if isinstance(own, ImageFont.FreeTypeFont) and _has(own, text):
+        return own
+    return next((ImageFont.truetype(path, size) for path in installed_fonts() if draws(path, text)), None)
+
+
+@cache
+def installed_fonts() -> tuple[Path, ...]:
+    """The font files of this machine, those of matplotlib among them, plain ones first."""
+    folders = [Path(os.path.expandvars(folder)).expanduser() for folder in _FOLDERS]
+    if (spec := find_spec("matplotlib")) is not None and spec.origin is not None:
+        folders.append(Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf")
+    found = (path for folder in folders if folder.is_dir() for path in folder.rglob("*"))
+    return tuple(sorted((path for path in found if path.suffix.lower() in (".ttf", ".otf", ".ttc")), key=_plain))
+
+
+def draws(path: Path, text: str) -> bool:
+    """Whether the font has real glyphs for all of `text`; False also for files that cannot be read.
+
+    Told by drawing, since character maps promise more than they hold: a missing glyph looks like that
+    of a code point that does not exist, a placeholder font draws neighbouring characters alike, and a
+    symbol font puts symbols in the places of letters, the place of the space included.
+    """
+    try:
+        return _has(ImageFont.truetype(path, _PROBE), text)
+    except (OSError, ValueError):
+        return False
+
+
+def _has(font: ImageFont.FreeTypeFont, text: str) -> bool:
+    missing = _look(font, "\uffff")
+    if font.getlength(" ") <= 0 or font.getmask(" ").getbbox():
+        return False
+    for character in set(text) - {" "}:
+        look = _look(font, character)
+        if not font.getmask(character).getbbox() or look in (missing, _look(font, chr(ord(character) ^ 1))):
+            return False
+    return True
+
+
+def _look(font: ImageFont.FreeTypeFont, character: str) -> tuple[tuple[int, int], bytes]:
+    mask = font.getmask(character)
+    return mask.size, bytes(mask)
+
+
+def _plain(path: Path) -> tuple[int, int, str]:
+    name = path.stem.lower().replace("sansserif", "").replace("sans-serif", "")
+    return sum(style in name for style in _STYLES), len(name), str(path)

@@ -1,0 +1,146 @@
+"""The verdict: did the votes help? The synthetic data against the same without votes, on the same test images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.evaluation.classifiers import LINEAR_PROBE
+from pe.evaluation.labelled import Labels
+from pe.evaluation.sets import RANDOM_SELECTION, SYNTHETIC_DATA, UNEVOLVED
+from pe.evaluation.utility import Utility
+
+CHANCE = "chance"
+HELPED, NOT_SHOWN, HURT = "helped", "not_shown", "hurt"
+LEVEL = 0.95
+
+_SAID = {
+    HELPED: "The votes helped",
+    NOT_SHOWN: "The evaluation does not show that the votes helped",
+    HURT: "The votes hurt",
+}
+_CONTROLS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "random selection"}
+
+Right = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much more of the test images is labelled rightly after one training set than after another.
+
+    Attributes:
+        accuracy: after the other, the mean over the seeds, in [0, 1].
+        difference: of the accuracies, in [−1, 1].
+        low: lower end of the interval at LEVEL.
+        high: upper end.
+    """
+
+    accuracy: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the votes helped. Confidential.
+
+    Attributes:
+        outcome: HELPED: the synthetic data are better than every control, and all intervals lie above 0; HURT: against
+            one of them the interval lies below 0; else NOT_SHOWN.
+        classifier: by which all sets are compared.
+        test_images: their number.
+        accuracy: after the synthetic data, the mean over the seeds.
+        differences: from each control that there is, and from CHANCE, the share of the largest class in the test set.
+    """
+
+    outcome: str
+    classifier: str
+    test_images: int
+    accuracy: float
+    differences: dict[str, Difference]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as one sentence."""
+        found, chance = self.differences, self.differences[CHANCE]
+        against = [f"{_points(found[name])} against {words}" for name, words in _CONTROLS.items() if name in found]
+        missing = [words for name, words in _CONTROLS.items() if name not in found]
+        parts = [
+            f"{_SAID[self.outcome]}: after training on the synthetic data, {self.classifier} labels "
+            f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test images rightly, {' and '.join(against)}",
+            *(f"there is no control by {words} to compare with" for words in missing),
+            ("chance is" if chance.low > 0 else "that is no better than chance,") + f" {100 * chance.accuracy:.1f} %",
+        ]
+        return "; ".join(parts) + "."
+
+    def to_dict(self) -> dict[str, Any]:
+        """As docs/evaluation.md has it."""
+        differences = {name: vars(each) for name, each in self.differences.items()}
+        return vars(self) | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
+
+
+def verdict(results: Mapping[str, Mapping[str, Utility]], chosen: Mapping[str, str], labels: Labels) -> Verdict | None:
+    """Whether the votes helped; None where there is no control to compare with.
+
+    All sets are compared by one classifier: the linear probe, on the features of the first embedding, which is named
+    before anything is measured; where none was trained, the classifier that held-out parts of the synthetic data chose.
+
+    Guarantee: none. The result is confidential.
+
+    Args:
+        results: classifier → training set → result; the first linear probe counts.
+        chosen: training set → classifier.
+        labels: of the m test images.
+    """
+    name = next((name for name in results if name.startswith(LINEAR_PROBE)), None) or chosen[SYNTHETIC_DATA]
+    by_set = results[name]
+    ours = by_set[SYNTHETIC_DATA].right
+    found = {each: compare(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
+    if not found:
+        return None
+    outcome = NOT_SHOWN
+    if all(each.low > 0 for each in found.values()):
+        outcome = HELPED
+    elif any(each.high < 0 for each in found.values()):
+        outcome = HURT
+    largest = np.bincount(labels).argmax()
+    found[CHANCE] = compare(ours, np.broadcast_to(labels == largest, ours.shape))
+    return Verdict(outcome, name, len(labels), float(ours.mean()), found)
+
+
+def compare(ours: Right, others: Right) -> Difference:
+    """The difference of two accuracies on the same test images, with its interval.
+
+    The variance is the sum of two: that of test images, by Agresti and Min (2005), who add two images to the m, half of
+    one on each side, so that the interval keeps its level where m is small or hardly an image differs; and that of
+    seeds, the sample variance of the seeds' differences over their number. The quantile is Student's, with Welch and
+    Satterthwaite's degrees of freedom. What another run would differ by, with other noise, is not in it.
+
+    Args:
+        ours: which test images are labelled rightly, (seeds, m).
+        others: the same of what it is compared with.
+    """
+    from scipy.stats import t
+
+    apart = ours.astype(np.float64) - others
+    by_image, by_seed = apart.mean(axis=0), apart.mean(axis=1)
+    images, seeds = len(by_image) + 2, len(by_seed)
+    total = float(by_image.sum())
+    of_images = (float(np.square(by_image).sum()) + 1 - total**2 / images) / images**2
+    of_seeds = float(by_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    freedom = (of_images + of_seeds) ** 2 / (of_images**2 / (images - 1) + of_seeds**2 / max(seeds - 1, 1))
+    half = float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(of_images + of_seeds)
+    low, high = (max(-1.0, min(1.0, total / images + side)) for side in (-half, half))
+    return Difference(float(others.mean()), float(apart.mean()), low, high)
+
+
+def _points(found: Difference) -> str:
+    """A difference in percentage points, with its interval."""
+    low, high = 100 * found.low, 100 * found.high
+    return f"{100 * found.difference:+.1f} points ({100 * LEVEL:g} % interval {low:+.1f} to {high:+.1f})"

@@ -1,0 +1,128 @@
+"""The verdict says that the votes helped only if the test images show it, and else what to change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pe.data.conditions import Conditions
+from pe.data.images import Images
+from pe.data.population import NO_PARENT, Population
+from pe.evaluation.remedies import MOST, remedies
+from pe.evaluation.utility import Utility
+from pe.evaluation.verdict import HELPED, HURT, NOT_SHOWN, compare, verdict
+from pe.planning.layout import lay_out
+from pe.recipe.schema import Recipe
+from tests.generators import Shades
+
+CLASSES = 4
+LABELS = np.arange(400, dtype=np.int32) % CLASSES
+PROBE = "linear_probe on pixels"
+
+
+def results(classifier: str = PROBE, **rates: float) -> dict[str, dict[str, Utility]]:
+    """Three seeds, each right on the same first share of the test images, in the order of a fixed shuffle."""
+    order = np.random.default_rng(0).permutation(len(LABELS))
+    zeros = np.zeros((CLASSES, CLASSES), np.int64)
+    sets = {name: np.tile(order < rate * len(LABELS), (3, 1)) for name, rate in rates.items()}
+    return {classifier: {name: Utility(100, right, np.ones(3), zeros) for name, right in sets.items()}}
+
+
+@pytest.mark.parametrize(
+    ("unevolved", "random_selection", "outcome"),
+    [(0.4, 0.45, HELPED), (0.4, 0.6, NOT_SHOWN), (0.59, 0.4, NOT_SHOWN), (0.4, 0.8, HURT), (0.8, 0.4, HURT)],
+)
+def test_it_takes_both_controls_to_help_and_one_to_hurt(
+    unevolved: float, random_selection: float, outcome: str
+) -> None:
+    found = verdict(results(synthetic=0.6, unevolved=unevolved, random_selection=random_selection), {}, LABELS)
+    assert found is not None
+    assert found.outcome == outcome
+    assert found.differences["unevolved"].difference == pytest.approx(0.6 - unevolved)
+    assert found.differences["chance"].accuracy == 0.25
+    assert found.sentence.endswith("; chance is 25.0 %.")
+    assert ("The votes helped" in found.sentence) == (outcome == HELPED)
+
+
+def test_the_sentence_says_what_it_lacks() -> None:
+    found = verdict(results(synthetic=0.26, unevolved=0.1), {}, LABELS)
+    assert found is not None
+    assert "there is no control by random selection to compare with" in found.sentence
+    assert found.sentence.endswith("that is no better than chance, 25.0 %.")
+    assert verdict(results(synthetic=0.6, real=0.9), {}, LABELS) is None
+
+
+def test_the_linear_probe_judges_and_without_it_the_classifier_that_held_out_parts_chose() -> None:
+    good, bad = {"synthetic": 0.9, "unevolved": 0.2}, {"synthetic": 0.2, "unevolved": 0.9}
+    both = results("mlp", **good) | results(PROBE, **bad) | results("linear_probe on other", **good)
+    judged = verdict(both, {"synthetic": "mlp"}, LABELS)
+    assert judged is not None
+    assert (judged.classifier, judged.outcome) == (PROBE, HURT)
+    without = verdict(results("mlp", **good) | results("wrn", **bad), {"synthetic": "mlp"}, LABELS)
+    assert without is not None
+    assert (without.classifier, without.outcome) == ("mlp", HELPED)
+
+
+@pytest.mark.parametrize(("images", "seeds", "spread"), [(20, 1, 0.0), (300, 1, 0.0), (200, 3, 0.0), (2000, 3, 0.03)])
+def test_the_interval_holds_the_true_difference_as_often_as_it_says(images: int, seeds: int, spread: float) -> None:
+    """Images that are hard for both, one set better by 10 points, and luck of every training."""
+    rng = np.random.default_rng(images + seeds)
+    held, repetitions = 0, 1500
+    for _ in range(repetitions):
+        hard = rng.beta(2, 2, images) * 0.8
+        luck = rng.normal(0, spread, (seeds, 1))
+        ours = rng.random((seeds, images)) < hard + 0.1 + luck
+        others = rng.random((seeds, images)) < hard
+        found = compare(ours, others)
+        held += found.low <= 0.1 <= found.high
+    assert 0.93 < held / repetitions < 0.995
+
+
+def test_equal_predictions_on_few_images_are_no_proof_of_equality() -> None:
+    found = compare(np.ones((1, 10), bool), np.ones((1, 10), bool))
+    assert found.difference == 0
+    assert found.low < -0.1
+    assert found.high > 0.1
+
+
+def recipe(**changes: object) -> Recipe:
+    content = {
+        "private": {"kind": "npz", "path": "p.npz", "size": 8, "classes": ["a", "b"], "declared_size": 100_000},
+        "api": {"kind": "public_images", "path": "pool"},
+        "embedding": {"kind": "inception"},
+        "privacy": {"epsilon": 4.0, "delta": 1e-6},
+        "evolution": {"iterations": 2, "population": 40, "degree": [0.5, 0.4], "lookahead": 0},
+    }
+    for place, value in changes.items():
+        section, key = place.split("__")
+        content[section] = {k: v for k, v in (content[section] | {key: value}).items() if v is not None}
+    return Recipe.parse(content, "recipe")
+
+
+def advice(test_images: int = 5000, **changes: object) -> list[str]:
+    read = recipe(**changes)
+    size = read.evolution.population
+    assert isinstance(size, int)
+    blank = Images(np.zeros((size, 8, 8, 3), np.uint8))
+    labels = np.arange(size, dtype=np.int32) % 2
+    populations = [Population(blank, labels, Conditions(), np.full(size, NO_PARENT))] * 3
+    return remedies(read, lay_out(read, read.private.labels, "record"), populations, Shades(), test_images)
+
+
+def test_remedies_come_from_public_numbers_the_most_probable_first() -> None:
+    (nothing,) = advice()
+    assert nothing.startswith("No public number explains it")
+    (noise,) = advice(private__declared_size=20)
+    assert noise.startswith("The population is too large for the private set")
+    (colour,) = advice(embedding__kind="pixels")
+    assert "The votes compared pixels" in colour
+    assert advice(embedding__kind="pixels", private__channels=1) == [nothing]
+    (wide,) = advice(evolution__degree=0.9)
+    assert "their degree is 0.9, and this generator's own finest is 0.4" in wide
+    (unknown,) = advice(private__declared_size=None)
+    assert "state private.declared_size" in unknown
+    (few,) = advice(200)
+    assert "The test set has 200 images" in few
+    everything = advice(200, private__declared_size=20, embedding__kind="pixels", evolution__degree=0.9)
+    assert everything == [advice(private__declared_size=20, evolution__degree=0.9)[0], colour, wide]
+    assert len(everything) == MOST
