@@ -1,6 +1,7 @@
 """What the default, `evolution: auto`, is worth on images that its rule was not chosen on.
 
-    python benchmarks/default.py [--runs N] [--epsilon E …] [--folder PRIVATE TEST POOL [--size S] [--channels 1|3]]
+    python benchmarks/default.py [--runs N] [--epsilon E …] [--folder PRIVATE TEST POOL [--size S] [--channels 1|3]
+                                [--embedding KIND]]
 
 Three sets: the demo's MNIST digits; scikit-learn's 8×8 digits, four fifths of them private; and, by --folder, images in
 a subfolder for each class, PRIVATE and TEST, over a folder of public images without labels. The first two are over
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, nargs=3, metavar=("PRIVATE", "TEST", "POOL"))
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--channels", type=int, choices=(1, 3), default=3)
+    parser.add_argument("--embedding", default="efficientnet_lite", help="of the folder's images")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         for name, content, test in sets(Path(place), arguments):
@@ -68,7 +70,7 @@ def sets(place: Path, arguments: argparse.Namespace) -> Iterator[tuple[str, dict
             {
                 "private": {"kind": "folder", "path": private, "classes": classes, "declared_size": declared} | size,
                 "api": {"kind": "public_images", "path": pool} | size,
-                "embedding": {"kind": "efficientnet_lite"},
+                "embedding": {"kind": arguments.embedding},
             },
             str(test),
         )
@@ -90,7 +92,7 @@ def measure(content: dict[str, Any], test: str, epsilon: float, seed: int, out: 
     """A run of the default, and accuracy by classifier and training set."""
     whole = content | {"name": "default", "seed": seed, "privacy": {"epsilon": epsilon, "delta": 1e-5}}
     run = run_recipe(Recipe.parse(whole | {"evolution": "auto"}, "the benchmark"), out, Surroundings())
-    request = Request(test, seeds=1, random_selection=True)
+    request = Request(test, seeds=1, classifiers=("logistic_regression", "mlp"), random_selection=True)
     found = gather(run, request, Notes(Progress()), Surroundings().stop)
     scores = utility(request.trained, found.all, found.test.content, len(found.classes), [seed], Progress())
     recipe = Recipe.load(run.folder / "recipe.yaml")

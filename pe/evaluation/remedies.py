@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pe.data.population import Population
-from pe.plan import Plan
 from pe.planning.signal import Signal, signal_of, signal_warnings
 from pe.plugins.protocols import GenerationAPI, info_of
 from pe.private.image_source import ImageSource
 from pe.recipe.schema import Recipe
+from pe.steps import Plan
 
 MOST = 3
 """Remedies, at the most: a longer list is no advice."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pe.engine.summary import summary
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.request import Request
 from pe.evaluation.sets import Notes, gather
+from pe.evaluation.shallow import fit_linear_probe
 from pe.lookahead import embed
 from pe.planning.build import build_embedding
 from pe.plugins.protocols import Embedding
@@ -92,28 +93,16 @@ def probe_accuracies(
 ) -> dict[str, float]:
     """Share of test pictures that a linear probe on the embedding's features labels rightly, by training set.
 
-    The probe is scikit-learn's logistic regression on features standardised by the training set, with a penalty in
-    proportion to their number. Nothing is chosen by the test set. `chance` is the share of the largest class.
+    The probe is the evaluation's. Nothing is chosen by the test set. `chance` is the share of the largest class.
 
     Guarantee: none. Of private pictures the numbers are confidential; these are public in truth.
     """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from threadpoolctl import threadpool_limits
-
     scores: dict[str, float] = {}
-    with (
-        progress.task("training classifiers", len(training_sets)) as task,
-        threadpool_limits(1),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # max_iter is the stopping rule
-        x = embed(embedding, test.images)
+    with progress.task("training classifiers", len(training_sets)) as task:
+        tested = replace(test, vectors=embed(embedding, test.images))
         for name, training in training_sets.items():
-            probe = make_pipeline(StandardScaler(), LogisticRegression(C=10 / x.shape[1], max_iter=200))
-            probe.fit(embed(embedding, training.images), training.labels)
-            scores[name] = round(float(np.mean(probe.predict(x) == test.labels)), 4)
+            known = replace(training, vectors=embed(embedding, training.images))
+            predict = fit_linear_probe(known, known, int(max(test.labels.max(), training.labels.max())) + 1, 0)
+            scores[name] = round(float(np.mean(predict(tested).argmax(axis=1) == test.labels)), 4)
             task.advance(1)
     return scores | {CHANCE: round(float(np.bincount(test.labels).max() / len(test)), 4)}
