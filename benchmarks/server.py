@@ -30,11 +30,11 @@ import numpy as np
 import torch
 from record import keep, where
 
-from adapters.diffusion.device import keep_freed_memory
 from adapters.diffusion.noise import normals, seeded
 from adapters.diffusion.pixel_files import PixelFiles
 from adapters.server.formats import NPZ, Wanted, wanted_to_npz
 from adapters.server_client import ServerClient
+from pe.plugins.devices import keep_memory
 from pe.plugins.protocols import RandomRequest
 
 CUDA = torch.cuda.is_available()
@@ -51,7 +51,7 @@ URL = f"http://127.0.0.1:{PORT}"
 def bare() -> Callable[[np.ndarray], None]:
     """Images of these seeds, in one batch."""
     if not CUDA:
-        keep_freed_memory()  # as the engine does: like is compared with like
+        keep_memory()  # as the engine does: like is compared with like
     files = PixelFiles.find("small", None, offline=True)
     network = files.network().eval().requires_grad_(False).to(DEVICE)
     scheduler = files.sampler("ddim")

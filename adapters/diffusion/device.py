@@ -18,8 +18,6 @@ Devices = str | list[str]
 _NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _REFUSALS = ("out of memory", "can't allocate memory", "not enough memory", "Cannot allocate memory", "ALLOC_FAILED")
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-
 
 def check_arithmetic(device: Devices, precision: str) -> None:
     """Raise RecipeError if these settings do not name devices and a precision; torch is not loaded."""
@@ -58,18 +56,6 @@ def memory_refused(error: Exception) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _REFUSALS)
-
-
-def keep_freed_memory() -> None:
-    """Let this process keep up to 512 MB of what it frees, for its next tensors.
-
-    glibc returns large blocks to the system at once, and every forward pass on a processor fetches them again, page by
-    page: a fifth of its time for the shipped model. Another C library is left as it is.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        mallopt(_M_TRIM_THRESHOLD, 512 << 20)
 
 
 def free_memory(device: torch.device) -> None:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import finalize
 
-from adapters.diffusion.device import Devices, choose_devices, free_memory, keep_freed_memory, memory_refused
+from adapters.diffusion.device import Devices, choose_devices, free_memory, memory_refused
 from adapters.diffusion.items import Item, Job, Model, Outcome
 from pe.errors import APIError, ContractError
+from pe.plugins.devices import keep_memory
 from pe.plugins.protocols import Failed
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Engine:
             if not self._workers:
                 for device in choose_devices(self._device):
                     if device.type == "cpu":
-                        keep_freed_memory()
+                        keep_memory()
                     most = self._most_on_cpu if device.type == "cpu" else self._most
                     self._workers.append(_Worker(device, self._load, self._batch_size, most))
                 finalize(self, _close, [worker.thread for worker in self._workers])

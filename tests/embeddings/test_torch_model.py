@@ -1,8 +1,6 @@
 """Networks in batches: a vector is a function of its image, on the device and in the precision asked for."""
 
 import os
-import platform
-import resource
 import subprocess
 import sys
 
@@ -13,7 +11,6 @@ from torch import nn
 
 from embeddings.torch_model import Network, TorchEmbedding, _arithmetic
 from pe.errors import ContractError, RecipeError
-from pe.plugins.devices import find_device
 from pe.private import PrivateDataset, embed_private
 from tests.embeddings.networks import dinov2_folder, images, networks
 
@@ -172,15 +169,3 @@ def test_settings_out_of_range_are_refused_by_name(changes, says):
 def test_samples_that_are_no_images_are_refused():
     with pytest.raises(ContractError, match="'sums' takes images"):
         model_of(Sums(uneven=False)).embed(["text"])  # type: ignore[arg-type]
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep memory, or cannot be told to")
-def test_on_a_processor_the_memory_of_one_batch_serves_the_next() -> None:
-    find_device("cpu")
-    pages = 20_000_000 * 4 // resource.getpagesize()
-    faults = []
-    for _ in range(6):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        torch.empty(20_000_000).fill_(1)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert faults[-1] < pages / 10

@@ -63,7 +63,8 @@ def made_up(folder: Path, maker: str) -> Path:
         for number in range(PER_CLASS):
             code = f"{0x1F000 + 100 * place + number:X}"
             entries.append(entry(maker, code, category))
-            colour = (25 * place, 250 - 25 * place, 2 * number + MAKERS[maker], 255)
+            corner = [100 + 80 * (place >> bit & 1) if place < 8 else 20 for bit in range(3)]
+            colour = (*corner[:2], corner[2] + 2 * number + MAKERS[maker], 255)
             files[f"package/img/{maker}/64/{code.lower()}.png"] = png(colour)
             files[f"package/img/{maker}/64/{code.lower()}-1f3fb.png"] = png((1, 2, 3, 255))
     files["package/img/sheet.png"] = b"no picture"
@@ -188,7 +189,7 @@ def test_the_generator_is_of_the_digits(tmp_path: Path) -> None:
 
 def test_the_demo_measures_its_data_beside_all_controls(packages: dict[str, Package], tmp_path: Path) -> None:
     made = make(tmp_path / "pictures", packages)
-    changes = "embedding.kind=pixels", "evolution.population=[540, 180]", "evolution.neighbors=4", "privacy.epsilon=50"
+    changes = "embedding.kind=pixels", "evolution.population=[540, 900]", "evolution.neighbors=4", "privacy.epsilon=50"
     content = recipe_content(made) | {"evolution": {"iterations": 1}}
     for change in changes:
         content = with_change(content, change)
@@ -199,5 +200,5 @@ def test_the_demo_measures_its_data_beside_all_controls(packages: dict[str, Pack
     assert scores["real"] > 0.5
     assert scores["synthetic"] > max(scores["unevolved"], scores["random_selection"], scores["chance"]) + 0.2
     first = decode_image(next((made / "public").iterdir()), size=None, resize=None, channels=3)
-    assert run.synthetic.samples.array.shape == (180, *first.shape)
-    assert np.bincount(run.synthetic.labels).tolist() == [20] * len(CLASSES)
+    assert run.synthetic.samples.array.shape == (900, *first.shape)
+    assert np.bincount(run.synthetic.labels).tolist() == [100] * len(CLASSES)

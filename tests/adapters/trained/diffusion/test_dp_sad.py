@@ -352,7 +352,7 @@ def test_guidance_goes_beyond_the_class_and_away_from_none(tmp_path: Path) -> No
     ("changes", "error", "sentence"),
     [
         ({"teacher": {"share": 0}}, RecipeError, "teacher.share is 0, and public names no images"),
-        ({"teacher": {"share": 1}}, RecipeError, "teacher.share: .*less than 1"),
+        ({"teacher": {"share": 1}}, RecipeError, r"teacher\.share must be less than 1, not 1"),
         ({"teacher": {"share": 0}, "public": PUBLIC}, RecipeError, "have none named 'ell': name public labels as"),
         ({"begin": "new", "imitation": 0, "adversarial": 0}, RecipeError, "the teacher would teach nothing"),
         ({"begin": "old"}, RecipeError, "begin"),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.diffusion.device import keep_freed_memory
 from adapters.trained.dp_sgd.forecast import dry_run, peak_memory
 from adapters.trained.dp_sgd.training import Training
 from pe.errors import PluginError
+from pe.plugins.devices import keep_memory
 from tests.adapters.trained.dp_sgd.models import SIDE, Classifying, Denoising, Weights, plain, resnet, unet
 
 
@@ -53,7 +53,7 @@ def test_memory_is_what_the_work_held_at_its_height():
 
 
 def test_memory_that_was_freed_and_kept_is_counted_when_it_is_taken_again():
-    keep_freed_memory()
+    keep_memory()
     blocks = [np.ones(2**20, np.uint8) for _ in range(300)]
     del blocks
     size = 200 * 2**20
