@@ -48,18 +48,19 @@ def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int,
 def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
     """Logistic regression on the images' vectors; its one setting is fixed, so nothing is chosen or validated.
 
-    Each dimension is standardised by the training part, and divided by √(d/10), so that the penalty ‖w‖²/2
-    (scikit-learn's default, C = 1) means the same whatever the number of dimensions d. A penalty ten times as strong
-    leaves a hundred images of unequal classes to the largest one.
+    All dimensions are centred and divided by one number, the root mean square of the training part's deviations times
+    √(d/10), so that the penalty ‖w‖²/2 (scikit-learn's default, C = 1) means the same for any embedding. With a number
+    for each dimension, one that hardly varies in the training part would outweigh all others in a real image.
 
     Raises:
         MissingDependency: scikit-learn is not installed.
     """
     assert train.vectors is not None
-    mean, spread = train.vectors.mean(axis=0, dtype=np.float64), train.vectors.std(axis=0, dtype=np.float64)
-    scale = np.where(spread > 0, spread, 1) * np.sqrt(len(mean) / 10)
+    mean = train.vectors.mean(axis=0, dtype=np.float64)
+    apart = float(np.sqrt(train.vectors.var(axis=0, dtype=np.float64).mean()))
+    scale = (apart or 1.0) * np.sqrt(len(mean) / 10)
 
-    def standardised(given: Labelled) -> Features:
+    def scaled(given: Labelled) -> Features:
         assert given.vectors is not None
         features: Features = (given.vectors - mean) / scale
         return features
@@ -67,8 +68,8 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
     with _sklearn():
         from sklearn.linear_model import LogisticRegression
 
-        model = LogisticRegression(max_iter=_STEPS_OF_PROBE).fit(standardised(train), train.labels)
-    return lambda given: _log_probabilities(model, standardised(given), classes)
+        model = LogisticRegression(max_iter=_STEPS_OF_PROBE).fit(scaled(train), train.labels)
+    return lambda given: _log_probabilities(model, scaled(given), classes)
 
 
 def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:

@@ -75,7 +75,8 @@ class Verdict:
             f"{_SAID[self.outcome]}: after training on the synthetic data, {self.classifier} labels "
             f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test images rightly, {' and '.join(against)}",
             *(f"there is no control by {words} to compare with" for words in missing),
-            ("chance is" if chance.low > 0 else "that is no better than chance,") + f" {100 * chance.accuracy:.1f} %",
+            ("" if chance.low > 0 else "that is no better than chance: ")
+            + f"always saying the largest class gives {100 * chance.accuracy:.1f} %",
         ]
         return "; ".join(parts) + "."
 

@@ -106,9 +106,12 @@ def recipe_warnings(recipe: Recipe, clock: ClockTerms) -> list[str]:
 def _unit_warnings(recipe: Recipe) -> list[str]:
     """About votes of which others than records have one."""
     unit = recipe.private.privacy_unit
-    if unit == "record" or recipe.private.declared_size is None:
+    if unit == "record" or recipe.private.declared_size is None or recipe.private.declared_units is not None:
         return []
-    return [f"All records of a {unit} together weigh as one, so there are fewer votes per candidate."]
+    return [
+        f"All records of a {unit} together weigh as one, so there are fewer votes per candidate than foretold: state "
+        "private.declared_units, about how many units there are (it will be public)."
+    ]
 
 
 def _share_warnings(recipe: Recipe) -> list[str]:

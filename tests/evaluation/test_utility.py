@@ -15,7 +15,7 @@ from pe.errors import RecipeError
 from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.evaluation.labelled import Labelled, hold_out, label_images, shrunk
 from pe.evaluation.networks import MovingAverage, network
-from pe.evaluation.shallow import LONGEST
+from pe.evaluation.shallow import LONGEST, fit_linear_probe
 from pe.evaluation.training import Training, _Batches, _loss
 from pe.evaluation.utility import Trial, choose_classifiers, seconds_left, utility
 from pe.progress import Progress
@@ -260,3 +260,15 @@ def test_what_a_generator_says_of_its_samples_takes_the_place_of_the_label_asked
     assert whole.labels.tolist() == [0, 1, 1]
     np.testing.assert_array_equal(whole.take(np.array([2])).soft, soft[2:])
     assert label_images(images, asked, Conditions()).labels is asked
+
+
+def test_a_dimension_that_hardly_varies_in_training_does_not_decide() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(300, dtype=np.int32) % 3
+    vectors = rng.normal(size=(300, 20)).astype(np.float32)
+    vectors[np.arange(300), labels] += 4
+    vectors[:200, 10:] *= 1e-6  # the border of synthetic images, say; not of real ones
+    sets = Labelled(Images(np.zeros((300, 2, 2, 1), np.uint8)), labels, vectors=vectors)
+    predict = fit_linear_probe(sets.take(slice(0, 200)), sets.take(slice(0, 200)), 3, 0)
+    real = sets.take(slice(200, 300))
+    assert np.mean(predict(real).argmax(axis=1) == real.labels) > 0.9

@@ -40,7 +40,7 @@ def test_it_takes_both_controls_to_help_and_one_to_hurt(
     assert found.outcome == outcome
     assert found.differences["unevolved"].difference == pytest.approx(0.6 - unevolved)
     assert found.differences["chance"].accuracy == 0.25
-    assert found.sentence.endswith("; chance is 25.0 %.")
+    assert found.sentence.endswith("; always saying the largest class gives 25.0 %.")
     assert ("The votes helped" in found.sentence) == (outcome == HELPED)
 
 
@@ -48,7 +48,7 @@ def test_the_sentence_says_what_it_lacks() -> None:
     found = verdict(results(synthetic=0.26, unevolved=0.1), {}, LABELS)
     assert found is not None
     assert "there is no control by random selection to compare with" in found.sentence
-    assert found.sentence.endswith("that is no better than chance, 25.0 %.")
+    assert found.sentence.endswith("that is no better than chance: always saying the largest class gives 25.0 %.")
     assert verdict(results(synthetic=0.6, real=0.9), {}, LABELS) is None
 
 

@@ -212,9 +212,10 @@ def test_delta_and_the_declared_size_are_checked() -> None:
     found = planned(private__declared_size=1000, privacy__delta=1e-3)
     assert found.warnings[0].startswith("δ = 0.001 is not below 1/1000, one over the declared number of records")
     found = planned(private__declared_size=1000, private__privacy_unit="subfolder")
-    assert found.warnings == (
-        "All records of a subfolder together weigh as one, so there are fewer votes per candidate.",
-    )
+    assert len(found.warnings) == 1
+    assert "fewer votes per candidate than foretold: state private.declared_units" in found.warnings[0]
+    units = {"private__privacy_unit": "subfolder", "private__declared_units": 900}
+    assert planned(private__declared_size=1000, **units).warnings == ()
 
 
 def test_without_iterations_there_is_no_histogram() -> None:
