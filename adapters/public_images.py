@@ -58,7 +58,7 @@ class PublicImages:
     info = PluginInfo(
         hosts=(),
         machine_settings=("path",),  # a run knows the images themselves again
-        degrees=(0.0,),  # the votes choose among its images; neighbours by pixels fall behind
+        degrees=(0.0,),  # votes choose among its images; neighbours by pixels gave no more
     )
 
     def __init__(
