@@ -120,7 +120,10 @@ def settle(recipe: Recipe, api: object | None = None) -> Choice:
 
 
 def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
-    """The keys of an evolution over these numbers: `given` ones as they are, and the others to fit them."""
+    """The keys of an evolution over these numbers: `given` ones as they are, and the others to fit them.
+
+    A population that is given is one number: a list says how many iterations there are, so nothing is left open.
+    """
     iterations: int = given.get("iterations", _iterations(numbers))
     neighbors: int = given.get("neighbors", _neighbors(numbers, iterations, given.get("population")))
     chosen: dict[str, Any] = {
@@ -141,13 +144,13 @@ def _iterations(numbers: Numbers) -> int:
     return next((t for t in range(most, 1, -1) if _affordable(numbers, t, NEIGHBORS[-1]) >= FEWEST), min(most, 1))
 
 
-def _neighbors(numbers: Numbers, iterations: int, population: int | list[int] | None) -> int:
+def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int:
     """q: the smallest with which as many candidates as there may be have their signal; at most half of a label's."""
     if population is None:
         members = {q: max(_affordable(numbers, iterations, q), LEAST) for q in NEIGHBORS}
         wanted = max(members.values())
     else:
-        wanted = (population if isinstance(population, int) else min(population[:-1])) // numbers.labels
+        wanted = population // numbers.labels
         members = dict.fromkeys(NEIGHBORS, wanted)
     fitting = [q for q in NEIGHBORS if q == 1 or 2 * q <= members[q]]
     return next((q for q in fitting if numbers.members(iterations, q) >= wanted), fitting[-1])
@@ -159,7 +162,7 @@ def _affordable(numbers: Numbers, iterations: int, neighbors: int) -> int:
     return int(min(numbers.members(iterations, neighbors), MEMBERS, limit))
 
 
-def _population(numbers: Numbers, iterations: int, neighbors: int) -> int | list[int]:
+def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
     """Members of S_0 … S_T: the candidates, and in the end what is to be shared."""
     members = max(_affordable(numbers, iterations, neighbors), neighbors, LEAST)
     wanted = numbers.records if numbers.paid else min(LARGEST, MORE * numbers.records)

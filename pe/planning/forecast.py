@@ -165,8 +165,7 @@ def forecast(
         RecipeError: the population does not fit the labels.
         PrivacyError: no noise meets the budget.
     """
-    choice = settle(recipe, api)
-    recipe = choice.recipe
+    recipe = (choice := settle(recipe, api)).recipe
     plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
     dry_runs = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
     clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
@@ -179,8 +178,7 @@ def forecast(
     told += limit_warnings(recipe, images, (least, cost), images_per_second)
     delta = recipe.privacy.delta
     spent = epsilon(plan.releases, delta)
-    told += [*guarantee_warnings(recipe, plan, spent), *recipe_warnings(recipe, clock.terms)]
-    told += cap_obstacles(recipe, plan.releases)
+    told += _of_the_guarantee(recipe, plan, clock, spent)
     return Forecast(
         iterations,
         cost=cost,
@@ -198,6 +196,12 @@ def forecast(
         dry_runs=dry_runs,
         choice=choice,
     )
+
+
+def _of_the_guarantee(recipe: Recipe, plan: Plan, clock: HeldBack, spent: float) -> list[str]:
+    """Warnings about ε, δ, votes, deadlines, and the data set's cap."""
+    found = [*guarantee_warnings(recipe, plan, spent), *recipe_warnings(recipe, clock.terms)]
+    return [*found, *cap_obstacles(recipe, plan.releases)]
 
 
 def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> Iteration:

@@ -28,9 +28,7 @@ def build_certificate(
     pool_overlaps: str | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The certificate of a run, as JSON values. It holds no private value and no time.
-
-    Its total is the planned one, even if the run stopped early.
+    """The certificate of a run, as JSON values, with the planned total. It holds no private value and no time.
 
     Args:
         ledger: the run's.
