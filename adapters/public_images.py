@@ -1,4 +1,4 @@
-"""A pool of public images as the generator: RANDOM draws from it, VARIATION takes a neighbour.
+"""A pool of public images as the generator: RANDOM deals it out, VARIATION takes a neighbour.
 
 Nearness is the L2 distance of shrunken, blurred pixels on a grid of LEVELS steps. On that grid float32
 arithmetic is exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
@@ -34,7 +34,8 @@ BLOCK = 64  # parents compared with the pool at once
 class PublicImages:
     """RANDOM_API and VARIATION_API over a pool of public images.
 
-    RANDOM_API draws from the pool, uniformly. VARIATION_API draws, uniformly, from the parent and its
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no image is twice among
+    new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
     ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent
     itself, degree 1 a random draw. An answer depends on each item's seed and condition alone.
 
@@ -91,7 +92,8 @@ class PublicImages:
         self._everyone = np.arange(len(self._pixels))
         self._vectors = _comparable(self._pixels, blur)
         self._squares = np.square(self._vectors).sum(axis=1)
-        self.info = replace(self.info, by_label=by_label)
+        distinct = len(self._everyone) if self._members is None else max(map(len, self._members.values()))
+        self.info = replace(self.info, by_label=by_label, distinct=distinct)
 
     def __len__(self) -> int:
         """The number of images in the pool."""
@@ -115,27 +117,35 @@ class PublicImages:
         """The pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicImages`."""
         return images_at(self._path, shape, resize or self._resize)
 
-    def random_api(self, request: RandomRequest) -> Answer:
-        """Images of the pool, each drawn uniformly among those of its label.
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Places of the pool for new samples: of each label its images in random order, over again where they end.
 
         Raises:
             RecipeError: the pool has no images of a label.
         """
-        chosen = np.empty(len(request), dtype=np.int64)
-        places = _uniforms(request.seeds, stream=1)
-        for label, items in _by_label(request.labels):
-            pool = self._pool(label)
-            chosen[items] = pool[np.floor(places[items] * len(pool)).astype(np.int64)]
-        return self._answer(chosen)
+        places = np.empty(len(labels), dtype=np.int64)
+        for label, items in _by_label(labels):
+            pool, rng = self._pool(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
+            rounds = [rng.permutation(pool) for _ in range(-(-len(items) // len(pool)))]
+            places[items] = np.concatenate(rounds)[: len(items)]
+        return Conditions({"pool": places})
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """The images of the pool that `draw_conditions` dealt to these samples.
+
+        Raises:
+            APIError: the request carries no places in this pool.
+        """
+        return self._answer(self._places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """A near neighbour of each parent; the degree says how many count as near.
 
         Raises:
-            APIError: the parents carry no place in this pool.
+            APIError: the parents carry no places in this pool.
             RecipeError: the pool has no images of a label.
         """
-        parents = self._parents(request.conditions)
+        parents = self._places(request.conditions)
         if request.degree == 0:
             return self._answer(parents)
         chosen = np.empty(len(request), dtype=np.int64)
@@ -165,13 +175,13 @@ class PublicImages:
             raise RecipeError(f"The public pool has no images of label '{label}'; its labels are {known}.")
         return self._members[label]
 
-    def _parents(self, conditions: Conditions) -> Indices:
+    def _places(self, conditions: Conditions) -> Indices:
         if "pool" not in conditions:
-            raise APIError("The parents carry no 'pool': public_images varies only what public_images drew.")
-        parents = conditions["pool"].astype(np.int64)
-        if parents.size and not 0 <= parents.min() <= parents.max() < len(self):
-            raise APIError(f"A parent's place lies outside the pool of {len(self)}: give the pool it was drawn from.")
-        return parents
+            raise APIError("The samples carry no 'pool': public_images makes and varies only what it drew itself.")
+        places = conditions["pool"].astype(np.int64)
+        if places.size and not 0 <= places.min() <= places.max() < len(self):
+            raise APIError(f"A sample's place lies outside the pool of {len(self)}: give the pool it was drawn from.")
+        return places
 
     def _answer(self, chosen: Indices) -> Answer:
         return Answer(Images(self._pixels[chosen]), Conditions({"pool": chosen}))

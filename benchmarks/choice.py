@@ -33,7 +33,7 @@ KEPT = RESULTS / "choice.jsonl"
 SIZES, LABELS, EPSILONS = (100, 300, 1000, 4000, 10_000, 30_000, 100_000), (1, 10, 100), (0.5, 1, 4, 10)
 KINDS = {
     "a generator that knows labels, with four degrees": PluginInfo(degrees=(0.5, 0.45, 0.4, 0.4), by_label=True),
-    "a pool of public images without labels": PluginInfo(degrees=(0.0,)),
+    "a pool of 5,000 public images without labels": PluginInfo(degrees=(0.0,), distinct=5000),
 }
 SIGMA = {1: 3.7305, 4: 1.08, 10: 0.51}  # of one histogram with the whole of ε, δ = 1e-5
 DEGREES = {1: (0.4,), 2: (0.5, 0.4), 4: (0.5, 0.45, 0.4, 0.4)}
@@ -45,13 +45,17 @@ DIGITS = [  # records, ε, T, candidates of a label, q, H
     (4000, 1, 1, 800, 32, 1.5), (4000, 1, 4, 300, 32, 1.5), (4000, 1, 4, 400, 32, 1.5), (4000, 1, 4, 400, 32, 2.5),
     (4000, 4, 4, 400, 32, 1.5), (4000, 4, 4, 1000, 16, 1.5), (4000, 10, 4, 1000, 8, 1.5), (4000, 10, 4, 1000, 1, 1.5),
 ]  # fmt: skip
-PICTURES = [  # pool, ε, T, candidates of a label, q, H, degrees
-    ("unlabelled", 4, 1, 1000, 4, 2.5, [0]), ("unlabelled", 4, 1, 1000, 4, 1.5, [0]),
-    ("unlabelled", 4, 1, 1000, 32, 2.5, [0]), ("unlabelled", 4, 1, 300, 4, 2.5, [0]),
-    ("unlabelled", 4, 1, 1000, 4, 2.5, [0.0016]), ("unlabelled", 4, 2, 500, 8, 2.5, [0.005, 0]),
-    ("unlabelled", 1, 1, 1000, 32, 2.5, [0]), ("unlabelled", 1, 1, 1000, 32, 3.5, [0]),
-    ("unlabelled", 1, 1, 300, 16, 2.5, [0]),
-    ("by_class", 4, 1, 1000, 4, 0.5, [0]), ("by_class", 4, 1, 1000, 4, 2.5, [0]),
+PICTURES = [  # pool, ε, T, candidates of a label (1842: the whole pool; 360: the largest class), q, H, degrees
+    ("unlabelled", 4, 1, 1842, 16, 2.5, [0]), ("unlabelled", 4, 1, 1842, 4, 2.5, [0]),
+    ("unlabelled", 4, 1, 1842, 16, 1.5, [0]), ("unlabelled", 4, 1, 1842, 16, 3.5, [0]),
+    ("unlabelled", 4, 1, 1000, 4, 2.5, [0]), ("unlabelled", 4, 1, 300, 4, 2.5, [0]),
+    ("unlabelled", 4, 1, 1842, 16, 2.5, [0.0016]), ("unlabelled", 4, 2, 500, 8, 2.5, [0.005, 0]),
+    ("unlabelled", 4, 2, 1000, 32, 2.5, [0.005, 0]), ("unlabelled", 4, 2, 1000, 16, 2.5, [0, 0]),
+    ("unlabelled", 1, 1, 1842, 32, 2.5, [0]), ("unlabelled", 1, 1, 1000, 32, 2.5, [0]),
+    ("unlabelled", 1, 1, 1000, 32, 1.5, [0]), ("unlabelled", 1, 1, 500, 16, 2.5, [0]),
+    ("unlabelled", 1, 2, 500, 16, 2.5, [0.01, 0]),
+    ("by_class", 4, 1, 360, 4, 0, [0]), ("by_class", 4, 1, 360, 4, 0.5, [0]), ("by_class", 4, 1, 360, 4, 2.5, [0]),
+    ("by_class", 1, 1, 360, 4, 0, [0]), ("by_class", 1, 1, 360, 4, 0.5, [0]),
 ]  # fmt: skip
 
 

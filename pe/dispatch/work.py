@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,7 @@ class Work:
     attempts: int = 5
     retries: int = 2
     loan: Loan | None = None
+    _drawn: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -92,15 +93,28 @@ class Work:
         return np.split(items[order], boundaries)
 
     def _draw_conditions(self, api: GenerationAPI, items: Items, refused: Items) -> Conditions:
-        """The conditions of new samples, where the generator draws them."""
+        """The conditions of new samples, where the generator draws them: the first draw, or a later one if refused."""
         if not isinstance(api, DrawsConditions):
             return Conditions()
-        seeds = item_seeds(self.seed, f"{self.phase}/condition", items, refused // (self.retries + 1))
-        conditions = api.draw_conditions(self._names(items), seeds)
-        if not isinstance(conditions, Conditions) or conditions.rows != len(items):
-            where = f"{type(api).__name__}.draw_conditions"
-            raise ContractError(f"{where} was asked for {len(items)} rows: return pe.Conditions with one row per seed.")
-        return conditions
+        draws = refused // (self.retries + 1)
+        rows = {draw: np.flatnonzero(draws == draw) for draw in np.unique(draws).tolist()}
+        parts = [self._whole_draw(api, draw).take(items[chosen]) for draw, chosen in rows.items()]
+        order = np.argsort(np.concatenate(list(rows.values())), kind="stable")
+        return Conditions.concatenate(parts).take(order)
+
+    def _whole_draw(self, api: DrawsConditions, draw: int) -> Conditions:
+        """The conditions of all n items in that draw."""
+        if draw not in self._drawn:
+            items = np.arange(len(self))
+            seeds = item_seeds(self.seed, f"{self.phase}/condition", items, np.full(len(self), draw))
+            conditions = api.draw_conditions(self._names(items), seeds)
+            if not isinstance(conditions, Conditions) or conditions.rows != len(items):
+                raise ContractError(
+                    f"{type(api).__name__}.draw_conditions was asked for {len(items)} rows: return pe.Conditions with "
+                    "one row per seed."
+                )
+            self._drawn[draw] = conditions
+        return self._drawn[draw]
 
     def _names(self, items: Items) -> tuple[str, ...]:
         return tuple(self.classes[label] for label in self.labels[items])

@@ -23,13 +23,14 @@ SIGNAL_ONCE, SIGNAL = 0.25, 0.75
 """The votes that an average candidate shall get, over the noise on it: in one vote, which needs many candidates to
 choose from; in each of several."""
 
-BLIND, ONCE, AGAIN = 2.5, 0.5, 1.5
+BLIND, ONCE, AGAIN = 2.5, 0.0, 1.5
 """H, in standard deviations of the noise: of one vote for samples of unknown labels, whose mistakes stay; of one for
 samples of known ones, which choose gently and keep variety; of each of several, where later ones mend the first's."""
 
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
-MEMBERS, FEWEST, LEAST = 1000, 150, 10
-"""Candidates of a label: at most; below which the budget is not divided among iterations; and at least."""
+MEMBERS, DEALT, FEWEST, LEAST = 1000, 2000, 150, 10
+"""Candidates of a label: at most; of those that are dealt from a pool, which cost nothing to make, at most; below which
+the budget is not divided among iterations; and at least."""
 
 GROWTH = 1.5
 """Each iteration's share of the budget, over the share of the one before."""
@@ -70,6 +71,7 @@ class Numbers:
         paid: whether an image costs something.
         degrees: the generator's, widest first.
         by_label: whether it makes what a label names.
+        distinct: different new samples of a label that it has; None: it makes ever new ones.
     """
 
     labels: int
@@ -81,6 +83,7 @@ class Numbers:
     paid: bool
     degrees: tuple[float, ...]
     by_label: bool
+    distinct: int | None
 
     def noise(self, iterations: int) -> float:
         """σ of each of so many histograms with equal shares, in votes."""
@@ -157,9 +160,10 @@ def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int
 
 
 def _affordable(numbers: Numbers, iterations: int, neighbors: int) -> int:
-    """Candidates of a label: as many as have their signal, at most MEMBERS, and as many as the limits allow."""
+    """Candidates of a label: as many as have their signal, as there may be, and as the limits allow."""
     limit = numbers.images * (1 - FINAL_SHARE) / (max(iterations, 1) * numbers.labels)
-    return int(min(numbers.members(iterations, neighbors), MEMBERS, limit))
+    most = MEMBERS if numbers.distinct is None else min(numbers.distinct, DEALT)
+    return int(min(numbers.members(iterations, neighbors), most, limit))
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
@@ -206,6 +210,7 @@ def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
         paid=bool(each or price.million_tokens),
         degrees=info.degrees,
         by_label=info.by_label,
+        distinct=info.distinct,
     )
 
 

@@ -56,6 +56,7 @@ class PluginInfo:
             size, concurrency); dotted, where they lie in a section.
         code_settings: settings that name code to run; of a run that somebody else made they must be named again.
         by_label: whether a new sample is of the label that it was asked for.
+        distinct: new samples of a label that differ, at most, where there are so many and no more, as in a pool.
         degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
         disjoint_from: of such a one, the run whose records are declared to be others than this run's.
@@ -67,6 +68,7 @@ class PluginInfo:
     machine_settings: tuple[str, ...] = ()
     code_settings: tuple[str, ...] = ()
     by_label: bool = False
+    distinct: int | None = None
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
     fitted_before: bool = False
     disjoint_from: Path | None = None
@@ -198,7 +200,10 @@ class DrawsConditions(Protocol):
     """A generator whose public conditions (prompts, say) are drawn before the work is cut into requests."""
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """The condition of each new sample, n rows, from its label and its seed alone."""
+        """The condition of each of n new samples, n rows, from labels and seeds alone.
+
+        Asked for all samples of a population at once, so what is drawn may be dealt out among them, each once.
+        """
         ...
 
 

@@ -30,6 +30,12 @@ def pool(tmp_path: Path) -> PublicImages:
     return PublicImages(path=str(tmp_path / "pool.npz"))
 
 
+def deal(api: PublicImages, *labels: str, start: int = 0) -> Answer:
+    """New samples, as the dispatcher asks for them."""
+    numbers = seeds(len(labels), start)
+    return api.random_api(RandomRequest(labels, numbers, api.draw_conditions(labels, numbers)))
+
+
 def vary(api: PublicImages, parents: np.ndarray, degree: float, label: str = "", start: int = 0) -> Answer:
     count = len(parents)
     images = Images(np.zeros((count, 16, 16, 3), np.uint8))
@@ -47,13 +53,21 @@ def test_it_is_a_generation_api(pool):
     assert len(pool) == POOL
 
 
-def test_random_draws_from_the_pool_uniformly_and_says_which(pool):
-    answer = pool.random_api(RandomRequest(("",) * 5000, seeds(5000)))
+def test_random_deals_out_the_pool_in_random_order_and_says_which(pool):
+    answer = deal(pool, *[""] * (POOL + 40))
     chosen = answer.conditions["pool"]
     assert (pixels(answer) == levels()[chosen]).all()
-    counts = np.bincount(chosen, minlength=POOL)
-    assert counts.min() > 15
-    assert counts.max() < 100
+    assert sorted(chosen[:POOL]) == list(range(POOL))
+    assert len(set(chosen[POOL:])) == 40
+    assert list(chosen) != list(deal(pool, *[""] * (POOL + 40), start=1).conditions["pool"])
+    firsts = [deal(pool, "", start=start).conditions["pool"][0] for start in range(2000)]
+    assert np.bincount(firsts, minlength=POOL).min() > 3
+
+
+def test_it_tells_how_many_different_images_a_label_has(tmp_path, pool):
+    assert pool.info.distinct == POOL
+    np.savez(tmp_path / "labels.npz", images=levels(10), labels=["a"] * 7 + ["b"] * 3)
+    assert PublicImages(path=str(tmp_path / "labels.npz"), by_label=True).info.distinct == 7
 
 
 def test_degree_0_is_the_parent_itself(pool):
@@ -137,18 +151,18 @@ def test_by_label_each_label_draws_from_its_own_subfolder(tmp_path):
         write(tmp_path / "dark" / f"{k}.png", k)
         write(tmp_path / "light" / f"{k}.png", 250 + k)
     api = PublicImages(path=str(tmp_path), by_label=True)
-    answer = api.random_api(RandomRequest(("dark", "light") * 50, seeds(100)))
+    answer = deal(api, *("dark", "light") * 50)
     assert (pixels(answer)[::2] < 4).all()
     assert (pixels(answer)[1::2] >= 250).all()
     assert (pixels(vary(api, np.full(50, 5), 1.0, label="light")) >= 250).all()
     with pytest.raises(RecipeError, match="no images of label 'grey'; its labels are 'dark', 'light'"):
-        api.random_api(RandomRequest(("grey",), seeds(1)))
+        deal(api, "grey")
 
 
 def test_by_label_the_labels_of_an_archive_are_compared_as_names(tmp_path):
     np.savez(tmp_path / "pool.npz", images=levels(10), labels=np.arange(10) % 2)
     api = PublicImages(path=str(tmp_path / "pool.npz"), by_label=True)
-    chosen = api.random_api(RandomRequest(("1",) * 40, seeds(40))).conditions["pool"]
+    chosen = deal(api, *["1"] * 40).conditions["pool"]
     assert (chosen % 2 == 1).all()
 
 

@@ -17,8 +17,9 @@ from adapters.public_images import PublicImages
 from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
+from pe.data.conditions import Conditions
 from pe.data.images import Images
-from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
 from tests.contracts.fitted import KINDS, fitted
@@ -72,12 +73,20 @@ def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def parents(api: GenerationAPI) -> Answer:
     """What it answers first of all."""
-    return api.random_api(RandomRequest(LABELS, SEEDS))
+    return new(api)
 
 
 @pytest.fixture(scope="module")
 def children(api: GenerationAPI, parents: Answer) -> Answer:
     return varied(api, parents, 0.4)
+
+
+def new(api: GenerationAPI, which: slice = slice(None), salt: int = 0) -> Answer:
+    seeds = SEEDS ^ np.uint64(salt)
+    drawn = Conditions()
+    if isinstance(api, DrawsConditions):  # as the dispatcher does: for all of them at once
+        drawn = api.draw_conditions(LABELS, seeds).take(np.arange(len(SEEDS))[which])
+    return api.random_api(RandomRequest(LABELS[which], seeds[which], drawn))
 
 
 def varied(api: GenerationAPI, parents: Answer, degree: float, which: slice = slice(None), salt: int = 5) -> Answer:
@@ -107,20 +116,19 @@ def test_it_answers_every_item_with_an_image_of_one_size(parents: Answer, childr
 
 
 def test_the_same_request_has_the_same_answer(api: GenerationAPI, parents: Answer, children: Answer) -> None:
-    assert same(api.random_api(RandomRequest(LABELS, SEEDS)), parents)
+    assert same(new(api), parents)
     assert same(varied(api, parents, 0.4), children)
 
 
 def test_other_seeds_have_other_answers(api: GenerationAPI, parents: Answer) -> None:
-    other = api.random_api(RandomRequest(LABELS, SEEDS ^ np.uint64(1)))
-    assert not same(parents, other)
+    assert not same(parents, new(api, salt=1))
     some = slice(4)
     assert not same(varied(api, parents, 0.9, some, salt=1), varied(api, parents, 0.9, some, salt=2))
 
 
 @pytest.mark.parametrize("cut", [1, 4, 7])
 def test_an_item_does_not_depend_on_its_chunk(api: GenerationAPI, parents: Answer, children: Answer, cut: int) -> None:
-    parts = [api.random_api(RandomRequest(LABELS[part], SEEDS[part])) for part in (slice(cut), slice(cut, None))]
+    parts = [new(api, part) for part in (slice(cut), slice(cut, None))]
     assert np.array_equal(parents.samples.array, np.concatenate([part.samples.array for part in parts]))
     parts = [varied(api, parents, 0.4, part) for part in (slice(cut), slice(cut, None))]
     assert np.array_equal(children.samples.array, np.concatenate([part.samples.array for part in parts]))
@@ -140,7 +148,7 @@ def test_a_larger_degree_moves_further_on_average(api: GenerationAPI, parents: A
 
 
 def test_a_request_is_left_as_it_was(api: GenerationAPI) -> None:
-    parents = api.random_api(RandomRequest(LABELS, SEEDS))  # that nothing else has had in its hands
+    parents = new(api)  # that nothing else has had in its hands
     before = parents.samples.array.copy(), SEEDS.copy()
     varied(api, parents, 0.7)
     np.testing.assert_array_equal(parents.samples.array, before[0])

@@ -130,6 +130,20 @@ def test_conditions_that_the_generator_draws_part_the_requests_and_stay_with_the
         assert prompt.startswith(f"a {('cat', 'dog')[label]},")
 
 
+def test_conditions_are_drawn_for_a_whole_population_at_once(tmp_path: Path) -> None:
+    class Dealing(Prompted):
+        """Deals each sample its own card; one that is refused too often gets one of another deal."""
+
+        def draw_conditions(self, labels: tuple[str, ...], seeds: np.ndarray) -> Conditions:
+            return Conditions({"card": np.argsort(np.argsort(seeds))})
+
+    api = Dealing(max_chunk=7)
+    assert sorted(dispatcher(tmp_path / "run", api).random(LABELS).conditions["card"]) == list(range(len(LABELS)))
+    api = Dealing(refuse=2, max_chunk=7)
+    cards = dispatcher(tmp_path / "other", api, retries=0, attempts=9).random(LABELS).conditions["card"]
+    assert len(set(cards)) > 0.6 * len(LABELS)
+
+
 def test_a_refused_sample_keeps_its_prompt_until_it_is_drawn_anew(tmp_path: Path) -> None:
     api = Prompted(refuse=2, max_chunk=1)
     dispatcher(tmp_path / "run", api, retries=2, attempts=9).random(LABELS[:1])

@@ -124,6 +124,16 @@ def test_a_limit_on_what_the_run_may_cost_is_kept() -> None:
     assert found.synthetic == 5000  # as many as there are records, since each costs something
 
 
+@pytest.mark.parametrize(("distinct", "candidates"), [(40, 400), (700, 7000), (None, 10_000), (50_000, 20_000)])
+def test_no_more_candidates_than_a_pool_has_different_ones(distinct: int | None, candidates: int) -> None:
+    class Pool(Blind):
+        info = PluginInfo(hosts=(), degrees=(0.0,), distinct=distinct)
+
+    evolution = settle(recipe_of(100_000, epsilon=4), Pool()).recipe.evolution
+    assert isinstance(evolution.population, list)
+    assert evolution.population[0] == candidates
+
+
 def test_units_of_several_records_cast_fewer_votes() -> None:
     by_patient = {"privacy_unit": "patient", "declared_units": 250}
     four = {"iterations": 4}

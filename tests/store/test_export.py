@@ -116,7 +116,9 @@ def test_an_export_bears_the_class_names_as_they_were_written_and_gives_them_bac
     folders = {path.name for path in out.iterdir() if path.is_dir()}
     assert folders == {"Food & Drink", "100% wool", "gros œuvre", "a%2Fb", "%43", "c"}
     again = PublicImages(path=str(out), channels=1, by_label=True)
-    drawn = again.random_api(pe.RandomRequest(labels * 5, np.arange(30, dtype=np.uint64))).samples.array
+    seeds = np.arange(30, dtype=np.uint64)
+    places = again.draw_conditions(labels * 5, seeds)
+    drawn = again.random_api(pe.RandomRequest(labels * 5, seeds, places)).samples.array
     assert drawn[:, 0, 0, 0].tolist() == [0, 40, 80, 120, 160, 200] * 5
     (out / "labels.csv").write_bytes(b"file,label\n\xff")
     with pytest.raises(RecipeError, match=r"labels\.csv' is not a CSV file in UTF-8"):
