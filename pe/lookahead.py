@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import Population
-from pe.data.samples import Samples
+from pe.data.samples import Samples, distinct
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
 
@@ -65,18 +64,10 @@ def lookahead_embeddings(
 
 def embed(embedding: Embedding, samples: Samples) -> Vectors:
     """The embeddings of public samples, float32 (n, d). Equal ones, as a pool gives them, are embedded once."""
-    first, place = _distinct(samples)
+    first, place = distinct(samples)
     once = samples if len(first) == len(samples) else samples.take(first)
     vectors = np.concatenate(list(embed_batches(embedding, once)))
     return vectors if once is samples else vectors[place]
-
-
-def _distinct(samples: Samples) -> tuple[Items, Items]:
-    """The first of each set of equal samples, and for every sample the place of its like among those."""
-    rows = samples.array
-    digests = b"".join(blake2b(rows[i].tobytes(), digest_size=16).digest() for i in range(len(rows)))
-    _, first, place = np.unique(np.frombuffer(digests, "V16"), return_index=True, return_inverse=True)
-    return first, place
 
 
 def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from pe.data.samples import distinct
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """epsilon, delta, data_set (the total of all runs), images (synthetic ones), api_calls and run (its directory)."""
-    certificate = run.guarantee
+    """What `pe run --json` prints.
+
+    Returns:
+        epsilon, delta, data_set (the total of all runs), images (the number of synthetic samples), different (how many
+        of them differ), api_calls and run (its directory).
+    """
+    certificate, synthetic = run.guarantee, run.synthetic.samples
     with read_journal(run) as journal:
         calls = journal.totals().calls
     return {
         "epsilon": certificate["epsilon"],
         "delta": certificate["delta"],
         "data_set": certificate["data_set"],
-        "images": len(run.synthetic),
+        "images": len(synthetic),
+        "different": len(distinct(synthetic)[0]),
         "api_calls": calls,
         "run": str(run.folder),
     }

@@ -6,11 +6,13 @@ Guarantee: post-processing of the run's releases; it reads nothing under confide
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pe.data.population import Population
+from pe.data.samples import distinct
 from pe.planning.cautions import guarantee_warnings
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
@@ -51,6 +53,7 @@ def shareable_report(run: Run) -> str:
         "warnings": certificate["warnings"] if certificate else _warnings(run, values["plan"]),
         "promise": promise(certificate) if certificate else "No guarantee can be stated before the run is finished.",
         "count": len(populations[-1]),
+        "variety": variety(populations[-1], values["plan"].classes),
         "noun": populations[-1].samples.noun,
         "unit": populations[-1].samples.unit,
         "extensions": [(len(one), strips(one, values["plan"].classes)) for one in run.extensions()],
@@ -61,6 +64,15 @@ def shareable_report(run: Run) -> str:
         "page": REPORT,
     }
     return render("shareable.html", values)
+
+
+def variety(population: Population, classes: Sequence[str]) -> list[tuple[str, int, int]]:
+    """(label, its samples, how many of those differ) of every label that has samples."""
+    found = []
+    for label in np.unique(population.labels):
+        samples = population.samples.take(np.flatnonzero(population.labels == label))
+        found.append((classes[label], len(samples), len(distinct(samples)[0])))
+    return found
 
 
 def promise(certificate: Certificate) -> str:

@@ -137,7 +137,8 @@ def test_run_makes_a_run(recipe: Path) -> None:
 def test_json_is_all_that_stdout_holds(recipe: Path) -> None:
     result = installed("run", recipe, "--out", "out", "--json", "--set", "privacy.epsilon=3", cwd=recipe.parent)
     answer = json.loads(result.stdout)
-    told = {"epsilon", "delta", "data_set", "images", "api_calls", "run"}  # no time: it tells how many records
+    # no time: it tells how many records there are
+    told = {"epsilon", "delta", "data_set", "images", "different", "api_calls", "run"}
     assert answer.keys() == told
     assert answer["images"] == 8
     assert answer["epsilon"] == pytest.approx(3, rel=1e-3)
@@ -156,7 +157,8 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
     of_all = [f"all runs over these records ({count}): ε ≤ " for count in (1, 2)]
     assert of_all[0] in first.stdout
     assert of_all[1] in second.stdout
-    shown = [re.sub(r"\(\d\): ε ≤ [\d.]+", "", re.sub(r"\bone\b", "two", each.stdout)) for each in (first, second)]
+    of_noise = r"\(\d\): ε ≤ [\d.]+|, \d of them different"
+    shown = [re.sub(of_noise, "", re.sub(r"\bone\b", "two", each.stdout)) for each in (first, second)]
     assert shown[0] == shown[1]
     log = (recipe.parent / "two" / "confidential" / "log.txt").read_text()
     assert f"casts no vote: {images[1]}" in log

@@ -61,6 +61,27 @@ def test_it_is_covered_by_the_certificate_and_exported(run: Path, tmp_path: Path
     assert any("report.html" in problem for problem in verify(Run.open(run).guarantee, run))
 
 
+def test_it_tells_how_many_samples_differ_where_some_are_copies(tmp_path: Path) -> None:
+    images = np.repeat(np.arange(6, dtype=np.uint8) * 40, 16).reshape(6, 4, 4, 1)
+    np.savez(tmp_path / "pool.npz", images=images)
+    np.savez(tmp_path / "private.npz", images=images + 1, labels=["cat"] * 3 + ["dog"] * 3)
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=("cat", "dog"))
+    pool = pe.api("public_images", path=str(tmp_path / "pool.npz"), channels=1)
+
+    def page_of(population: int, iterations: int) -> str:
+        settings = {"noise_multiplier": 1.0, "delta": 1e-5, "degree": 0, "lookahead": 0, "pool_overlaps": "declared"}
+        out = tmp_path / f"run-{population}"
+        settings |= {"population": population, "iterations": iterations}
+        pe.evolve(data, pool, out=out, **settings)
+        return write_report(out).read_text()
+
+    assert "Different samples" not in page_of(12, 0)
+    page = page_of(20, 1)
+    rows = re.findall(r"<td[^>]*>(cat|dog)</td>\s*<td[^>]*>10</td>\s*<td[^>]*>([1-6])</td>", page)
+    assert [label for label, _ in rows] == ["cat", "dog"]
+    assert re.search(rf"{sum(int(different) for _, different in rows)} differ from all others of their label", page)
+
+
 def test_the_confidential_page_stays_where_it_is(run: Path, tmp_path: Path) -> None:
     path = write_report(run, confidential=True)
     assert path == run / "confidential" / "report.html"
