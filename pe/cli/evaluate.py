@@ -141,7 +141,7 @@ def _page(values: dict[str, Any], path: Path) -> str:
 
 
 def _verdict(found: dict[str, Any]) -> list[str]:
-    lines = textwrap.wrap(found["sentence"], _WIDTH)
+    lines = [line for each in (found["sentence"], *found["collapsed"]) for line in textwrap.wrap(each, _WIDTH)]
     if found["remedies"]:
         lines.append("What to change, the most probable cause first:")
     for remedy in found["remedies"]:
