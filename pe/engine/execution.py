@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -13,6 +14,7 @@ from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.audit_record import write_audit_record
 from pe.engine.clock import public_clock
+from pe.engine.going_on import to_resume
 from pe.engine.logs import logging_to
 from pe.engine.private_side import PrivateSide
 from pe.engine.public_pool import PublicPool
@@ -56,6 +58,7 @@ class Surroundings:
         progress: told what happens.
         stop: set it to stop at the next chunk's boundary.
         noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
+        python: whether the user is in Python, so that messages name calls in place of commands.
     """
 
     api: GenerationAPI | None = None
@@ -63,6 +66,7 @@ class Surroundings:
     progress: Progress = field(default_factory=Progress)
     stop: Event = field(default_factory=Event)
     noise: Noise | None = None
+    python: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,10 +159,13 @@ class Execution:
             self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
         plan = self._size_plan(ledger)
         self.fit(run, ledger)
+        command = partial(to_resume, run.folder, python=self.surroundings.python)
         population = evolution.evolve(
             plan,
             lambda: self.private.embeddings(run),
-            build_dispatcher(self.recipe, self.api, run, progress, self.surroundings.stop),
+            build_dispatcher(
+                self.recipe, self.api, run, progress=progress, stop=self.surroundings.stop, command=command
+            ),
             self.embedding,
             ledger,
             progress.warn,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -126,3 +129,54 @@ def test_no_name_of_the_package_is_hidden_by_a_module_of_its_own() -> None:
     for name in pe.__all__:
         assert getattr(pe, name) is not None
         assert name == "__version__" or importlib.util.find_spec(f"pe.{name}") is None, name
+
+
+class Stopping(Shades):
+    """Sends a signal to its own process when it is first asked for variations."""
+
+    def __init__(self, number: signal.Signals | None) -> None:
+        super().__init__(max_chunk=5)
+        self.number = number
+
+    def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
+        if self.number is not None:
+            os.kill(os.getpid(), self.number)
+            self.number = None
+            time.sleep(0.2)  # for the main thread to take it
+        return super().variation_api(request)
+
+
+def test_ctrl_c_stops_a_run_from_python_resumably_and_says_in_its_message_what_goes_on(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    given = {"embedding": Mean(), "progress": pe.Progress()}
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        pe.evolve(private, Stopping(signal.SIGINT), out=tmp_path / "run", **given, **SETTINGS)
+    assert str(stopped.value).startswith("Stopped as asked, with everything that was answered committed.")
+    assert str(stopped.value).endswith(f"; `pe.resume('{tmp_path / 'run'}')` goes on.")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert len(pe.resume(tmp_path / "run", api=Stopping(None), **given).synthetic) == 20
+
+
+def test_sigterm_ends_a_program_with_the_sentence_on_stderr_and_leaves_handlers_of_its_own_alone(
+    private: pe.ImageNpz, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = {"embedding": Mean(), "progress": pe.Progress()}
+    with pytest.raises(SystemExit) as stopped:
+        pe.evolve(private, Stopping(signal.SIGTERM), out=tmp_path / "run", **given, **SETTINGS)
+    assert stopped.value.code == 143
+    assert f"`pe.resume('{tmp_path / 'run'}')` goes on." in capfd.readouterr().err
+    taken: list[int] = []
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: taken.append(number))
+    try:
+        pe.evolve(private, Stopping(signal.SIGTERM), out=tmp_path / "other", **given, **SETTINGS)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert taken == [signal.SIGTERM]
+
+
+def test_a_limit_names_the_call_that_goes_on_with_it_raised(private: pe.ImageNpz, tmp_path: Path) -> None:
+    given = {"api": Shades(), "embedding": Mean(), "progress": pe.Progress()}
+    with pytest.raises(LimitReached, match=r"`pe\.resume\('.*run', changes=\{'limits\.max_images': …\}\)` goes on\."):
+        pe.evolve(private, out=tmp_path / "run", **given, **SETTINGS, max_images=30)
