@@ -29,6 +29,7 @@ from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
 from pe.planning.readiness import check_public_place, overlap_warnings
 from pe.plugins.protocols import ChecksLabels, DescribesDegree, Embedding, GenerationAPI, info_of
+from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
@@ -36,7 +37,7 @@ from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 from pe.privacy.words import NOT_DECLARED
 from pe.progress import Progress
-from pe.recipe.schema import Recipe
+from pe.recipe.schema import OBJECT, Recipe
 from pe.report.pictures import contact_sheet
 from pe.steps import Plan
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, SYNTHETIC
@@ -92,6 +93,8 @@ class Execution:
                 f"{type(surroundings.api).__name__} is fitted on the private records, and its fit is planned by name: "
                 "register the class as an entry point of pe.adapters, and name it in api.kind."
             )
+        if surroundings.embedding is None and not recipe.embedding.kind.startswith(OBJECT):
+            check_name("pe.embeddings", recipe.embedding.kind)
         api = build_generator(recipe, surroundings.api)
         with surroundings.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
             recipe = settle(recipe, api).recipe

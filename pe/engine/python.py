@@ -19,9 +19,11 @@ from pe.engine.signals import stop_from_python
 from pe.engine.start import resume_run, run_recipe, stored_recipe
 from pe.errors import RecipeError, nearest_name
 from pe.planning.build import set_up_generator
-from pe.planning.forecast import Forecast, forecast
+from pe.planning.forecast import forecast
+from pe.planning.forecast_values import Forecast
 from pe.planning.readiness import obstacles, overlap_warnings
 from pe.plugins.protocols import Embedding, GenerationAPI
+from pe.plugins.registry import check_name
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import ApiSpec, PluginSpec, Recipe
@@ -29,12 +31,22 @@ from pe.store.run import Run
 
 
 def api(kind: str, **settings: Any) -> ApiSpec:
-    """A generator by its entry point's name, with its settings; constructed when the run is."""
+    """A generator by its entry point's name, with its settings; constructed when the run is.
+
+    Raises:
+        PluginError: there is none of this name.
+    """
+    check_name("pe.adapters", kind)
     return ApiSpec(kind=kind, **settings)
 
 
 def embedding(kind: str, **settings: Any) -> PluginSpec:
-    """An embedding by its entry point's name, with its settings; constructed when the run is."""
+    """An embedding by its entry point's name, with its settings; constructed when the run is.
+
+    Raises:
+        PluginError: there is none of this name.
+    """
+    check_name("pe.embeddings", kind)
     return PluginSpec(kind=kind, **settings)
 
 

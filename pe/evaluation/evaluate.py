@@ -129,7 +129,8 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[Seen]:
     else:
         if specs[0].kind.startswith(OBJECT):
             notes.add(
-                f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so 'pixels' takes its place."
+                f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so 'pixels' takes its "
+                "place; from Python it can be passed: pe.evaluate(…, embedding=…)."
             )
             specs = (PluginSpec(kind="pixels"),)
         seen = [Seen(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import pe
 from pe.cli.plan import plan as plan_command
 from pe.errors import LimitReached, PluginError, RecipeError
+from pe.progress import Task
 from tests.cli.typed import pe as command
 from tests.generators import Mean, Shades
 
@@ -71,6 +74,24 @@ def test_an_object_that_lacks_a_method_is_refused_before_anything_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_name_that_is_mistyped_is_refused_where_it_is_typed_with_the_nearest(private: pe.ImageNpz) -> None:
+    with pytest.raises(PluginError, match=r"Unknown adapter 'glyph'; did you mean 'glyphs'\?"):
+        pe.api("glyph")
+    with pytest.raises(PluginError, match=r"Unknown embedding 'pixel'; did you mean 'pixels'\?"):
+        pe.embedding("pixel")
+    told: list[str] = []
+
+    class Told(pe.Progress):
+        @contextmanager
+        def task(self, description: str, total: int | None) -> Iterator[Task]:
+            told.append(description)
+            yield Task()
+
+    with pytest.raises(PluginError, match=r"Unknown embedding 'pixel'; did you mean 'pixels'\?"):
+        pe.evolve(private, Shades(), embedding="pixel", progress=Told(), **SETTINGS)
+    assert told == []  # not after the noise was planned
+
+
 def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(
     private: pe.ImageNpz, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +102,8 @@ def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(
     told = json.loads(capsys.readouterr().out)
     assert told["api_calls"]["images"] == 140
     assert pe.plan(recipe).to_dict() == told
+    plan_command.main([str(recipe)], standalone_mode=False)
+    assert f"{pe.plan(recipe)}\n" == capsys.readouterr().out
     assert pe.plan(private, pool, **SETTINGS).to_dict() == told
     own = pe.plan(private, Shades(max_chunk=7), embedding=Mean(), **SETTINGS)
     assert own.random is not None
@@ -106,6 +129,10 @@ def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private: p
     test = tmp_path / "test.npz"
     values = pe.evaluate(run, test, metrics=("fidelity",), embeddings=("pixels",), progress=silent)
     assert list(values["fidelity"]) == ["pixels"]
+    (control,) = (note for note in values["notes"] if "random-selection" in note)
+    assert control.endswith(
+        "an object of your own, tests.generators.Shades, so pass it from Python: pe.evaluate(…, api=…)."
+    )
     assert json.loads((run.confidential / "metrics.json").read_text()) == values
     with pytest.raises(RecipeError, match=r"pe\.evaluate: unknown setting 'metric'; did you mean 'metrics'\?"):
         pe.evaluate(run, test, metric=("fidelity",))
