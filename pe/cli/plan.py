@@ -41,13 +41,13 @@ def plan(
     """
     from pe.planning.build import set_up_generator
     from pe.planning.forecast import forecast
-    from pe.planning.readiness import obstacles, overlap_warnings
+    from pe.planning.readiness import look_ahead
     from pe.recipe.schema import Recipe
 
     wanted = Recipe.load(recipe, changes)
     api, unknown = set_up_generator(wanted.api)
     rate = images_per_second if like is None else _measure_rate(like, api, wanted.limits.max_concurrency)
-    here = [*obstacles(wanted, api), *overlap_warnings(wanted, api), *([unknown] if unknown else [])]
+    here = [*look_ahead(wanted, api), *([unknown] if unknown else [])]
     found = forecast(wanted, api, here, rate, dry_run)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
 

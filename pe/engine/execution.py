@@ -27,7 +27,7 @@ from pe.planning.cautions import guarantee_warnings, vote_warnings
 from pe.planning.choice import settle
 from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
-from pe.planning.readiness import check_public_place, overlap_warnings
+from pe.planning.readiness import check_public_place, overlap_warnings, size_warnings
 from pe.plugins.protocols import ChecksLabels, DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
@@ -156,7 +156,8 @@ class Execution:
         write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
         progress = self.surroundings.progress
         known = guarantee_warnings(self.recipe, self.plan, ledger.total())
-        for warning in (*known, *overlap_warnings(self.recipe, self.api)):
+        of_api = [*overlap_warnings(self.recipe, self.api), *size_warnings(self.recipe, self.api)]
+        for warning in (*known, *of_api):
             progress.warn(warning)
         if not all(ledger.drawn(step.release) for step in self.plan.steps):
             self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes

@@ -21,7 +21,7 @@ from pe.errors import RecipeError, nearest_name
 from pe.planning.build import set_up_generator
 from pe.planning.forecast import forecast
 from pe.planning.forecast_values import Forecast
-from pe.planning.readiness import obstacles, overlap_warnings
+from pe.planning.readiness import look_ahead
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.registry import check_name
 from pe.private.source import PrivateSource
@@ -120,7 +120,7 @@ def plan(
     else:
         raise RecipeError("pe.plan: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
     given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
-    here = [*obstacles(recipe, given), *overlap_warnings(recipe, given), *([unknown] if unknown else [])]
+    here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
     return forecast(recipe, given, here, images_per_second, dry_run)
 
 

@@ -11,7 +11,7 @@ from pe.errors import MissingDependency, PEError, RecipeError
 from pe.fit.trainer import ChecksMachine
 from pe.planning.apart import check_apart
 from pe.planning.build import check_modality, set_up
-from pe.plugins.protocols import ChecksLabels, ReadsPublicImages
+from pe.plugins.protocols import ChecksLabels, ReadsPublicImages, info_of
 from pe.plugins.registry import Group, require
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.release import Release
@@ -50,6 +50,11 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
     except PEError as error:
         found.append(str(error))
     return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in dict.fromkeys(found)]
+
+
+def look_ahead(recipe: Recipe, api: object | None) -> list[str]:
+    """What a plan tells of a start here and now: `obstacles`, and the warnings of a run."""
+    return [*obstacles(recipe, api), *overlap_warnings(recipe, api), *size_warnings(recipe, api)]
 
 
 def _checks(recipe: Recipe, api: object | None) -> Iterator[Callable[[], None]]:
@@ -122,6 +127,18 @@ def overlap_warnings(recipe: Recipe, api: object | None) -> list[str]:
     """What `privacy.pool_overlaps: declared` means, where the generator reads public images; else nothing."""
     declared = recipe.privacy.pool_overlaps == "declared"
     return [POOL_OVERLAPS] if declared and _public_reader(api) is not None else []
+
+
+def size_warnings(recipe: Recipe, api: object | None) -> list[str]:
+    """What it means that the generator declares another size than the private images have; nothing if it does not."""
+    made, private = None if api is None else info_of(api).shape, recipe.private.shape
+    if made is None or made == private:
+        return []
+    theirs, ours = ("×".join(map(str, shape)) for shape in (made, private))
+    return [
+        f"The generator makes images of {theirs} (height, width, channels), and the private images are {ours}: the "
+        f"embedding must bring both to one size for the votes, and the synthetic images are {theirs}."
+    ]
 
 
 def _public_reader(api: object | None) -> ReadsPublicImages | None:

@@ -16,7 +16,7 @@ import pytest
 
 import pe
 from pe.cli.plan import plan as plan_command
-from pe.errors import LimitReached, PluginError, RecipeError
+from pe.errors import ContractError, LimitReached, PluginError, RecipeError
 from pe.progress import Task
 from tests.cli.typed import pe as command
 from tests.generators import Mean, Shades
@@ -156,6 +156,38 @@ def test_no_name_of_the_package_is_hidden_by_a_module_of_its_own() -> None:
     for name in pe.__all__:
         assert getattr(pe, name) is not None
         assert name == "__version__" or importlib.util.find_spec(f"pe.{name}") is None, name
+
+
+class AsTheyAre:
+    """An embedding that takes pixels as they come, in whatever size."""
+
+    batch_size = 16
+
+    def embed(self, samples: pe.Images) -> np.ndarray:
+        return samples.pixels.reshape(len(samples.pixels), -1).astype(np.float32)
+
+
+def test_images_of_another_size_than_the_records_are_warned_of_or_refused_before_a_run(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    glyphs = pe.api("glyphs", size=8)
+    sizes = "The generator makes images of 8×8×1 (height, width, channels), and the private images are 4×4×1"
+    assert sizes in " ".join(pe.plan(private, glyphs, **SETTINGS).warnings)
+    assert "4×4" not in " ".join(pe.plan(private, Shades(), embedding=Mean(), **SETTINGS).warnings)
+    warned: list[str] = []
+
+    class Told(pe.Progress):
+        def warn(self, message: str) -> None:
+            warned.append(message)
+
+    pe.evolve(private, glyphs, out=tmp_path / "run", progress=Told(), **SETTINGS)
+    assert sizes in " ".join(warned)
+    with pytest.raises(
+        ContractError,
+        match=r"AsTheyAre\.embed gives 16 numbers for a private sample of 4×4×1 and 64 for a generated one",
+    ):
+        pe.evolve(private, glyphs, embedding=AsTheyAre(), out=tmp_path / "refused", progress=Told(), **SETTINGS)
+    assert not (tmp_path / "refused").exists()
 
 
 class Stopping(Shades):
