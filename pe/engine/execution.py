@@ -242,6 +242,7 @@ class Execution:
             run=run.folder.name,
             files=run.written(),
             declared_size=self.recipe.private.declared_size,
+            declared_units=self.recipe.private.declared_units,
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=_recipients(self.embedding),
