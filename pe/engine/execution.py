@@ -27,8 +27,8 @@ from pe.planning.cautions import guarantee_warnings, vote_warnings
 from pe.planning.choice import settle
 from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
-from pe.planning.readiness import check_public_place, overlap_warnings, size_warnings
-from pe.plugins.protocols import ChecksLabels, DescribesDegree, Embedding, GenerationAPI, info_of
+from pe.planning.readiness import check_labels, check_public_place, overlap_warnings, size_warnings
+from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger
@@ -109,8 +109,7 @@ class Execution:
         Raises:
             RecipeError: it cannot obey a degree or serve a label, or a device or file that it needs is not there.
         """
-        if isinstance(self.api, ChecksLabels):
-            self.api.check_labels(self.plan.classes)
+        check_labels(self.api, self.plan.classes)
         if isinstance(self.api, DescribesDegree):
             for degree in {step.degree for step in self.plan.steps}:
                 self.api.describe_degree(degree)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -156,6 +157,26 @@ def test_no_name_of_the_package_is_hidden_by_a_module_of_its_own() -> None:
     for name in pe.__all__:
         assert getattr(pe, name) is not None
         assert name == "__version__" or importlib.util.find_spec(f"pe.{name}") is None, name
+
+
+class OfBooks(Shades):
+    """Draws a condition of each new sample from a book that lacks a label."""
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: np.ndarray) -> pe.Conditions:
+        return pe.Conditions({"prompt": np.array([{"dark": "a cave"}[label] for label in labels])})
+
+
+def test_a_generator_that_fails_to_draw_a_condition_for_a_label_is_refused_before_there_is_a_run(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    sentence = "he generator OfBooks fails to draw conditions for the labels dark, light: KeyError: 'light'."
+    api = OfBooks()
+    with pytest.raises(RecipeError, match=re.escape(sentence)):
+        pe.evolve(private, api, embedding=Mean(), out=tmp_path / "run", progress=pe.Progress(), **SETTINGS)
+    assert not (tmp_path / "run").exists()
+    assert api.random_requests == []
+    warned = " ".join(pe.plan(private, api, embedding=Mean(), **SETTINGS).warnings)
+    assert f"A run would not start: t{sentence}" in warned
 
 
 class AsTheyAre:
