@@ -9,6 +9,7 @@ The font, and the text where a label has several, are drawn anew with probabilit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +80,7 @@ class Glyphs:
         ranges |= {"shift x": shift, "shift y": shift, "stroke": stroke}
         _check(size, channels, ranges, warp)
         self._size, self._channels, self._white_on_black = size, channels, white_on_black
+        self.info = replace(self.info, shape=(size, size, channels))
         low, high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
         self._pen = Pen(size, low, high, warp)
         self._files = find_fonts(fonts)

@@ -93,7 +93,8 @@ class PublicImages:
         self._vectors = _comparable(self._pixels, blur)
         self._squares = np.square(self._vectors).sum(axis=1)
         distinct = len(self._everyone) if self._members is None else max(map(len, self._members.values()))
-        self.info = replace(self.info, by_label=by_label, distinct=distinct)
+        height, width = self._pixels.shape[1:3]
+        self.info = replace(self.info, by_label=by_label, distinct=distinct, shape=(height, width, channels))
 
     def __len__(self) -> int:
         """The number of images in the pool."""

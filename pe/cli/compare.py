@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.options import json_option
+from pe.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
     from pe.report.compare import Comparison
 
 
 @click.command()
-@click.argument("run_folders", metavar="RUN RUN…", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Also write the comparison as an HTML page.")
+@click.argument("run_folders", metavar="RUN RUN…", nargs=-1, type=PATH)
+@click.option("--out", type=PATH, help="Also write the comparison as an HTML page.")
 @json_option
 def compare(run_folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Show several runs side by side. Rows from `pe evaluate` are internal, and marked so."""

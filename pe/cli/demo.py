@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pe.cli.options import json_option, log_level_option, quiet_option
+from pe.cli.options import PATH, json_option, log_level_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
 from pe.engine.bars import Bars
 
@@ -30,14 +30,14 @@ _SAMPLES = {"glyphs": "glyphs", "diffusion": "samples"}
 )
 @click.option(
     "--pictures",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default="pictures",
     show_default=True,
     help="The folder of the colour pictures; made if it is not there.",
 )
 @click.option("--epsilon", type=float, help="Target ε; the recipe's is 1 for digits, 4 for pictures.")
 @click.option("--seed", type=int, help="Seed of everything but the noise.")
-@click.option("--out", type=click.Path(path_type=Path), help="The run's directory; must not exist.")
+@click.option("--out", type=PATH, help="The run's directory; must not exist.")
 @json_option
 @quiet_option
 @log_level_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import json_option, quiet_option
+from pe.cli.options import PATH, json_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
 from pe.engine.bars import Bars
 
@@ -28,7 +28,7 @@ _WIDTH = 110  # of a paragraph
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run_folder", metavar="RUN", type=PATH)
 @click.option("--test", required=True, help="Real images that no run has seen: a folder, an .npz or .parquet file.")
 @click.option("--metrics", help="Of fidelity, utility, semantics, memorisation, with commas; default: all possible.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per classifier.")
@@ -38,7 +38,7 @@ _WIDTH = 110  # of a paragraph
 @click.option("--flip", is_flag=True, help="Mirror images in the networks' training; not for digits or text.")
 @click.option("--device", help="Of the networks: cpu, cuda, cuda:1; default: the GPU if there is one.")
 @click.option("--reference", help="Images that fidelity compares with, public ones too; default: the test set.")
-@click.option("--vectors", type=click.Path(path_type=Path), help="Word vectors (.npz, .txt) for the semantics.")
+@click.option("--vectors", type=PATH, help="Word vectors (.npz, .txt) for the semantics.")
 @click.option("--condition", help="The samples' condition that names their semantics; default: their class.")
 @click.option(
     "--random-selection/--no-random-selection",
@@ -141,7 +141,7 @@ def _page(values: dict[str, Any], path: Path) -> str:
 
 
 def _verdict(found: dict[str, Any]) -> list[str]:
-    lines = textwrap.wrap(found["sentence"], _WIDTH)
+    lines = [line for each in (found["sentence"], *found["collapsed"]) for line in textwrap.wrap(each, _WIDTH)]
     if found["remedies"]:
         lines.append("What to change, the most probable cause first:")
     for remedy in found["remedies"]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from pe.cli.options import json_option, log_level_option, quiet_option
+from pe.cli.options import PATH, json_option, log_level_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
 from pe.engine.bars import Bars
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.option("-n", "count", type=click.IntRange(min=1), required=True, help="How many more samples.")
 @click.option("--degree", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="0 = copies, 1 = as new.")
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pe.cli.asking import asking
+from pe.cli.options import PATH
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -22,17 +23,17 @@ _NUMBER = click.IntRange(min=1)
 
 
 @click.command()
-@click.argument("where", type=click.Path(path_type=Path))
+@click.argument("where", type=PATH)
 @click.option("--classes", help="The labels, separated by commas; '' for none. They are public.")
 @click.option("--privacy-unit", "unit", help="record, subfolder, or a column (docs/data.md).")
 @click.option("--declared-size", type=_NUMBER, help="About how many records there are; public.")
 @click.option("--declared-units", type=_NUMBER, help="About how many units there are, if not records; public.")
-@click.option("--public", type=click.Path(path_type=Path), help="Public images to draw from: a folder or an .npz file.")
+@click.option("--public", type=PATH, help="Public images to draw from: a folder or an .npz file.")
 @click.option("--size", type=click.IntRange(1, 8192), help="Height and width, in pixels; default: from the images.")
 @click.option("--channels", type=click.Choice(["1", "3"]), help="1 = grey, 3 = colour; default: from the images.")
 @click.option("--image-column", help="Of a Parquet file; default: the one with images.")
 @click.option("--label-column", help="Of a Parquet file, '' for none; default: the one that seems to be it.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("recipe.yaml"), show_default=True)
+@click.option("--out", type=PATH, default=Path("recipe.yaml"), show_default=True)
 def init(
     where: Path,
     classes: str | None,

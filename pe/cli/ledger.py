@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.options import json_option
+from pe.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
     from pe.privacy.data_set import DataSetLedger
 
 
 @click.command()
-@click.argument("data", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--file", "place", type=click.Path(path_type=Path), help="The ledger file, where private.ledger_file puts it."
-)
+@click.argument("data", type=PATH, required=False)
+@click.option("--file", "place", type=PATH, help="The ledger file, where private.ledger_file puts it.")
 @click.option("--delta", type=float, help="At which the total is stated; default: the cap's, or the runs' smallest.")
 @click.option("--cap-epsilon", type=float, help="Refuse every run that would bring the total above this.")
 @click.option("--cap-delta", type=float, help="δ of the cap.")
 @click.option(
     "--add", type=click.Path(exists=True, path_type=Path), help="Count the runs of this ledger file here, too."
 )
-@click.option(
-    "--forget", type=click.Path(path_type=Path), metavar="RUN", help="Strike out RUN, if it has drawn nothing at all."
-)
+@click.option("--forget", type=PATH, metavar="RUN", help="Strike out RUN, if it has drawn nothing at all.")
 @click.option("--no-cap", is_flag=True, help="Take the cap away.")
 @json_option
 def ledger(

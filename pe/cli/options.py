@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Any
 
 import click
+
+
+class _NamedPath(click.Path):
+    """A path that is not empty: an empty one would be the folder that the user is in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty; name a file or a folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _NamedPath(path_type=Path)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress; warnings only.")

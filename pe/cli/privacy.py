@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pe.cli.options import json_option
+from pe.cli.options import PATH, json_option
 
 _iterations = click.option("--iterations", type=int, required=True, help="T, histograms released.")
 _delta = click.option("--delta", type=float, required=True, help="δ; there is no default.")
@@ -52,7 +52,7 @@ def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_j
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @json_option
 def privacy(run: Path, as_json: bool) -> None:
     """Print the certificate of RUN and check it.

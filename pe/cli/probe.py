@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.options import json_option
+from pe.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
     from pe.engine.probe import Call, Probe
 
 
 @click.command()
-@click.argument("recipe", type=click.Path(path_type=Path))
+@click.argument("recipe", type=PATH)
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
 @click.option("--label", help="The label to ask for; the recipe's first.")
 @click.option("--degree", type=float, help="Of the variation; the first iteration's.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("probe.png"), show_default=True, help="The picture."
-)
+@click.option("--out", type=PATH, default=Path("probe.png"), show_default=True, help="The picture.")
 @json_option
 def probe(
     recipe: Path, changes: tuple[str, ...], label: str | None, degree: float | None, out: Path, as_json: bool

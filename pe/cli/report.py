@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from pe.cli.options import PATH
+
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run_folder", metavar="RUN", type=PATH)
 @click.option("--confidential", is_flag=True, help="Write the owner's page, into confidential/, not the shareable one.")
 def report(run_folder: Path, confidential: bool) -> None:
     """Write RUN's report, one HTML file that needs nothing else.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.options import json_option, log_level_option, quiet_option
+from pe.cli.options import PATH, json_option, log_level_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
 from pe.engine.bars import Bars
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("recipe", type=click.Path(path_type=Path))
+@click.argument("recipe", type=PATH)
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
-@click.option("--out", type=click.Path(path_type=Path), help="The run's directory; must not exist.")
+@click.option("--out", type=PATH, help="The run's directory; must not exist.")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
 @json_option
 @quiet_option
@@ -44,7 +44,7 @@ def run(recipe: Path, changes: tuple[str, ...], out: Path | None, go_on: bool, a
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run_folder", metavar="RUN", type=PATH)
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting.")
 @json_option
 @quiet_option

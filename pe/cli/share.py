@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from pe.cli.asking import asking
+from pe.cli.options import PATH
 
 if TYPE_CHECKING:
     from pe.store.formats import Format
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--to", type=click.Path(path_type=Path), required=True, help="A new folder.")
+@click.argument("run", type=PATH)
+@click.option("--to", type=PATH, required=True, help="A new folder.")
 @click.option(
     "--format", "form", type=click.Choice(["folder", "npz", "parquet"]), default="npz", show_default=True,
     help="How the synthetic images are written: PNG files, one .npz, or one Parquet file.",
@@ -31,7 +32,7 @@ def export(run: Path, to: Path, form: Format) -> None:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(run: Path, yes: bool) -> None:
     """Delete the confidential side of RUN.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.options import json_option
+from pe.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
     from pe.engine.status import Phase, Progressed, Status
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run_folder", metavar="RUN", type=PATH)
 @json_option
 def status(run_folder: Path, as_json: bool) -> None:
     """Tell where RUN stands. It may be running: nothing is changed. The answer is confidential: it tells times."""

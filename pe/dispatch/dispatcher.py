@@ -44,8 +44,7 @@ class Dispatcher:
             sample is drawn anew.
         progress: told of every finished chunk.
         meter: says before each request whether it may be made.
-        command: what goes on when a limit or the user stops it, from the option that raises the limit (or "");
-            None: `pe resume`.
+        command: what goes on when a limit or the user stops it, from the recipe's key of the limit to raise (or "").
     """
 
     api: GenerationAPI
@@ -56,7 +55,7 @@ class Dispatcher:
     retries: int = 2
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
-    command: Callable[[str], str] | None = None
+    command: Callable[[str], str] = lambda key: "pe resume"
 
     def random(self, labels: npt.NDArray[np.int32]) -> Population:
         """S_0: a new sample for each of `labels`, int32 (n,).
@@ -183,8 +182,8 @@ class Dispatcher:
                         self._ask_all(work, wanted, standing, task)
                 except (LimitReached, Interrupted) as stopped:
                     left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
-                    option = stopped.option if isinstance(stopped, LimitToRaise) else ""
-                    command = self.command(option) if self.command else f"pe resume {self.run.folder}{option}"
+                    key = stopped.key if isinstance(stopped, LimitToRaise) else ""
+                    command = self.command(key)
                     raise type(stopped)(f"{stopped} {left}; `{command}` goes on.") from stopped
         self._check_given_up(work, standing)
         return standing

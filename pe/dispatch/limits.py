@@ -57,12 +57,12 @@ class LimitToRaise(LimitReached):
     """A limit at which a run stops again, however often it is gone on with, until the limit is raised.
 
     Attributes:
-        option: what the command that goes on must be given.
+        key: of the recipe, dotted.
     """
 
-    def __init__(self, message: str, option: str = "") -> None:
+    def __init__(self, message: str, key: str = "") -> None:
         super().__init__(message)
-        self.option = option
+        self.key = key
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Meter:
             return LimitToRaise(
                 f"limits.max_images = {limits.max_images} is reached: {spent.images} images are made, and the next "
                 f"request, with those under way, would make them {spent.images + images}.",
-                " --set limits.max_images=…",
+                "limits.max_images",
             )
         if limits.max_seconds is not None and self._seconds() > limits.max_seconds:
             return LimitReached(f"limits.max_seconds = {limits.max_seconds:g} is reached.")
@@ -118,7 +118,7 @@ class Meter:
             return LimitToRaise(
                 f"refusals.max_share = {limits.max_refused:g} is reached ({spent.refused} of {asked} samples asked for "
                 "were refused): change the prompts in a new run, or raise the share.",
-                " --set refusals.max_share=…",
+                "refusals.max_share",
             )
         cost = self.price.of(spent.calls + calls, spent.images + images, spent.tokens)
         if limits.max_cost is not None and cost > limits.max_cost:
@@ -126,7 +126,7 @@ class Meter:
             return LimitToRaise(
                 f"limits.max_cost = {limit} is reached: {self.spending(spent)} are spent, and the next request, with "
                 f"those under way, would make them {cost:.2f}.",
-                " --set limits.max_cost=…",
+                "limits.max_cost",
             )
         return None
 

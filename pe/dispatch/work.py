@@ -14,7 +14,15 @@ from pe.data.seeds import item_seeds
 from pe.dispatch.answers import Items, Standing
 from pe.dispatch.reuse import Loan
 from pe.errors import ContractError
-from pe.plugins.protocols import Answer, Capabilities, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    DrawsConditions,
+    GenerationAPI,
+    RandomRequest,
+    Seeds,
+    VariationRequest,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +115,7 @@ class Work:
         if draw not in self._drawn:
             items = np.arange(len(self))
             seeds = item_seeds(self.seed, f"{self.phase}/condition", items, np.full(len(self), draw))
-            conditions = api.draw_conditions(self._names(items), seeds)
-            if not isinstance(conditions, Conditions) or conditions.rows != len(items):
-                raise ContractError(
-                    f"{type(api).__name__}.draw_conditions was asked for {len(items)} rows: return pe.Conditions with "
-                    "one row per seed."
-                )
-            self._drawn[draw] = conditions
+            self._drawn[draw] = draw_conditions(api, self._names(items), seeds)
         return self._drawn[draw]
 
     def _names(self, items: Items) -> tuple[str, ...]:
@@ -135,6 +137,19 @@ class Work:
         request = VariationRequest(parents.samples, labels, parents.conditions, seeds, self.degree)
         answer = check_answer(f"{name}.variation_api", api.variation_api(request), len(items))
         return _with_conditions(answer, parents.conditions)
+
+
+def draw_conditions(api: DrawsConditions, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+    """What the generator draws for these labels and seeds.
+
+    Raises:
+        ContractError: another type, or another number of rows.
+    """
+    conditions = api.draw_conditions(labels, seeds)
+    if not isinstance(conditions, Conditions) or conditions.rows != len(labels):
+        where = f"{type(api).__name__}.draw_conditions"
+        raise ContractError(f"{where} was asked for {len(labels)} rows: return pe.Conditions with one row per seed.")
+    return conditions
 
 
 def check_answer(where: str, answer: object, count: int) -> Answer:

@@ -40,6 +40,7 @@ def _record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embed
             "classes": list(source.labels),
             "privacy unit": source.privacy_unit,
             "declared size": source.declared_size,
+            "declared units": source.declared_units,
         },
         "recipients": [
             {

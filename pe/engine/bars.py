@@ -18,9 +18,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.progress import Task as RichTask
+from rich.text import Text
 
 from pe.errors import printable
 from pe.progress import Progress, Task
+
+_WARM, _SHARE = 30.0, 0.1
+"""Seconds of a phase, or a share of its items, after which the time left is estimated."""
 
 
 class Bars(Progress):
@@ -65,7 +70,15 @@ def _columns(total: int | None) -> list[ProgressColumn]:
     name, elapsed = TextColumn("{task.description:<26}"), TimeElapsedColumn()
     if total is None:
         return [name, BarColumn(), elapsed]
-    return [name, BarColumn(), MofNCompleteColumn(), elapsed, TimeRemainingColumn(), TextColumn("{task.fields[spent]}")]
+    return [name, BarColumn(), MofNCompleteColumn(), elapsed, _TimeLeft(), TextColumn("{task.fields[spent]}")]
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """The time left, once the rate is known: at first a generator loads what it needs, and answers come in bursts."""
+
+    def render(self, task: RichTask) -> Text:
+        known = (task.elapsed or 0) >= _WARM or (task.total and task.completed >= _SHARE * task.total)
+        return super().render(task) if known else Text("-:--:--", style="progress.remaining")
 
 
 class _Bar(Task):

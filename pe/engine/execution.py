@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -13,6 +14,7 @@ from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.audit_record import write_audit_record
 from pe.engine.clock import public_clock
+from pe.engine.going_on import to_resume
 from pe.engine.logs import logging_to
 from pe.engine.private_side import PrivateSide
 from pe.engine.public_pool import PublicPool
@@ -25,8 +27,9 @@ from pe.planning.cautions import guarantee_warnings, vote_warnings
 from pe.planning.choice import settle
 from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
-from pe.planning.readiness import check_public_place, overlap_warnings
-from pe.plugins.protocols import ChecksLabels, DescribesDegree, Embedding, GenerationAPI, info_of
+from pe.planning.readiness import check_labels, check_public_place, overlap_warnings, size_warnings
+from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, info_of
+from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger
 from pe.privacy.markdown import certificate_files
@@ -34,7 +37,7 @@ from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 from pe.privacy.words import NOT_DECLARED
 from pe.progress import Progress
-from pe.recipe.schema import Recipe
+from pe.recipe.schema import OBJECT, Recipe
 from pe.report.pictures import contact_sheet
 from pe.steps import Plan
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, SYNTHETIC
@@ -56,6 +59,7 @@ class Surroundings:
         progress: told what happens.
         stop: set it to stop at the next chunk's boundary.
         noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
+        python: whether the user is in Python, so that messages name calls in place of commands.
     """
 
     api: GenerationAPI | None = None
@@ -63,6 +67,7 @@ class Surroundings:
     progress: Progress = field(default_factory=Progress)
     stop: Event = field(default_factory=Event)
     noise: Noise | None = None
+    python: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,8 @@ class Execution:
                 f"{type(surroundings.api).__name__} is fitted on the private records, and its fit is planned by name: "
                 "register the class as an entry point of pe.adapters, and name it in api.kind."
             )
+        if surroundings.embedding is None and not recipe.embedding.kind.startswith(OBJECT):
+            check_name("pe.embeddings", recipe.embedding.kind)
         api = build_generator(recipe, surroundings.api)
         with surroundings.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
             recipe = settle(recipe, api).recipe
@@ -102,8 +109,7 @@ class Execution:
         Raises:
             RecipeError: it cannot obey a degree or serve a label, or a device or file that it needs is not there.
         """
-        if isinstance(self.api, ChecksLabels):
-            self.api.check_labels(self.plan.classes)
+        check_labels(self.api, self.plan.classes)
         if isinstance(self.api, DescribesDegree):
             for degree in {step.degree for step in self.plan.steps}:
                 self.api.describe_degree(degree)
@@ -149,16 +155,20 @@ class Execution:
         write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
         progress = self.surroundings.progress
         known = guarantee_warnings(self.recipe, self.plan, ledger.total())
-        for warning in (*known, *overlap_warnings(self.recipe, self.api)):
+        of_api = [*overlap_warnings(self.recipe, self.api), *size_warnings(self.recipe, self.api)]
+        for warning in (*known, *of_api):
             progress.warn(warning)
         if not all(ledger.drawn(step.release) for step in self.plan.steps):
             self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
         plan = self._size_plan(ledger)
         self.fit(run, ledger)
+        command = partial(to_resume, run.folder, python=self.surroundings.python)
         population = evolution.evolve(
             plan,
             lambda: self.private.embeddings(run),
-            build_dispatcher(self.recipe, self.api, run, progress, self.surroundings.stop),
+            build_dispatcher(
+                self.recipe, self.api, run, progress=progress, stop=self.surroundings.stop, command=command
+            ),
             self.embedding,
             ledger,
             progress.warn,
@@ -231,6 +241,7 @@ class Execution:
             run=run.folder.name,
             files=run.written(),
             declared_size=self.recipe.private.declared_size,
+            declared_units=self.recipe.private.declared_units,
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=_recipients(self.embedding),

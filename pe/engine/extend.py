@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from pe.data.population import Population
 from pe.engine.execution import Surroundings
+from pe.engine.going_on import to_extend
 from pe.engine.logs import logging_to
 from pe.engine.public_pool import PublicPool
 from pe.engine.report import write_report
@@ -90,9 +92,13 @@ def _extend(
         pool.check_same(folder)
     index = _index(run, count, degree)
     load_model(api, folder)
-    command = f"pe extend {folder} -n {count} --degree {degree:g}"
     dispatcher = build_dispatcher(
-        recipe, api, run, progress=progress, stop=surroundings.stop, command=lambda option: f"{command}{option}"
+        recipe,
+        api,
+        run,
+        progress=progress,
+        stop=surroundings.stop,
+        command=partial(to_extend, folder, count, degree, python=surroundings.python),
     )
     place, title = extension_place(index), f"extension {index}"
     more = dispatcher.vary(f"extension/{index}", place, last, spread(len(last), count), degree, title)

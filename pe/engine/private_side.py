@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from pe.data.decoding import UInt8Array
+from pe.data.samples import Shape
 from pe.errors import DamagedFile, PEError, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
 from pe.planning.deadlines import EMBEDDING
 from pe.planning.readiness import data_set_ledger
-from pe.plugins.embed import try_embedding
+from pe.plugins.embed import check_comparable, try_embedding
 from pe.plugins.protocols import Embedding
 from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetLedger
@@ -115,14 +116,19 @@ class PrivateSide:
         key = secrets.token_hex(32)
         return Identity(key, self._check(key))
 
-    def try_embedding(self) -> None:
+    def try_embedding(self, made: Shape | None) -> None:
         """Try the embedding on made-up samples, before the generator is asked for anything; no record is read.
+
+        Args:
+            made: of the generator's samples, where it declares a shape.
 
         Raises:
             PEError: it cannot embed, or breaks its promise (`pe.plugins.embed.try_embedding`).
         """
         with self.progress.task("trying the embedding", None):
             try_embedding(self.embedding, self.source.modality, self.source.shape)
+            if made is not None and made != self.source.shape:
+                check_comparable(self.embedding, self.source.modality, self.source.shape, made)
 
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
         """Enter the run into the data set's ledger file, before anything is released; again changes nothing.

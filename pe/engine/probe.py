@@ -32,6 +32,7 @@ from pe.recipe.schema import Recipe
 from pe.report.pictures import png
 
 _GAP, _HEIGHT = 8, 128
+_NUMBERS = 4  # of a condition that are told one by one
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
     price = price_of(recipe)
     first, founders = _random(api, label, recipe.seed, price)
     second = _variation(api, label, founders=founders, degree=degree, seed=recipe.seed, price=price)
-    conditions = {name: str(column[0]) for name, column in founders.conditions.items() if len(column)}
+    conditions = {name: _in_words(column[0]) for name, column in founders.conditions.items() if len(column)}
     meaning = api.describe_degree(degree) if isinstance(api, DescribesDegree) else ""
     return Probe(
         label=label,
@@ -142,6 +143,13 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
         currency=price.currency,
         calls=(first, second),
     )
+
+
+def _in_words(value: Any) -> str:
+    """A condition as text; of many numbers, how many they are and their range."""
+    if np.size(value) <= _NUMBERS:
+        return str(value)
+    return f"{np.size(value)} numbers from {np.min(value):.3g} to {np.max(value):.3g}"
 
 
 def _random(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[Call, Answer]:

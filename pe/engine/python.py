@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from pe.engine import report
@@ -15,12 +15,15 @@ from pe.engine.bars import Bars
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.logs import logging_to
+from pe.engine.signals import stop_from_python
 from pe.engine.start import resume_run, run_recipe, stored_recipe
 from pe.errors import RecipeError, nearest_name
 from pe.planning.build import set_up_generator
-from pe.planning.forecast import Forecast, forecast
-from pe.planning.readiness import obstacles, overlap_warnings
+from pe.planning.forecast import forecast
+from pe.planning.forecast_values import Forecast
+from pe.planning.readiness import look_ahead
 from pe.plugins.protocols import Embedding, GenerationAPI
+from pe.plugins.registry import check_name
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import ApiSpec, PluginSpec, Recipe
@@ -28,12 +31,22 @@ from pe.store.run import Run
 
 
 def api(kind: str, **settings: Any) -> ApiSpec:
-    """A generator by its entry point's name, with its settings; constructed when the run is."""
+    """A generator by its entry point's name, with its settings; constructed when the run is.
+
+    Raises:
+        PluginError: there is none of this name.
+    """
+    check_name("pe.adapters", kind)
     return ApiSpec(kind=kind, **settings)
 
 
 def embedding(kind: str, **settings: Any) -> PluginSpec:
-    """An embedding by its entry point's name, with its settings; constructed when the run is."""
+    """An embedding by its entry point's name, with its settings; constructed when the run is.
+
+    Raises:
+        PluginError: there is none of this name.
+    """
+    check_name("pe.embeddings", kind)
     return PluginSpec(kind=kind, **settings)
 
 
@@ -68,13 +81,14 @@ def evolve(
 
     Raises:
         PEError: see pe.errors; there is no run when the settings or the private records are at fault.
+        KeyboardInterrupt: Ctrl-C stopped the run at the next chunk's boundary; its message says what goes on.
     """
     recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
-    surroundings = _surroundings(api, embedding, progress)
     folder = None if out is None else Path(out)
-    if resume and folder is not None and folder.exists():
-        return resume_run(folder, surroundings, recipe)
-    return run_recipe(recipe, folder, surroundings)
+    with _surroundings(api, embedding, progress) as surroundings:
+        if resume and folder is not None and folder.exists():
+            return resume_run(folder, surroundings, recipe)
+        return run_recipe(recipe, folder, surroundings)
 
 
 def plan(
@@ -106,7 +120,7 @@ def plan(
     else:
         raise RecipeError("pe.plan: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
     given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
-    here = [*obstacles(recipe, given), *overlap_warnings(recipe, given), *([unknown] if unknown else [])]
+    here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
     return forecast(recipe, given, here, images_per_second, dry_run)
 
 
@@ -132,7 +146,8 @@ def resume(
     """
     folder = _folder(run)
     recipe = stored_recipe(folder, _changes(changes))
-    return resume_run(folder, _surroundings(api, embedding, progress), recipe)
+    with _surroundings(api, embedding, progress) as surroundings:
+        return resume_run(folder, surroundings, recipe)
 
 
 def extend(
@@ -160,7 +175,8 @@ def extend(
     Raises:
         PEError: see `pe.engine.extend.extend_run`.
     """
-    return extend_run(_folder(run), count, degree, _surroundings(api, None, progress), _changes(changes))
+    with _surroundings(api, None, progress) as surroundings:
+        return extend_run(_folder(run), count, degree, surroundings, _changes(changes))
 
 
 def evaluate(
@@ -194,8 +210,9 @@ def evaluate(
     request = Request(test=str(test), **settings | {"embeddings": tuple(named)})
     opened = Run.open(_folder(run))
     opened.confidential.mkdir(mode=0o700, exist_ok=True)
-    with logging_to(opened.confidential / "log.txt"):
-        return evaluate_run(opened, request, _told(progress), Event())
+    told = _told(progress)
+    with stop_from_python(told) as stop, logging_to(opened.confidential / "log.txt"):
+        return evaluate_run(opened, request, told, stop)
 
 
 def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
@@ -211,11 +228,14 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
     return report.write_report(_folder(run), confidential=confidential)
 
 
-def _surroundings(api: object, embedding: object, progress: Progress | None) -> Surroundings:
-    """What a run needs besides its recipe: objects of the user's own, and who is told of it."""
+@contextmanager
+def _surroundings(api: object, embedding: object, progress: Progress | None) -> Iterator[Surroundings]:
+    """What a run needs besides its recipe: objects of the user's own, who is told of it, and what stops it."""
     own: Any = None if isinstance(api, PluginSpec) else api
     embeds: Any = None if isinstance(embedding, PluginSpec | str) else embedding
-    return Surroundings(api=own, embedding=embeds, progress=_told(progress))
+    told = _told(progress)
+    with stop_from_python(told) as stop:
+        yield Surroundings(api=own, embedding=embeds, progress=told, stop=stop, python=True)
 
 
 def _told(progress: Progress | None) -> Progress:

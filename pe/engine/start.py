@@ -43,7 +43,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     pool = execution.pool()
     pinned = {} if pool is None else {PUBLIC_IMAGES: pool.pin(execution.private, identity.key)}
     if recipe.evolution.iterations:
-        execution.private.try_embedding()
+        execution.private.try_embedding(info_of(execution.api).shape)
     execution.private.check_cap(execution.plan.releases)
     folder = out or Path("runs") / new_name(recipe.name)  # named now: how long reading the records took is not told
     recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}

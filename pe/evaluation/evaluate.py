@@ -23,7 +23,7 @@ from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
 from pe.evaluation.trials import trials_of
 from pe.evaluation.utility import choose_classifiers, try_out
-from pe.evaluation.verdict import HELPED, Verdict, verdict
+from pe.evaluation.verdict import HELPED, Verdict, collapsed, verdict
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import construct
@@ -129,7 +129,8 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[Seen]:
     else:
         if specs[0].kind.startswith(OBJECT):
             notes.add(
-                f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so 'pixels' takes its place."
+                f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so 'pixels' takes its "
+                "place; from Python it can be passed: pe.evaluate(…, embedding=…)."
             )
             specs = (PluginSpec(kind="pixels"),)
         seen = [Seen(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
@@ -174,8 +175,12 @@ def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress)
     }
     chosen = choose_classifiers(found)
     values: Values = {"utility": results, "chosen_classifier": chosen}
-    judged = verdict(found, chosen, sets.test.content.labels)
-    return values if judged is None else {"verdict": judged.to_dict() | _remedies(sets, judged)} | values
+    labels = sets.test.content.labels
+    judged = verdict(found, chosen, labels)
+    if judged is None:
+        return values
+    lost = {"collapsed": collapsed(found[judged.classifier], labels, sets.classes)}
+    return {"verdict": judged.to_dict() | lost | _remedies(sets, judged)} | values
 
 
 def _remedies(sets: Sets, judged: Verdict) -> Values:

@@ -20,7 +20,7 @@ from pe.planning.build import set_up_generator
 from pe.plugins.protocols import GenerationAPI
 from pe.private.image_source import ImageSource
 from pe.progress import Progress
-from pe.recipe.schema import Recipe
+from pe.recipe.schema import OBJECT, Recipe
 from pe.store.places import FULL_RECIPE, RECIPE, SYNTHETIC
 from pe.store.run import Run
 
@@ -149,10 +149,18 @@ def _controls(
     made = {UNEVOLVED: founders_suffice or _make_unevolved(founders, evaluated, control, notes)}
     if request.random_selection is False:
         return made, api
-    if control is None:
+    if control is None and recipe.api.kind.startswith(OBJECT):
+        notes.add(
+            "The random-selection control is left out: the generator is an object of your own, "
+            f"{recipe.api.kind.removeprefix(OBJECT)}, so pass it from Python: pe.evaluate(…, api=…)."
+        )
+    elif control is None:
         notes.add(f"The random-selection control is left out. {unknown}")
     elif request.random_selection is None and not control.comes_of_itself:
-        notes.add(f"The random-selection control is left out; --random-selection runs it. {control.describe()}")
+        notes.add(
+            "The random-selection control is left out; --random-selection runs it, or random_selection=True from "
+            f"Python. {control.describe()}"
+        )
     else:
         (notes.add if request.random_selection else notes.keep)(control.describe())
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from pe.evaluation.classifiers import LINEAR_PROBE
 from pe.evaluation.labelled import Labels
-from pe.evaluation.sets import RANDOM_SELECTION, SYNTHETIC_DATA, UNEVOLVED
+from pe.evaluation.sets import RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED
 from pe.evaluation.utility import Utility
 
 CHANCE = "chance"
 HELPED, NOT_SHOWN, HURT = "helped", "not_shown", "hurt"
 LEVEL = 0.95
+NAMED = 3  # collapsed classes; more are counted
 
 _SAID = {
     HELPED: "The votes helped",
@@ -115,8 +116,43 @@ def verdict(results: Mapping[str, Mapping[str, Utility]], chosen: Mapping[str, s
     return Verdict(outcome, name, len(labels), float(ours.mean()), found)
 
 
-def compare(ours: Right, others: Right) -> Difference:
-    """The difference of two accuracies on the same test images, with its interval.
+def collapsed(by_set: Mapping[str, Utility], labels: Labels, classes: Sequence[str]) -> list[str]:
+    """Name the classes that the synthetic data have lost, the worst first, in a sentence each.
+
+    A class has collapsed if its recall after training on the synthetic data is less than half of that after training on
+    another set, and the interval of their difference, corrected for the number of classes (Bonferroni), lies below 0.
+
+    Guarantee: none. The result is confidential.
+
+    Args:
+        by_set: training set → result, of the verdict's classifier.
+        labels: of the m test images.
+        classes: the label names.
+    """
+    ours = by_set[SYNTHETIC_DATA].right
+    level = 1 - (1 - LEVEL) / len(classes)
+    found: list[tuple[float, str]] = []
+    for label, name in enumerate(classes):
+        rows = labels == label
+        if not rows.any():
+            continue
+        recall = float(ours[:, rows].mean())
+        against = []
+        for other, words in (_CONTROLS | {REAL: "the private records"}).items():
+            one = compare(ours[:, rows], by_set[other].right[:, rows], level) if other in by_set else None
+            if one is not None and one.high < 0 and 2 * recall < one.accuracy:
+                against.append(f"{100 * one.accuracy:.1f} % after {words}")
+        if against:
+            share = f"{100 * recall:.1f} % of its {int(rows.sum()):,} test images are labelled rightly"
+            found.append((recall, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
+    found.sort(key=lambda each: each[0])
+    more = len(found) - NAMED
+    rest = [f"So did {more:,} more {'class' if more == 1 else 'classes'}."] if more > 0 else []
+    return [sentence for _, sentence in found[:NAMED]] + rest
+
+
+def compare(ours: Right, others: Right, level: float = LEVEL) -> Difference:
+    """The difference of two accuracies on the same test images, with its interval at `level`.
 
     The variance is the sum of two: that of test images, by Agresti and Min (2005), who add two images to the m, half of
     one on each side, so that the interval keeps its level where m is small or hardly an image differs; and that of
@@ -126,6 +162,7 @@ def compare(ours: Right, others: Right) -> Difference:
     Args:
         ours: which test images are labelled rightly, (seeds, m).
         others: the same of what it is compared with.
+        level: of the interval, in (0, 1).
     """
     from scipy.stats import t
 
@@ -136,7 +173,7 @@ def compare(ours: Right, others: Right) -> Difference:
     of_images = (float(np.square(by_image).sum()) + 1 - total**2 / images) / images**2
     of_seeds = float(by_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
     freedom = (of_images + of_seeds) ** 2 / (of_images**2 / (images - 1) + of_seeds**2 / max(seeds - 1, 1))
-    half = float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(of_images + of_seeds)
+    half = float(t.ppf((1 + level) / 2, freedom)) * math.sqrt(of_images + of_seeds)
     low, high = (max(-1.0, min(1.0, total / images + side)) for side in (-half, half))
     return Difference(float(others.mean()), float(apart.mean()), low, high)
 

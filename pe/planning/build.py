@@ -59,7 +59,7 @@ def build_dispatcher(
     run: RunWriter,
     progress: Progress,
     stop: Event,
-    command: Callable[[str], str] | None = None,
+    command: Callable[[str], str],
 ) -> Dispatcher:
     """What asks the generator `api` for the run, within the recipe's limits; see `Dispatcher`."""
     limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)

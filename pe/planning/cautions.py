@@ -82,7 +82,8 @@ def guarantee_warnings(recipe: Recipe, plan: Plan, epsilon: float) -> list[str]:
         plan: of the recipe.
         epsilon: of all its releases.
     """
-    implied = warnings(epsilon, recipe.privacy.delta, recipe.private.declared_size)
+    private = recipe.private
+    implied = warnings(epsilon, recipe.privacy.delta, private.declared_size, private.declared_units)
     return [*implied, *vote_warnings(recipe, plan)]
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
+from pe.dispatch.work import draw_conditions
 from pe.errors import MissingDependency, PEError, RecipeError
 from pe.fit.trainer import ChecksMachine
 from pe.planning.apart import check_apart
 from pe.planning.build import check_modality, set_up
-from pe.plugins.protocols import ChecksLabels, ReadsPublicImages
+from pe.plugins.protocols import ChecksLabels, DrawsConditions, ReadsPublicImages, info_of
 from pe.plugins.registry import Group, require
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.release import Release
@@ -52,12 +55,37 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
     return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in dict.fromkeys(found)]
 
 
+def check_labels(api: object, labels: tuple[str, ...]) -> None:
+    """Refuse labels that the generator cannot serve: it says so itself, or fails to draw a condition for each of them.
+
+    Raises:
+        RecipeError: it cannot.
+        ContractError: what it draws are no conditions.
+    """
+    if isinstance(api, ChecksLabels):
+        api.check_labels(labels)
+    elif isinstance(api, DrawsConditions):
+        try:
+            draw_conditions(api, labels, np.arange(len(labels), dtype=np.uint64))
+        except PEError:
+            raise
+        except Exception as error:
+            raise RecipeError(
+                f"The generator {type(api).__name__} fails to draw conditions for the labels {', '.join(labels)}: "
+                f"{type(error).__name__}: {error}."
+            ) from error
+
+
+def look_ahead(recipe: Recipe, api: object | None) -> list[str]:
+    """What a plan tells of a start here and now: `obstacles`, and the warnings of a run."""
+    return [*obstacles(recipe, api), *overlap_warnings(recipe, api), *size_warnings(recipe, api)]
+
+
 def _checks(recipe: Recipe, api: object | None) -> Iterator[Callable[[], None]]:
     """What the generator itself can refuse before it is asked for anything."""
     if isinstance(api, ChecksMachine):
         yield api.check_machine
-    if isinstance(api, ChecksLabels):
-        yield lambda: api.check_labels(recipe.private.labels)
+    yield lambda: check_labels(api, recipe.private.labels)
 
 
 def cap_obstacles(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
@@ -122,6 +150,18 @@ def overlap_warnings(recipe: Recipe, api: object | None) -> list[str]:
     """What `privacy.pool_overlaps: declared` means, where the generator reads public images; else nothing."""
     declared = recipe.privacy.pool_overlaps == "declared"
     return [POOL_OVERLAPS] if declared and _public_reader(api) is not None else []
+
+
+def size_warnings(recipe: Recipe, api: object | None) -> list[str]:
+    """What it means that the generator declares another size than the private images have; nothing if it does not."""
+    made, private = None if api is None else info_of(api).shape, recipe.private.shape
+    if made is None or made == private:
+        return []
+    theirs, ours = ("×".join(map(str, shape)) for shape in (made, private))
+    return [
+        f"The generator makes images of {theirs} (height, width, channels), and the private images are {ours}: the "
+        f"embedding must bring both to one size for the votes, and the synthetic images are {theirs}."
+    ]
 
 
 def _public_reader(api: object | None) -> ReadsPublicImages | None:

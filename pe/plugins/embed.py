@@ -89,6 +89,30 @@ def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -
         raise ContractError(f"{name}.embed gives equal samples different vectors at different places: {remedy}")
 
 
+def check_comparable(embedding: Embedding, modality: type[Samples], private: Shape, made: Shape) -> None:
+    """Refuse an embedding that gives private and generated samples, of different shapes, vectors of different lengths.
+
+    Args:
+        embedding: is asked twice.
+        modality: of the samples.
+        private: shape of a private sample.
+        made: shape of a generated one.
+
+    Raises:
+        ContractError: it does.
+    """
+    shapes = (private, made)
+    with quiet():
+        blocks = (modality.examples(embedding.batch_size, shape) for shape in shapes)
+        ours, theirs = (_of_examples(embedding, block).shape[1] for block in blocks)
+    if ours != theirs:
+        first, second = ("×".join(map(str, shape)) for shape in shapes)
+        raise ContractError(
+            f"{type(embedding).__name__}.embed gives {ours:,} numbers for a private sample of {first} and {theirs:,} "
+            f"for a generated one of {second}, so they cannot be compared: have both made {first}, or resize in embed."
+        )
+
+
 def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
     """As `embed_block`; but what an embedding says that fails on blank samples is told: none of this is private."""
     try:

@@ -50,13 +50,12 @@ class PluginInfo:
 
     Attributes:
         modality: whose samples it makes, or embeds: the name of an entry point of `pe.modalities`.
-        hosts: other machines that it sends samples to, an embedding private ones included; () for none; None: not
-            declared.
-        machine_settings: settings that only concern the machine, so that a run may go on with others (device, batch
-            size, concurrency); dotted, where they lie in a section.
+        hosts: other machines that it sends samples to, private ones included; () for none; None: not declared.
+        machine_settings: those that only concern the machine (device, batch size), which may change in a run; dotted.
         code_settings: settings that name code to run; of a run that somebody else made they must be named again.
         by_label: whether a new sample is of the label that it was asked for.
         distinct: new samples of a label that differ, at most, where there are so many and no more, as in a pool.
+        shape: (height, width, channels) of all the images that a generator makes; None: not declared.
         degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
         disjoint_from: of such a one, the run whose records are declared to be others than this run's.
@@ -69,6 +68,7 @@ class PluginInfo:
     code_settings: tuple[str, ...] = ()
     by_label: bool = False
     distinct: int | None = None
+    shape: tuple[int, int, int] | None = None
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
     fitted_before: bool = False
     disjoint_from: Path | None = None
@@ -100,10 +100,8 @@ class RandomRequest:
 
     Attributes:
         labels: the public label name of each item.
-        seeds: uint64 (n,), one per item: all randomness of item i comes from seeds[i], so that an
-            item does not depend on the chunk it came in.
-        conditions: what the generator's own `draw_conditions` drew for the items, n rows; without
-            columns for a generator that has no such method.
+        seeds: uint64 (n,), one per item: all randomness of item i is from seeds[i], and none from the chunk it came in.
+        conditions: what the generator's own `draw_conditions` drew for the items, n rows; no columns where it has none.
     """
 
     labels: tuple[str, ...]

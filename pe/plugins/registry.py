@@ -34,13 +34,23 @@ def load(group: Group, kind: str) -> Any:
         PluginError: there is none of this name (the message names the nearest, or all that are installed), or it cannot
             be imported.
     """
+    check_name(group, kind)
+    point = plugins(group)[kind]
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise PluginError(f"The {_NOUN[group]} '{kind}' ({point.value}) cannot be loaded: {error}.") from error
+
+
+def check_name(group: Group, kind: str) -> None:
+    """Refuse a name that no plug-in has, with the nearest or all that are installed; nothing is imported.
+
+    Raises:
+        PluginError: there is none of this name.
+    """
     known = plugins(group)
     if kind not in known:
         raise PluginError(f"Unknown {_NOUN[group]} '{kind}'; {nearest_name(kind, known)}")
-    try:
-        return known[kind].load()
-    except (ImportError, AttributeError) as error:
-        raise PluginError(f"The {_NOUN[group]} '{kind}' ({known[kind].value}) cannot be loaded: {error}.") from error
 
 
 def require(group: Group, kind: str) -> None:
@@ -53,10 +63,9 @@ def require(group: Group, kind: str) -> None:
         PluginError: there is no plug-in of this name.
         MissingDependency: a library is not installed.
     """
-    point = plugins(group).get(kind)
-    if point is None:
-        load(group, kind)
-    elif point.dist is not None:
+    check_name(group, kind)
+    point = plugins(group)[kind]
+    if point.dist is not None:
         require_extras(point.dist.name, point.extras, f"The {_NOUN[group]} '{kind}'")
 
 

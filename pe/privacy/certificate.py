@@ -26,6 +26,7 @@ def build_certificate(
     private_data_sent_to: str | None = None,
     fitted_on_others: tuple[str, Sequence[Release]] | None = None,
     pool_overlaps: str | None = None,
+    declared_units: int | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The certificate of a run, as JSON values, with the planned total. It holds no private value and no time.
@@ -42,10 +43,12 @@ def build_certificate(
         fitted_on_others: the run that fitted the generator, and that fit's releases, which this ledger does not hold
             because the recipe declares that run's private records disjoint from these; None: there is no such run.
         pool_overlaps: "declared" where public images may be private records, as the recipe declares; else None.
+        declared_units: the public number of privacy units, where these are not records; None: not stated.
         warnings: what else a reader should worry about, which does not follow from the certificate's own numbers.
     """
     events = ledger.events()
     others = None if fitted_on_others is None else _others(*fitted_on_others, events, ledger.budget.delta)
+    implied = words.warnings(ledger.total(), ledger.budget.delta, declared_size, declared_units)
     return {
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
@@ -53,13 +56,14 @@ def build_certificate(
         **_promise(ledger),
         "pool_overlaps": pool_overlaps,
         "declared_size": declared_size,
+        "declared_units": declared_units,
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
         "private_data_sent_to": private_data_sent_to,
         "fitted_on_others": others,
         "not_covered": words.not_covered(private_data_sent_to, others, pool_overlaps),
         "notes": words.notes(events),
-        "warnings": [*words.warnings(ledger.total(), ledger.budget.delta, declared_size), *warnings],
+        "warnings": [*implied, *warnings],
         "voided_by": [words.UNSAFE] if ledger.unsafe else [],
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),

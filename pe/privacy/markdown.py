@@ -26,7 +26,7 @@ def certificate_markdown(certificate: Mapping[str, Any]) -> str:
         f"## What is promised\n\n**{total if certificate['holds'] else 'Nothing'}.** {certificate['statement']}",
         f"**{POOL_OVERLAPS}**" if certificate.get("pool_overlaps") else "",
         f"- Protected: {certificate['unit']['words']}\n- Compared: {certificate['relation']['words']}\n"
-        f"- Declared number of records (public): {certificate['declared_size'] or 'not stated'}",
+        f"- Declared number of records (public): {certificate['declared_size'] or 'not stated'}{_units(certificate)}",
         _section("Voided by", certificate["voided_by"]),
         _section("Warnings", certificate["warnings"]),
         "## The same guarantee at other δ\n\n" + _epsilons(certificate),
@@ -40,6 +40,13 @@ def certificate_markdown(certificate: Mapping[str, Any]) -> str:
         "## Software\n\n" + _table(("Distribution", "Version"), certificate["software"].items()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _units(certificate: Mapping[str, Any]) -> str:
+    """How many units are declared, where these are not records."""
+    name = certificate["unit"]["name"]
+    many = certificate.get("declared_units") or "not stated"
+    return "" if name == "record" else f"\n- Declared number of units, by '{name}' (public): {many}"
 
 
 def _epsilons(certificate: Mapping[str, Any]) -> str:

@@ -99,8 +99,8 @@ def _words(certificate: Mapping[str, Any]) -> list[str]:
 
 def _warnings(certificate: Mapping[str, Any]) -> list[str]:
     """The certificate's warnings as they must be: first those that follow from its numbers, then any that it has."""
-    delta, size = certificate["delta"], certificate["declared_size"]
+    delta, sizes = certificate["delta"], (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:
-        return words.warnings(0.0, delta, size)
-    implied = words.warnings(certificate["epsilon"], delta, size)
+        return words.warnings(0.0, delta, *sizes)
+    implied = words.warnings(certificate["epsilon"], delta, *sizes)
     return [*implied, *map(str, certificate["warnings"][len(implied) :])]

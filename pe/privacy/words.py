@@ -79,19 +79,18 @@ def unit(name: str) -> str:
     """What is protected, in words."""
     if name == "record":
         return "One record: a single item of the private data. A person with several records is protected less."
-    return f"One user, as named by '{name}': all records of that user together, however many, over all classes."
+    return f"One {name}: all records of the same '{name}' together, however many, over all classes."
 
 
 def relation(kind: Relation, name: str) -> str:
     """Which worlds cannot be told apart, in words."""
-    what = "record" if name == "record" else "user"
     return {
-        Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {what} had never been in the data, "
-        f"or one more had been. The number of {what}s is protected as well.",
-        Relation.REPLACE_ONE: f"The world as it is, and the world in which any one {what}'s data had been other data. "
-        f"The number of {what}s is public.",
-        Relation.ZERO_OUT: f"The world as it is, and the world in which any one {what}'s data had been blank and "
-        f"without influence. The number of {what}s is public.",
+        Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {name} had never been in the data, "
+        "or one more had been. How many there are is protected as well.",
+        Relation.REPLACE_ONE: f"The world as it is, and the world in which any one {name}'s data had been other data. "
+        "How many there are is public.",
+        Relation.ZERO_OUT: f"The world as it is, and the world in which any one {name}'s data had been blank and "
+        "without influence. How many there are is public.",
     }[kind]
 
 
@@ -99,13 +98,12 @@ def statement(epsilon: float, delta: float, kind: Relation, name: str, unsafe: b
     """The promise in one paragraph."""
     if unsafe:
         return "NO GUARANTEE. " + UNSAFE
-    what = "record" if name == "record" else f"user (as named by '{name}')"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         f"All covered files together are (ε = {round_up(epsilon)}, δ = {delta:g})-differentially private under "
-        f"{kind} for one {what}. Whatever anybody concludes from them, and whatever else is known to that person: the "
+        f"{kind} for one {name}. Whatever anybody concludes from them, and whatever else is known to that person: the "
         f"probability of that conclusion is at most {factor} times what it would be in the neighbouring world, "
-        f"plus {delta:g}. A test for whether a given {what} was used that wrongly accuses 1 in 100 finds at "
+        f"plus {delta:g}. A test for whether a given {name} was used that wrongly accuses 1 in 100 finds at "
         f"most {round_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
     )
 
@@ -125,13 +123,14 @@ def power(epsilon: float, delta: float, false_alarms: float) -> float:
     return min(1.0, above, below)
 
 
-def warnings(epsilon: float, delta: float, declared_size: int | None) -> list[str]:
+def warnings(epsilon: float, delta: float, declared_size: int | None, declared_units: int | None = None) -> list[str]:
     """What a reader should worry about though the guarantee holds, from the numbers that a certificate states."""
     found = []
-    if declared_size is not None and delta * declared_size >= 1:
+    many, noun = (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
+    if many is not None and delta * many >= 1:
         found.append(
-            f"δ = {delta:g} is not below 1/{declared_size}, one over the declared number of records: at such a δ even "
-            "publishing a whole record at random is allowed. Choose a smaller δ."
+            f"δ = {delta:g} is not below 1/{many}, one over the declared number of {noun}s: at such a δ even "
+            f"publishing a whole {noun} at random is allowed. Choose a smaller δ."
         )
     if epsilon > WEAK:
         found.append(

@@ -28,8 +28,8 @@ class Chart(NamedTuple):
 
 def chart(lines: Sequence[Line]) -> Chart:
     """A chart of lines of at least one point each; colours go from pale to strong in their order."""
-    x_ticks = ticks(min(min(xs) for _, xs, _ in lines), max(max(xs) for _, xs, _ in lines))
-    y_ticks = ticks(min(0.0, *(min(ys) for *_, ys in lines)), max(0.0, *(max(ys) for *_, ys in lines)))
+    every_x, every_y = [x for _, xs, _ in lines for x in xs], [0.0, *(y for *_, ys in lines for y in ys)]
+    x_ticks, y_ticks = (ticks(min(each), max(each), whole=_are_whole(each)) for each in (every_x, every_y))
 
     def x(value: float) -> float:
         return round(_LEFT + (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (_RIGHT - _LEFT), 1)
@@ -45,11 +45,16 @@ def chart(lines: Sequence[Line]) -> Chart:
     return Chart([(x(value), value) for value in x_ticks], [(y(value), value) for value in y_ticks], curves)
 
 
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers that span from `low` to `high`: at least two."""
+def _are_whole(values: Sequence[float]) -> bool:
+    return all(float(value).is_integer() for value in values)
+
+
+def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
+    """Round numbers that span from `low` to `high`: at least two; whole ones alone for what is counted."""
+    half = 1.0 if whole else 0.5
     if high <= low:
-        low, high = low - 0.5, low + 0.5
-    raw = (high - low) / about
+        low, high = low - half, low + half
+    raw = max((high - low) / about, 1.0 if whole else 0.0)
     power = 10.0 ** floor(log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
     first, last = floor(low / step), -floor(-high / step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import accumulate
 from math import ceil, sqrt
 
 import numpy as np
@@ -14,6 +15,7 @@ from pe.data.fonts import font_for
 from pe.data.population import Population
 
 _CELL = 96
+_WIDEST = 288  # pixels of a column whose label is long
 _GAP = 8
 _LEFT, _TOP = 56, 34
 _PAPER, _INK = (255, 255, 255), (40, 40, 40)
@@ -37,17 +39,21 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
             with the name's letters, which the sheet then says.
         per_cell: samples per cell, ≥ 1.
     """
-    *xs, width = (_LEFT + column * (_CELL + _GAP) for column in range(len(classes) + 1))
     height = _TOP + len(populations) * (_CELL + _GAP)
     font, fonts = ImageFont.load_default(size=_TEXT), [font_for(name, _TEXT) for name in classes]
+    heads = [
+        (name, own) if own else (f"label {i + 1}", font)
+        for i, (name, own) in enumerate(zip(classes, fonts, strict=True))
+    ]
+    widths = [min(max(_CELL, ceil(own.getlength(head))), _WIDEST) for head, own in heads]
+    *xs, width = accumulate((each + _GAP for each in widths), initial=_LEFT)
     footnote = None in fonts
     if footnote:
         width, height = max(width, round(font.getlength(_NUMBERED)) + 2 * _GAP), height + _FOOT
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
-    for column, name in enumerate(classes):
-        own, head = fonts[column] or font, name if fonts[column] else f"label {column + 1}"
-        pen.text((xs[column] + _CELL // 2, _TOP // 2), _shortened(head, own), fill=_INK, font=own, anchor="mm")
+    for x, wide, (head, own) in zip(xs, widths, heads, strict=True):
+        pen.text((x + wide // 2, _TOP // 2), _shortened(head, own, wide), fill=_INK, font=own, anchor="mm")
     if footnote:
         pen.text((_GAP, height - _FOOT // 2), _NUMBERED, fill=_INK, font=font, anchor="lm")
     for row, population in enumerate(populations):
@@ -56,14 +62,14 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
         for column in range(len(classes)):
             shown = mosaic(population, column, per_cell)
             if shown is not None:
-                sheet.paste(shown, (xs[column], y), shown)
+                sheet.paste(shown, (xs[column] + (widths[column] - _CELL) // 2, y), shown)
     return png(sheet)
 
 
-def _shortened(name: str, font: Font) -> str:
-    """The name, or as much of its beginning as a column is wide, with dots."""
+def _shortened(name: str, font: Font, wide: int) -> str:
+    """The name, or as much of its beginning as a column is wide, in pixels, with dots."""
     shown, length = name, len(name)
-    while font.getlength(shown) > _CELL and length > 1:
+    while font.getlength(shown) > wide and length > 1:
         length -= 1
         shown = f"{name[:length]}..."
     return shown

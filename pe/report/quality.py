@@ -31,13 +31,16 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         for name, one in by_set.items():
             trained_on.setdefault(name, one.get("images"))
     there = {"synthetic"}.union(trained_on, *(each.get("controls") or {} for each in fidelity.values()))
-    best = utility.get((metrics.get("chosen_classifier") or {}).get("synthetic"), {})
+    verdict, chosen = (metrics.get(key) or {} for key in ("verdict", "chosen_classifier"))
+    judge = verdict.get("classifier") or chosen.get("synthetic")
+    judged = utility.get(judge, {})
     return {
         "metrics": metrics,
         "trained_on": trained_on,
         "sets": [words for name, words in _SETS.items() if name in there],
-        "best": best,
-        "best_sets": [_title(name) for name in best],
+        "judge": judge,
+        "judged": judged,
+        "judged_sets": [_title(name) for name in judged],
         "nearest": _nearest,
         "pairs": _pairs(run, memorisation),
         "distance_names": distance_names,

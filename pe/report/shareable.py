@@ -25,6 +25,7 @@ from pe.report.pictures import extremes, strips
 from pe.steps import Plan
 from pe.store.places import RECIPE
 from pe.store.run import Run
+from pe.store.shared_recipe import without_folders
 
 Certificate = Mapping[str, Any]
 
@@ -60,7 +61,7 @@ def shareable_report(run: Run) -> str:
         "votes": [_sorted_votes(one) for one in found],
         "passing": [100 * one.passing for one in found],
         "extremes": extremes(populations[found[-1].t - 1], found[-1].votes) if found else [],
-        "recipe": (run.folder / RECIPE).read_text(encoding="utf-8"),
+        "recipe": without_folders((run.folder / RECIPE).read_text(encoding="utf-8")),
         "page": REPORT,
     }
     return render("shareable.html", values)
@@ -80,12 +81,11 @@ def promise(certificate: Certificate) -> str:
     if not certificate["holds"]:
         return str(certificate["statement"])
     epsilon, delta, unit = certificate["epsilon"], certificate["delta"], certificate["unit"]["name"]
-    what = "record" if unit == "record" else f"user (as named by '{unit}')"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         "Whatever anybody concludes from these files, and whatever else they know: the probability of that conclusion "
-        f"is at most {factor} times what it would be if any one {what} "
-        f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for whether a given {what} "
+        f"is at most {factor} times what it would be if any one {unit} "
+        f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for whether a given {unit} "
         "was used that wrongly accuses 1 in 100 finds at most "
         f"{round_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
     )

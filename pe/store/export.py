@@ -9,20 +9,22 @@ from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 from pe.errors import RecipeError, RunError
-from pe.privacy.covered import hash_files
+from pe.privacy.covered import hash_files, sha256
 from pe.privacy.markdown import certificate_files
 from pe.privacy.verify import verify
 from pe.store.certified import PAGE, check_run, digests, read_certificate, write_certificate
 from pe.store.durable import TEMPORARY, publish_folder
 from pe.store.formats import Format, convert
-from pe.store.places import CERTIFICATE, CONFIDENTIAL, check_absent
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE, check_absent
+from pe.store.shared_recipe import without_folders
 
 
 def export(folder: Path, to: Path, form: Format = "npz") -> Path:
     """Copy the shareable side of a finished run to the new folder `to`; it appears whole or not at all.
 
     What the run's certificate covers is copied and verified, and nothing else: no stray file, no link and no
-    time stamp. The certificate is issued anew where the form changes: that is post-processing of the same releases.
+    time stamp. Of the paths that the recipe names the copy has the last parts. The certificate is issued anew for the
+    files of the copy: that is post-processing of the same releases.
 
     Args:
         folder: a finished run's; its confidential side may have been purged.
@@ -103,4 +105,9 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
     problems = verify(certificate, target)
     if problems:
         raise RunError(f"{folder} is not as it was certified and cannot be exported: {problems[0]}")
-    write_certificate(target, certificate, digests(certificate))
+    covered = digests(certificate)
+    if RECIPE in covered:
+        path = target / RECIPE
+        path.write_text(without_folders(path.read_text(encoding="utf-8")), encoding="utf-8")
+        covered[RECIPE] = sha256(path)
+    write_certificate(target, certificate, covered)

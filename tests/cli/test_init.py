@@ -213,3 +213,12 @@ def test_data_far_from_the_recipe_are_named_in_full(tmp_path: Path) -> None:
     assert "path: ../../pool\n" in text
     shutil.move(tmp_path / "x", tmp_path / "moved")  # with its recipe
     assert Recipe.load(tmp_path / "moved" / "y" / "z" / "recipe.yaml").api.settings["path"] == f"{tmp_path}/moved/pool"
+
+
+def test_an_empty_path_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    digits(tmp_path / "a.npz")
+    options = ("--classes", "0,1,2", "--privacy-unit", "record", "--declared-size", 500)
+    refused = pe("init", "a.npz", *options, "--public", "", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "Invalid value for '--public': the path is empty; name a file or a folder." in refused.stderr
+    assert not (tmp_path / "recipe.yaml").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,9 @@ def test_it_needs_no_private_data_and_saves_a_picture(tmp_path: Path) -> None:
     page = ask(recipe(tmp_path, {"kind": "glyphs", "size": 28}), "--out", tmp_path / "p.png", "--label", "7")
     assert "Label '7'" in page
     assert "RANDOM_API    4 of 28×28×1" in page
+    assert re.search(
+        r"^Condition of the first sample: parameters = 106 numbers from -\d.* to \d\S*$", page, re.MULTILINE
+    )
     picture = np.asarray(Image.open(tmp_path / "p.png"))
     assert picture.shape[0] > 2 * 112
     assert picture[:112].std() > 10

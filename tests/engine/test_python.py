@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +17,8 @@ import pytest
 
 import pe
 from pe.cli.plan import plan as plan_command
-from pe.errors import LimitReached, PluginError, RecipeError
+from pe.errors import ContractError, LimitReached, PluginError, RecipeError
+from pe.progress import Task
 from tests.cli.typed import pe as command
 from tests.generators import Mean, Shades
 
@@ -68,6 +75,24 @@ def test_an_object_that_lacks_a_method_is_refused_before_anything_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_name_that_is_mistyped_is_refused_where_it_is_typed_with_the_nearest(private: pe.ImageNpz) -> None:
+    with pytest.raises(PluginError, match=r"Unknown adapter 'glyph'; did you mean 'glyphs'\?"):
+        pe.api("glyph")
+    with pytest.raises(PluginError, match=r"Unknown embedding 'pixel'; did you mean 'pixels'\?"):
+        pe.embedding("pixel")
+    told: list[str] = []
+
+    class Told(pe.Progress):
+        @contextmanager
+        def task(self, description: str, total: int | None) -> Iterator[Task]:
+            told.append(description)
+            yield Task()
+
+    with pytest.raises(PluginError, match=r"Unknown embedding 'pixel'; did you mean 'pixels'\?"):
+        pe.evolve(private, Shades(), embedding="pixel", progress=Told(), **SETTINGS)
+    assert told == []  # not after the noise was planned
+
+
 def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(
     private: pe.ImageNpz, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +103,8 @@ def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(
     told = json.loads(capsys.readouterr().out)
     assert told["api_calls"]["images"] == 140
     assert pe.plan(recipe).to_dict() == told
+    plan_command.main([str(recipe)], standalone_mode=False)
+    assert f"{pe.plan(recipe)}\n" == capsys.readouterr().out
     assert pe.plan(private, pool, **SETTINGS).to_dict() == told
     own = pe.plan(private, Shades(max_chunk=7), embedding=Mean(), **SETTINGS)
     assert own.random is not None
@@ -103,6 +130,10 @@ def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private: p
     test = tmp_path / "test.npz"
     values = pe.evaluate(run, test, metrics=("fidelity",), embeddings=("pixels",), progress=silent)
     assert list(values["fidelity"]) == ["pixels"]
+    (control,) = (note for note in values["notes"] if "random-selection" in note)
+    assert control.endswith(
+        "an object of your own, tests.generators.Shades, so pass it from Python: pe.evaluate(…, api=…)."
+    )
     assert json.loads((run.confidential / "metrics.json").read_text()) == values
     with pytest.raises(RecipeError, match=r"pe\.evaluate: unknown setting 'metric'; did you mean 'metrics'\?"):
         pe.evaluate(run, test, metric=("fidelity",))
@@ -126,3 +157,106 @@ def test_no_name_of_the_package_is_hidden_by_a_module_of_its_own() -> None:
     for name in pe.__all__:
         assert getattr(pe, name) is not None
         assert name == "__version__" or importlib.util.find_spec(f"pe.{name}") is None, name
+
+
+class OfBooks(Shades):
+    """Draws a condition of each new sample from a book that lacks a label."""
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: np.ndarray) -> pe.Conditions:
+        return pe.Conditions({"prompt": np.array([{"dark": "a cave"}[label] for label in labels])})
+
+
+def test_a_generator_that_fails_to_draw_a_condition_for_a_label_is_refused_before_there_is_a_run(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    sentence = "he generator OfBooks fails to draw conditions for the labels dark, light: KeyError: 'light'."
+    api = OfBooks()
+    with pytest.raises(RecipeError, match=re.escape(sentence)):
+        pe.evolve(private, api, embedding=Mean(), out=tmp_path / "run", progress=pe.Progress(), **SETTINGS)
+    assert not (tmp_path / "run").exists()
+    assert api.random_requests == []
+    warned = " ".join(pe.plan(private, api, embedding=Mean(), **SETTINGS).warnings)
+    assert f"A run would not start: t{sentence}" in warned
+
+
+class AsTheyAre:
+    """An embedding that takes pixels as they come, in whatever size."""
+
+    batch_size = 16
+
+    def embed(self, samples: pe.Images) -> np.ndarray:
+        return samples.pixels.reshape(len(samples.pixels), -1).astype(np.float32)
+
+
+def test_images_of_another_size_than_the_records_are_warned_of_or_refused_before_a_run(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    glyphs = pe.api("glyphs", size=8)
+    sizes = "The generator makes images of 8×8×1 (height, width, channels), and the private images are 4×4×1"
+    assert sizes in " ".join(pe.plan(private, glyphs, **SETTINGS).warnings)
+    assert "4×4" not in " ".join(pe.plan(private, Shades(), embedding=Mean(), **SETTINGS).warnings)
+    warned: list[str] = []
+
+    class Told(pe.Progress):
+        def warn(self, message: str) -> None:
+            warned.append(message)
+
+    pe.evolve(private, glyphs, out=tmp_path / "run", progress=Told(), **SETTINGS)
+    assert sizes in " ".join(warned)
+    with pytest.raises(
+        ContractError,
+        match=r"AsTheyAre\.embed gives 16 numbers for a private sample of 4×4×1 and 64 for a generated one",
+    ):
+        pe.evolve(private, glyphs, embedding=AsTheyAre(), out=tmp_path / "refused", progress=Told(), **SETTINGS)
+    assert not (tmp_path / "refused").exists()
+
+
+class Stopping(Shades):
+    """Sends a signal to its own process when it is first asked for variations."""
+
+    def __init__(self, number: signal.Signals | None) -> None:
+        super().__init__(max_chunk=5)
+        self.number = number
+
+    def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
+        if self.number is not None:
+            os.kill(os.getpid(), self.number)
+            self.number = None
+            time.sleep(0.2)  # for the main thread to take it
+        return super().variation_api(request)
+
+
+def test_ctrl_c_stops_a_run_from_python_resumably_and_says_in_its_message_what_goes_on(
+    private: pe.ImageNpz, tmp_path: Path
+) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    given = {"embedding": Mean(), "progress": pe.Progress()}
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        pe.evolve(private, Stopping(signal.SIGINT), out=tmp_path / "run", **given, **SETTINGS)
+    assert str(stopped.value).startswith("Stopped as asked, with everything that was answered committed.")
+    assert str(stopped.value).endswith(f"; `pe.resume('{tmp_path / 'run'}')` goes on.")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert len(pe.resume(tmp_path / "run", api=Stopping(None), **given).synthetic) == 20
+
+
+def test_sigterm_ends_a_program_with_the_sentence_on_stderr_and_leaves_handlers_of_its_own_alone(
+    private: pe.ImageNpz, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = {"embedding": Mean(), "progress": pe.Progress()}
+    with pytest.raises(SystemExit) as stopped:
+        pe.evolve(private, Stopping(signal.SIGTERM), out=tmp_path / "run", **given, **SETTINGS)
+    assert stopped.value.code == 143
+    assert f"`pe.resume('{tmp_path / 'run'}')` goes on." in capfd.readouterr().err
+    taken: list[int] = []
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: taken.append(number))
+    try:
+        pe.evolve(private, Stopping(signal.SIGTERM), out=tmp_path / "other", **given, **SETTINGS)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert taken == [signal.SIGTERM]
+
+
+def test_a_limit_names_the_call_that_goes_on_with_it_raised(private: pe.ImageNpz, tmp_path: Path) -> None:
+    given = {"api": Shades(), "embedding": Mean(), "progress": pe.Progress()}
+    with pytest.raises(LimitReached, match=r"`pe\.resume\('.*run', changes=\{'limits\.max_images': …\}\)` goes on\."):
+        pe.evolve(private, out=tmp_path / "run", **given, **SETTINGS, max_images=30)

@@ -415,7 +415,7 @@ class TestRandomSelection:
     def test_an_object_of_the_users_own_that_is_not_there_is_missed(self, run: pe.Run, test: str) -> None:
         values = evaluate(run, test, api=None, embedding=None, metrics=("fidelity",))
         notes = " ".join(values["notes"])
-        assert "Shades is an object of your own" in notes
+        assert "the generator is an object of your own, tests.generators.Shades, so pass it from Python" in notes
         assert "The run's embedding was an object" in notes
 
     def test_refused_variations_keep_their_parents_as_in_the_run(self, run: pe.Run, test: str) -> None:

@@ -10,7 +10,7 @@ from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.evaluation.remedies import MOST, remedies
 from pe.evaluation.utility import Utility
-from pe.evaluation.verdict import HELPED, HURT, NOT_SHOWN, compare, verdict
+from pe.evaluation.verdict import HELPED, HURT, NAMED, NOT_SHOWN, collapsed, compare, verdict
 from pe.planning.layout import lay_out
 from pe.recipe.schema import Recipe
 from tests.generators import Shades
@@ -61,6 +61,35 @@ def test_the_linear_probe_judges_and_without_it_the_classifier_that_held_out_par
     without = verdict(results("mlp", **good) | results("wrn", **bad), {"synthetic": "mlp"}, LABELS)
     assert without is not None
     assert (without.classifier, without.outcome) == ("mlp", HELPED)
+
+
+def recalls(*shares: float) -> Utility:
+    """Three seeds, right on the first `shares[c]` of the hundred test images of class c."""
+    right = np.zeros(len(LABELS), bool)
+    for label, share in enumerate(shares):
+        right[np.flatnonzero(label == LABELS)[: round(100 * share)]] = True
+    return Utility(100, np.tile(right, (3, 1)), np.ones(3), np.zeros((CLASSES, CLASSES), np.int64))
+
+
+def test_a_class_is_lost_if_its_recall_falls_below_half_of_a_control_or_the_records() -> None:
+    names = ["ant", "bee", "cat", "dog"]
+    by_set = {
+        "synthetic": recalls(0.02, 0.9, 0.3, 0.04),
+        "unevolved": recalls(0.5, 0.5, 0.5, 0.06),
+        "real": recalls(0.9, 0.9, 0.55, 0.08),
+    }
+    (ant,) = collapsed(by_set, LABELS, names)  # cat has more than half, and of dog four images are not enough to tell
+    assert ant == (
+        "The class 'ant' collapsed: 2.0 % of its 100 test images are labelled rightly, against 50.0 % after un-evolved "
+        "samples and 90.0 % after the private records."
+    )
+    by_set["synthetic"] = recalls(0.02, 0.03, 0.01, 0)
+    by_set["real"] = recalls(1, 1, 1, 1)
+    *named, rest = collapsed(by_set, LABELS, names)
+    assert [sentence.split("'")[1] for sentence in named] == ["dog", "cat", "ant"]
+    assert len(named) == NAMED
+    assert rest == "So did 1 more class."
+    assert collapsed({"synthetic": recalls(0, 0, 0, 0)}, LABELS, names) == []
 
 
 @pytest.mark.parametrize(("images", "seeds", "spread"), [(20, 1, 0.0), (300, 1, 0.0), (200, 3, 0.0), (2000, 3, 0.03)])

@@ -17,7 +17,8 @@ from pe.errors import PluginError, RecipeError
 from pe.histogram import histogram_release
 from pe.planning.build import object_kind, set_up_generator
 from pe.planning.calls import Span, variation_calls
-from pe.planning.forecast import Forecast, forecast
+from pe.planning.forecast import forecast
+from pe.planning.forecast_values import Forecast
 from pe.planning.signal import MOST_NOISE, Signal
 from pe.plugins.protocols import Answer, Capabilities, RandomRequest
 from pe.privacy.release import Relation

@@ -124,7 +124,7 @@ def test_the_page_says_what_a_lawyer_needs(folder):
     for words in (
         "ε = 4 at δ = 1e-06",
         "for itself: nobody else has checked it",
-        "all records of that user together",
+        "all records of the same 'patient' together",
         "had never been in the data",
         "confidential/",
         "abandoned and copied",
@@ -136,6 +136,21 @@ def test_the_page_says_what_a_lawyer_needs(folder):
     ):
         assert words in page
     assert "Warnings" not in page
+
+
+def test_it_speaks_of_the_unit_by_its_name_and_states_how_many_are_declared(folder):
+    certificate = certified(folder, size=2_000_000, declared_units=300)
+    page = certificate_markdown(certificate)
+    assert "user" not in page
+    assert "One patient: all records of the same 'patient' together" in page
+    assert "for one patient." in page
+    assert "any one patient had never been in the data" in page
+    assert "- Declared number of units, by 'patient' (public): 300" in page
+    assert certificate["warnings"] == []  # δ is below one over the units, which it protects
+    assert verify(certificate, folder) == []
+    many = certified(folder, declared_units=2_000_000)
+    assert "one over the declared number of privacy units" in many["warnings"][0]
+    assert verify(many, folder) == []
 
 
 def test_a_large_delta_is_warned_of(folder):

@@ -49,7 +49,7 @@ def test_every_part_of_a_real_evaluation_is_on_the_page(evaluated: tuple[Path, d
     assert unescape(text).index(metrics["verdict"]["sentence"]) < text.index("Utility: train on synthetic")
     for row in [found["synthetic"] for found in metrics["utility"].values()]:
         assert f"{row['accuracy']['mean']:.1%} ± {row['accuracy']['std']:.1%}" in text
-    assert f"Confusion of {metrics['chosen_classifier']['synthetic']}, trained on the synthetic data" in text
+    assert f"Confusion of {metrics['verdict']['classifier']}, trained on the synthetic data" in text
     assert f"{metrics['fidelity']['Mean']['frechet']:,.4g}" in text
     assert f"AUC of {metrics['memorisation']['membership']['auc']:.3f}" in text
     assert page.count('<figure class="chart">') == 2
@@ -89,6 +89,25 @@ def test_many_classes_have_a_list_of_confusions_in_place_of_a_matrix() -> None:
     page = render("quality.html", quality(NOWHERE, metrics))
     assert "<td>class 7</td><td>class 9</td><td>25.0%</td>" in page
     assert len(page) < 20_000
+
+
+def test_the_classifier_of_the_verdict_has_the_tile_the_classes_and_the_confusion() -> None:
+    def one(accuracy: float) -> dict:
+        per_class = {"cat": accuracy, "dog": accuracy}
+        return {"accuracy": {"mean": accuracy, "std": None}, "per_class": per_class, "confusion": [[7, 3], [3, 7]]}
+
+    verdict = {"sentence": "The votes helped.", "classifier": "probe", "collapsed": ["The class 'dog' collapsed."]}
+    metrics = {
+        "verdict": verdict | {"outcome": "helped", "remedies": []},
+        "utility": {"mlp": {"synthetic": one(0.875)}, "probe": {"synthetic": one(0.75)}},
+        "chosen_classifier": {"synthetic": "mlp"},
+    }
+    page = words(render("quality.html", quality(NOWHERE, metrics)))
+    assert "75.0% accuracy of probe, trained on synthetic" in page
+    assert "Class by class: probe" in page
+    assert "Confusion of probe" in page
+    assert page.count("87.5%") == 1  # in the table of all classifiers
+    assert "The class &#39;dog&#39; collapsed." in page
 
 
 @pytest.mark.parametrize(

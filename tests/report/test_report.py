@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -28,7 +29,7 @@ from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import RunError
 from pe.privacy.verify import verify
-from pe.report.charts import ticks
+from pe.report.charts import chart, ticks
 from pe.report.compare import compare as side_by_side
 from pe.report.compare import comparison_page
 from pe.report.diagnostics import generations, public_plan
@@ -182,7 +183,7 @@ def test_epsilon_and_delta_are_put_into_words_that_are_true(run: Path) -> None:
 )
 def test_the_promise_names_the_world_that_is_compared(run: Path, relation: str, world: str) -> None:
     guarantee = Run.open(run).guarantee | {"relation": {"name": relation}, "unit": {"name": "patient"}}
-    assert re.search(rf"any one user \(as named by 'patient'\) .*{world}", promise(guarantee))
+    assert re.search(rf"any one patient .*{world}", promise(guarantee))
     assert "e^ε times" in promise(guarantee | {"epsilon": 800.0})
     assert promise(guarantee | {"holds": False, "statement": "NO GUARANTEE."}) == "NO GUARANTEE."
 
@@ -233,8 +234,21 @@ def test_a_label_whose_letters_no_font_has_is_numbered_and_the_sheet_says_so(mon
 
 def test_a_long_label_stays_in_its_column() -> None:
     header = _sheet("W" * 40, "b")[:30]
-    assert (header[:, 56:152] < 128).any()
-    assert (header[:, 152:160] > 200).all()
+    assert (header[:, 56:344] < 128).any()
+    assert (header[:, 344:352] > 200).all()
+
+
+def test_a_column_is_as_wide_as_its_label() -> None:
+    name = "squamous cell carcinoma"
+    font = font_for(name, 15)
+    assert font is not None
+    wide = math.ceil(font.getlength(name))
+    assert wide > 96
+    sheet = _sheet(name, "b")
+    assert sheet.shape[1] == 56 + wide + 8 + 96 + 8
+    drawn = Image.new("L", (wide, 30), 255)
+    ImageDraw.Draw(drawn).text((wide // 2, 15), name, fill=40, font=font, anchor="mm")
+    np.testing.assert_array_equal(sheet[2:32, 56 : 56 + wide, 0], np.asarray(drawn))
 
 
 def test_the_diagnostics_are_those_of_the_stored_votes_and_parents(run: Path) -> None:
@@ -277,6 +291,13 @@ def test_axes_span_what_they_show_with_round_numbers(low: float, high: float) ->
     assert found[0] <= low
     assert found[-1] >= high
     assert 2 <= len(found) <= 12
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 2), (1, 3), (1, 1), (0, 40)])
+def test_iterations_are_counted_by_whole_numbers(low: int, high: int) -> None:
+    shown = chart([("", range(low, high + 1), [0.5] * (high - low + 1))])
+    assert all(value.is_integer() for _, value in shown.x_ticks)
+    assert not all(value.is_integer() for _, value in shown.y_ticks)
 
 
 def test_a_page_without_a_value_that_it_names_is_an_error() -> None:

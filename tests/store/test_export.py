@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from PIL import Image
 
 import pe
@@ -87,6 +88,25 @@ def test_a_certificate_cannot_make_the_export_hold_what_is_not_shareable(
     with pytest.raises(RunError, match="not as it was certified"):
         run.export(tmp_path / "deep" / "out")
     assert not list((tmp_path / "deep").iterdir())
+
+
+def test_of_a_public_pool_s_path_an_export_and_the_report_have_the_last_part(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("private", "pool"):
+        images = rng.integers(0, 255, (40, 4, 4, 1)).astype(np.uint8)
+        np.savez(tmp_path / f"{name}.npz", images=images, labels=np.array(["a", "b"] * 20))
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"])
+    pool = pe.api("public_images", path=str(tmp_path / "pool.npz"), channels=1)
+    settings = {"epsilon": 5.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 0}
+    run = pe.evolve(data, pool, out=tmp_path / "run", progress=pe.Progress(), **settings)
+    pe.write_report(run)
+    out = run.export(tmp_path / "out")
+    assert [name for name in names(out) if str(tmp_path).encode() in (out / name).read_bytes()] == []
+    assert yaml.safe_load((out / "recipe.yaml").read_text())["api"]["path"] == "pool.npz"
+    assert examine(out)[1] == []
+    named = {"api.path": str(tmp_path / "pool.npz")}
+    assert pe.extend(out, 2, changes=named, progress=pe.Progress()).is_file()
+    assert pe.extend(run, 2, progress=pe.Progress()).is_file()  # at home it knows its pool
 
 
 def test_an_export_keeps_no_time_stamp(run: pe.Run, tmp_path: Path) -> None:

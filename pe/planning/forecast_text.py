@@ -1,0 +1,162 @@
+"""A forecast as a person reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pe.fit.trainer import DryRun
+from pe.planning.calls import Span
+from pe.planning.forecast_values import Forecast, Iteration
+from pe.privacy.release import Poisson, Release
+from pe.privacy.words import round_up
+
+_DEGREES = {
+    "exact": "the generator obeys it exactly",
+    "wording": "the generator is told it in words and obeys it roughly",
+    "none": "the generator does not obey it: every variation is as large as it makes it",
+    None: "unknown",
+}
+_HEAD = ("t", "calls", "images", "degree", "candidates", "votes/candidate", "σ, votes", "H, votes")
+
+
+def page_of(name: str, found: Forecast) -> str:
+    """The forecast as a person reads it."""
+    rows = [_HEAD, *(_row(one) for one in found.iterations), ("all", _calls(found.calls), _calls(found.images))]
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(_HEAD))]
+    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
+    facts = [f"{key:<12}{value}" for key, value in _facts(found)]
+    facts += [f"{'':<12}at {one.degree:g}: {one.meaning}" for one in _meanings(found)]
+    warnings = [f"warning: {sentence}" for sentence in found.warnings]
+    return "\n".join(
+        [f"Plan of '{name}': nothing was called, no private record was read.", "", *table, "", *facts]
+        + (["", *warnings] if warnings else [])
+    )
+
+
+def _row(one: Iteration) -> tuple[str, ...]:
+    start = (str(one.t), _calls(one.calls), _calls(one.images))
+    signal = one.signal
+    if signal is None:
+        return start
+    votes = "unknown" if signal.fewest is None else f"{signal.fewest:.3g}"
+    return (
+        *start,
+        f"{one.degree:g}",
+        f"{signal.candidates:,}",
+        votes,
+        f"{signal.sigma:.3g}",
+        f"{signal.threshold:.3g}",
+    )
+
+
+def _facts(found: Forecast) -> list[tuple[str, str]]:
+    multipliers = list(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in found.signals))
+    return [
+        ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
+        ("Synthetic", f"{found.synthetic:,} images at the end; `pe extend` makes more of them at no further ε"),
+        ("Cost", _cost(found)),
+        (
+            "Time",
+            "unknown (state --images-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
+        ),
+        ("Guarantee", f"ε = {round_up(found.epsilon, 4)}, δ = {found.delta:g}"),
+        *_fit(found),
+        ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
+        *_clock(found),
+        *_chosen(found),
+        ("Degree", _DEGREES[found.degree]),
+    ]
+
+
+def _clock(found: Forecast) -> list[tuple[str, str]]:
+    """What the public clock adds, and what it is for."""
+    clock = found.clock
+    facts = [("Clock", clock.terms.why)]
+    if clock.seconds:
+        kinds = dict.fromkeys(name.split("/")[0] for name in clock.seconds)
+        each = {kind: [clock.seconds[name] for name in clock.seconds if name.split("/")[0] == kind] for kind in kinds}
+        times = ", ".join(f"{kind} {len(all_of)} × {max(all_of):g} s" for kind, all_of in each.items())
+        facts.append(
+            ("", f"private work ends at public deadlines, {_duration(sum(clock.seconds.values()))} in all: {times}")
+        )
+    if clock.terms.on:
+        facts.append(("", "so that nobody who times requests or the console learns of records or their number"))
+    if clock.unheld:
+        facts.append(("", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"))
+    return facts
+
+
+def _chosen(found: Forecast) -> list[tuple[str, str]]:
+    """What was chosen of the evolution, and why."""
+    chosen = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in found.choice.chosen.items()]
+    if not chosen:
+        return []
+    told = [", ".join(chosen), *found.choice.reasons, "Give a key to change it, and what depends on it follows."]
+    return [("" if i else "Chosen", line) for i, line in enumerate(told)]
+
+
+def _plain(value: Any) -> str:
+    """A number, or numbers, in few digits."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_plain, value))}]"
+    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
+
+
+def _fit(found: Forecast) -> list[tuple[str, str]]:
+    """The releases by which the generator is fitted, equal ones in one line."""
+    if not found.fit:
+        return []
+    kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
+    for release in found.fit:
+        kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
+    share = f"ε = {round_up(found.fit_epsilon, 4)} of {round_up(found.epsilon, 4)}, before t = 0"
+    tried = [("" if i else "Dry run", _dry_run(one)) for i, one in enumerate(found.dry_runs)]
+    return [("Fit", share), *(("", _releases(same)) for same in kinds.values()), *tried]
+
+
+def _dry_run(one: DryRun) -> str:
+    """What a part of the fit takes on this machine."""
+    memory = "" if one.memory is None else f", {one.memory / 2**30:.2g} GB of memory beside the model"
+    kept = f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB" if one.blocks else ""
+    return (
+        f"{one.part}: {one.steps:,} steps of {one.parameters:,} parameters in about {_duration(one.seconds)} here"
+        f"{memory}{kept}"
+    )
+
+
+def _releases(same: list[Release]) -> str:
+    """Releases of one mechanism, noise and sampling."""
+    first, draws = same[0], sum(release.count for release in same)
+    named = first.name if len(same) == 1 else f"{first.name} … {same[-1].name}"
+    times = f", {draws:,} steps" if draws > 1 else ""
+    rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""
+    return f"{named}{times}: multiplier {first.noise_multiplier:.4g}{rate}"
+
+
+def _cost(found: Forecast) -> str:
+    if found.cost is None or found.cost_at_least is None:
+        return "unknown"
+    if not found.cost:
+        return "free"
+    least = f"{found.cost_at_least:,.2f}–" if found.cost_at_least < found.cost else ""
+    return f"{least}{found.cost:,.2f} {found.currency}"
+
+
+def _meanings(found: Forecast) -> list[Iteration]:
+    """One iteration for each degree that the generator has words for."""
+    return list({one.degree: one for one in found.iterations if one.meaning}.values())
+
+
+def _calls(span: Span | None) -> str:
+    """One number, or from the fewest to the most."""
+    if span is None:
+        return "unknown"
+    return f"{span.most:,}" if span.least == span.most else f"{span.least:,}–{span.most:,}"
+
+
+def _duration(seconds: float) -> str:
+    """Seconds below two minutes, minutes below two hours, hours below two days, days from there."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,168 @@
+"""What is foretold of a run, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pe.fit.trainer import DryRun
+from pe.planning.calls import Span, total
+from pe.planning.choice import Choice
+from pe.planning.deadlines import HeldBack
+from pe.planning.signal import Signal
+from pe.privacy.release import Release
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What iteration t asks for.
+
+    Attributes:
+        t: the iteration; 0 is RANDOM_API, all others are VARIATION_API.
+        calls: requests; None: unknown.
+        images: images asked for.
+        degree: v_t, variation in [0, 1]; 1 at t = 0.
+        signal: of its histogram; None at t = 0.
+        meaning: what the degree comes to, in the generator's own words; empty: it has none.
+    """
+
+    t: int
+    calls: Span | None
+    images: Span
+    degree: float
+    signal: Signal | None
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will do if no item is refused or fails.
+
+    Attributes:
+        iterations: t = 0 … T.
+        cost: the most that it costs, in `currency`; None: unknown.
+        cost_at_least: the least; None: unknown.
+        currency: of the cost.
+        epsilon: of all planned releases, at `delta`.
+        delta: δ.
+        degree: how the generator obeys the variation degree: exact, wording, none; None: unknown.
+        seconds: for the images, at the most, at the rate given; None: none was given.
+        warnings: one sentence each.
+        synthetic: images that the run ends with, |S_T|.
+        clock: what the public clock adds.
+        choice: what was chosen of the evolution, and why.
+        fit: the releases by which the generator is fitted, before S_0.
+        fit_epsilon: of those alone, at `delta`.
+        dry_runs: what each part of the fit will take here, where it was tried.
+        page: all of it as a person reads it, which `print` shows.
+    """
+
+    iterations: tuple[Iteration, ...]
+    cost: float | None
+    cost_at_least: float | None
+    currency: str
+    epsilon: float
+    delta: float
+    degree: str | None
+    seconds: float | None
+    warnings: tuple[str, ...]
+    synthetic: int
+    clock: HeldBack
+    choice: Choice
+    fit: tuple[Release, ...] = ()
+    fit_epsilon: float = 0.0
+    dry_runs: tuple[DryRun, ...] = ()
+    page: str = ""
+
+    def __str__(self) -> str:
+        return self.page
+
+    @property
+    def images(self) -> Span:
+        """Images asked for over the whole run."""
+        return sum((one.images for one in self.iterations), Span())
+
+    @property
+    def random(self) -> Span | None:
+        """Calls of RANDOM_API; None: unknown."""
+        return self.iterations[0].calls
+
+    @property
+    def variation(self) -> Span | None:
+        """Calls of VARIATION_API, the lookahead's included; None: unknown."""
+        return total(one.calls for one in self.iterations[1:])
+
+    @property
+    def calls(self) -> Span | None:
+        """Calls of both; None: unknown."""
+        return total(one.calls for one in self.iterations)
+
+    @property
+    def signals(self) -> list[Signal]:
+        """Of iterations 1 … T."""
+        return [one.signal for one in self.iterations if one.signal]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; calls, images and cost are the most there can be, `…_at_least` the fewest."""
+        fewest = [signal.fewest for signal in self.signals if signal.fewest is not None]
+        return {
+            "api_calls": {
+                "random": most_of(self.random),
+                "variation": most_of(self.variation),
+                "images": self.images.most,
+            },
+            "api_calls_at_least": {
+                "random": least_of(self.random),
+                "variation": least_of(self.variation),
+                "images": self.images.least,
+            },
+            "cost": self.cost,
+            "cost_at_least": self.cost_at_least,
+            "currency": self.currency,
+            "synthetic_images": self.synthetic,
+            "seconds": self.seconds,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "noise_multiplier": _one_or_all([signal.noise_multiplier for signal in self.signals]),
+            "votes_per_candidate": min(fewest, default=None),
+            "degree": self.degree,
+            "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
+            "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
+            "public_clock": {"on": self.clock.terms.on, "why": self.clock.terms.why, "deadlines": self.clock.seconds},
+            "chosen": self.choice.chosen,
+            "why_chosen": list(self.choice.reasons),
+            "per_iteration": [_iteration_dict(one) for one in self.iterations],
+            "warnings": list(self.warnings),
+        }
+
+
+def most_of(span: Span | None) -> int | None:
+    """The most of a span; None where it is unknown."""
+    return None if span is None else span.most
+
+
+def least_of(span: Span | None) -> int | None:
+    """The fewest of a span; None where it is unknown."""
+    return None if span is None else span.least
+
+
+def _one_or_all(values: Sequence[float]) -> float | list[float] | None:
+    """As a recipe has it: one number for all iterations, or a list of them; None: there is no iteration."""
+    return (values[0] if len(set(values)) == 1 else list(values)) if values else None
+
+
+def _iteration_dict(one: Iteration) -> dict[str, Any]:
+    kind = "random" if one.t == 0 else "variation"
+    asked = {"iteration": one.t, "random": 0, "variation": 0, "images": one.images.most} | {kind: most_of(one.calls)}
+    if one.signal is None:
+        return asked
+    return asked | {
+        "degree": one.degree,
+        "degree_means": one.meaning or None,
+        "candidates": one.signal.candidates,
+        "noise_multiplier": one.signal.noise_multiplier,
+        "sigma": one.signal.sigma,
+        "threshold": one.signal.threshold,
+        "votes_per_candidate": one.signal.fewest,
+    }
