@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 Votes = npt.NDArray[np.float64]
 Items = npt.NDArray[np.int64]
-Selection = Literal["sample", "rank"]
+Selection = Literal["sample", "systematic", "rank"]
 
 
 def parent_weights(histogram: Votes, threshold: float) -> tuple[Votes, bool]:
@@ -36,12 +36,19 @@ def select_parents(weights: Votes, count: int, how: Selection, rng: np.random.Ge
     Args:
         weights: (m,), from `parent_weights`.
         count: parents wanted, ≥ 0.
-        how: `sample` draws with replacement in proportion to the weights; `rank` takes the candidates
+        how: `sample` draws with replacement in proportion to the weights; `systematic` takes each candidate as often
+            as its share of `count` says, rounded up or down at random (Kitagawa 1996), so that the same shares keep
+            more different candidates; `rank` takes the candidates
             of positive weight from the heaviest down (ties to the lowest index), each once, and over
             again while parents are wanted.
         rng: public randomness.
     """
     if how == "sample":
         return np.repeat(np.arange(len(weights)), rng.multinomial(count, weights / weights.sum()))
+    if how == "systematic":
+        order = rng.permutation(np.flatnonzero(weights))
+        shares = np.cumsum(weights[order])
+        marks = (np.arange(count) + rng.random()) / max(count, 1) * shares[-1]
+        return np.sort(order[np.minimum(np.searchsorted(shares, marks, side="right"), len(order) - 1)])
     ranked = np.argsort(-weights, kind="stable")[: np.count_nonzero(weights)]
     return np.sort(np.resize(ranked, count))

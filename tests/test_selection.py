@@ -35,7 +35,7 @@ def test_weights_are_always_a_distribution_to_be(histogram: np.ndarray, threshol
     assert weights.sum() > 0
 
 
-@given(histograms, st.integers(0, 100), st.sampled_from(["sample", "rank"]))
+@given(histograms, st.integers(0, 100), st.sampled_from(["sample", "systematic", "rank"]))
 def test_as_many_parents_as_asked_and_none_without_weight(histogram: np.ndarray, count: int, how: str) -> None:
     weights, _ = parent_weights(histogram, 0)
     parents = select_parents(weights, count, how, np.random.default_rng(0))
@@ -49,6 +49,21 @@ def test_sampling_follows_the_weights() -> None:
     counts = np.bincount(parents, minlength=3)
     assert counts[1] == 0
     assert counts[2] == pytest.approx(75_000, abs=700)  # five standard deviations
+
+
+@given(histograms, st.integers(1, 100), st.integers(0, 9))
+def test_systematic_selection_takes_each_as_often_as_its_share(histogram: np.ndarray, count: int, seed: int) -> None:
+    weights, _ = parent_weights(histogram, 0)
+    parents = select_parents(weights, count, "systematic", np.random.default_rng(seed))
+    expected = count * weights / weights.sum()
+    taken = np.bincount(parents, minlength=len(weights))
+    assert (np.abs(taken - expected) < 1 + 1e-9).all()
+
+
+def test_systematic_selection_follows_the_weights() -> None:
+    weights, rng = np.array([1.0, 0.5, 3.0, 2.5]), np.random.default_rng(0)
+    counts = sum(np.bincount(select_parents(weights, 3, "systematic", rng), minlength=4) for _ in range(4000))
+    np.testing.assert_allclose(counts / 4000, 3 * weights / weights.sum(), atol=0.04)
 
 
 def test_rank_takes_the_heaviest_once_each() -> None:

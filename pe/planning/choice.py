@@ -23,9 +23,9 @@ SIGNAL_ONCE, SIGNAL = 0.25, 0.75
 """The votes that an average candidate shall get, over the noise on it: in one vote, which needs many candidates to
 choose from; in each of several."""
 
-BLIND, ONCE, AGAIN = 2.5, 0.0, 1.5
+BLIND, ONCE, AGAIN = 2.5, -1.0, 1.5
 """H, in standard deviations of the noise: of one vote for samples of unknown labels, whose mistakes stay; of one for
-samples of known ones, which choose gently and keep variety; of each of several, where later ones mend the first's."""
+samples of known ones, of which hardly any is left out; of each of several, where later ones mend the first's."""
 
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, LEAST = 1000, 2000, 150, 10
@@ -136,6 +136,8 @@ def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
         "lookahead": 0,
         "neighbors": neighbors,
     }
+    if iterations == 1:
+        chosen["selection"] = "systematic"
     if "threshold" not in given:
         chosen["threshold_sigmas"] = AGAIN if iterations > 1 else ONCE if numbers.by_label else BLIND
     return chosen | given

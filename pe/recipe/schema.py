@@ -16,6 +16,7 @@ from pe.private.source import PrivateSource, read_source
 from pe.recipe.lengths import check_length
 from pe.recipe.paths import WITHHELD, with_full_paths
 from pe.recipe.reading import read_yaml, with_change
+from pe.selection import Selection
 
 AUTO = "auto"
 CHOSEN: dict[str, Any] = {"left_out": "chosen"}
@@ -106,7 +107,11 @@ class Evolution(Settings):
     neighbor_search: Literal["auto", "faiss", "torch"] = Field(
         "auto", description="the library that finds nearest candidates; all give the same votes"
     )
-    selection: Literal["sample", "rank"] = Field("sample", description="how parents are chosen from noisy votes")
+    selection: Selection = Field(
+        "sample",
+        description="how parents are chosen from noisy votes: drawn in proportion; systematic: as often as their share "
+        "says; or from the highest rank down",
+    )
     label_sizes: Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         "equal", description="public proportions of the labels; never counted from the private data"
     )

@@ -86,7 +86,7 @@ def test_set_changes_one_value(tmp_path: Path) -> None:
         ({"evolution__population": "ten"}, "evolution.population must be a whole number or a list, not 'ten'."),
         ({"evolution__population": [10, "ten", 10]}, "evolution.population.1 must be a whole number, not 'ten'."),
         ({"evolution__reuse_lookahead": "maybe"}, "evolution.reuse_lookahead must be true or false, not 'maybe'."),
-        ({"evolution__selection": "best"}, "evolution.selection must be 'sample' or 'rank', not 'best'."),
+        ({"evolution__selection": "best"}, "evolution.selection must be 'sample', 'systematic' or 'rank', not 'best'."),
         ({"privacy__delta": "1/n"}, "privacy.delta must be a number, not '1/n'."),
         ({"privacy": 3}, "privacy must be a mapping of keys to values, not 3."),
         ({"private__classes": "a, b"}, "private.classes: give a list of names or whole numbers (it is 'a, b')."),
