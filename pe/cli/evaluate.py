@@ -70,8 +70,9 @@ def evaluate(
     """
     from pe.engine.logs import logging_to
     from pe.evaluation.classifiers import NetworkSettings
-    from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
+    from pe.evaluation.evaluate import evaluate_run
     from pe.evaluation.request import DEFAULT_CLASSIFIERS, Request
+    from pe.evaluation.stored import METRICS_FILE
     from pe.store.purge import PURGED
     from pe.store.run import Run
 

@@ -15,8 +15,9 @@ from pe.cli.evaluate import _page
 from pe.errors import APIError, Interrupted, LimitReached, RecipeError, RunError
 from pe.evaluation import evaluate as evaluating
 from pe.evaluation.controls import ControlRun
-from pe.evaluation.evaluate import METRICS_FILE, PAIRS_FILE, evaluate_run
+from pe.evaluation.evaluate import evaluate_run
 from pe.evaluation.request import Request
+from pe.evaluation.stored import EARLIER, METRICS_FILE, PAIRS_FILE
 from pe.recipe.schema import Recipe
 from pe.store.purge import purge
 from pe.store.run import Run
@@ -164,6 +165,41 @@ def test_a_crash_leaves_the_metrics_of_before(run: pe.Run, test: str, monkeypatc
     with pytest.raises(TypeError):
         evaluate(run, test)
     assert (run.folder / METRICS_FILE).read_bytes() == before
+
+
+class Hearing(pe.progress.Progress):
+    """Keeps what it is warned of."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.heard.append(message)
+
+
+def test_another_evaluation_leaves_the_earlier_one_whole_and_says_where_it_is(run: pe.Run, test: str) -> None:
+    evaluate(run, test)
+    before = [(run.folder / name).read_bytes() for name in (METRICS_FILE, PAIRS_FILE)]
+    evaluate(run, test)
+    assert not (run.folder / EARLIER).exists()  # the same again
+    hearing = Hearing()
+    other = Request(test, metrics=("fidelity",), embedding=Mean(), api=Shades())
+    values = evaluate_run(run, other, hearing, Event())
+    place = run.folder / EARLIER / "001"
+    assert [(place / Path(name).name).read_bytes() for name in (METRICS_FILE, PAIRS_FILE)] == before
+    assert json.loads((run.folder / METRICS_FILE).read_text()) == values
+    assert not (run.folder / PAIRS_FILE).exists()
+    (told,) = (sentence for sentence in hearing.heard if "evaluation of before" in sentence)
+    assert f", against 40 images of {test}, is kept in {place}; " in told
+    evaluate(run, test)
+    assert sorted(path.name for path in (run.folder / EARLIER).iterdir()) == ["001", "002"]
+    assert (run.folder / METRICS_FILE).read_bytes() == before[0]
+
+
+def test_an_earlier_evaluation_that_is_damaged_is_kept_too(run: pe.Run, test: str) -> None:
+    (run.folder / METRICS_FILE).write_text("{")
+    evaluate(run, test, metrics=("fidelity",))
+    assert (run.folder / EARLIER / "001" / "metrics.json").read_text() == "{"
 
 
 def test_a_run_that_is_not_finished_is_evaluated_as_far_as_it_is(tmp_path: Path, test: str) -> None:
