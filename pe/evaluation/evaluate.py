@@ -96,7 +96,8 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "images": len(sets.evaluated),
             "classes": list(sets.classes),
         },
-        "test": _describe(sets.test) | {"per_class": dict(zip(sets.classes, counts, strict=True))},
+        "test": _describe(sets.test)
+        | {"left_out": sets.test.left_out, "per_class": dict(zip(sets.classes, counts, strict=True))},
         "settings": {
             "metrics": [name for name in METRICS if request.wants(name)],
             "seeds": request.seeds,
