@@ -111,7 +111,7 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
 
 
 def _describe(real: RealSet) -> Values:
-    return {"source": real.kind, "path": real.path, "images": len(real.content)}
+    return {"source": real.kind, "path": real.path, "images": len(real.content), "sha256": real.sha256}
 
 
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[Seen]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from pe.errors import PrivateDataError, RecipeError
 from pe.evaluation.copies import are_among
 from pe.evaluation.labelled import Labelled
 from pe.private.dataset import PrivateDataset
+from pe.private.digests import sample_digest
 from pe.private.image_source import ImageSource
 from pe.private.look import kind_at
 from pe.private.mnist import DIGITS
@@ -45,12 +47,14 @@ class RealSet:
         kind: of the source.
         path: where it is; the source's kind, if it has no place.
         content: the images that can be read.
+        sha256: of all images as the run reads them, with their classes, in whatever order, hexadecimal.
         left_out: images that were taken out of it because they are not held out.
     """
 
     kind: str
     path: str
     content: Labelled
+    sha256: str
     left_out: int = 0
 
 
@@ -112,7 +116,7 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> Rea
         raise RecipeError(f"The {what} {place} has fewer than two images: an evaluation needs two or more.")
     if len(classes) == 1:
         content = Labelled(content.images, np.zeros_like(content.labels))
-    return RealSet(source.kind, place, content)
+    return RealSet(source.kind, place, content, _digest(content))
 
 
 def leave_out(test: RealSet, known: Mapping[str, Images]) -> tuple[RealSet, str]:
@@ -154,6 +158,13 @@ def _content(dataset: PrivateDataset) -> Labelled:
         valid.append(ok)
     kept = np.concatenate(valid)[: len(dataset)]
     return Labelled(Images(np.concatenate(pixels)), dataset.labels[kept])
+
+
+def _digest(content: Labelled) -> str:
+    pairs = zip(content.images.pixels, content.labels, strict=True)
+    return hashlib.sha256(
+        b"".join(sorted(sample_digest(image) + label.tobytes() for image, label in pairs))
+    ).hexdigest()
 
 
 def _of_this_set(message: str) -> str:

@@ -283,6 +283,16 @@ def test_test_images_that_are_not_held_out_are_left_out_and_counted(tmp_path: Pa
     assert values["memorisation"]["samples"]["heldout"] == values["verdict"]["test_images"] == 31
     (note,) = (note for note in values["notes"] if "left out, because" in note)
     assert note.startswith("7 of the 38 test images are left out, because they are, pixel by pixel, among the ")
+    again = evaluate(run, str(folder / "test.npz"), api=Marked(), metrics=("fidelity",))
+    assert again["test"]["sha256"] == values["test"]["sha256"]
+    order = np.arange(len(pixels))[::-1]
+    np.savez(folder / "turned.npz", images=pixels[order], labels=labels[order])
+    np.savez(folder / "less.npz", images=pixels[1:], labels=labels[1:])
+    same, other = (
+        evaluate(run, str(folder / name), api=Marked(), metrics=("fidelity",))["test"]["sha256"]
+        for name in ("turned.npz", "less.npz")
+    )
+    assert same == values["test"]["sha256"] != other
     with pytest.raises(RecipeError, match=r"tests nothing: 60 of its 60 images are, .* private records \(60\); name"):
         evaluate(run, private, api=Marked())
 

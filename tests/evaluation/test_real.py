@@ -116,7 +116,7 @@ def test_a_place_that_is_nothing_is_refused(tmp_path: Path, name: str, sentence:
 
 def test_what_is_known_is_left_out_of_a_test_set_and_counted(tmp_path: Path) -> None:
     blank = np.zeros_like(PIXELS[:1])
-    test = RealSet("npz", "t.npz", Labelled(pe.Images(np.concatenate([PIXELS, blank])), np.zeros(7, np.int32)))
+    test = RealSet("npz", "t.npz", Labelled(pe.Images(np.concatenate([PIXELS, blank])), np.zeros(7, np.int32)), "")
     near = PIXELS[4:5] ^ 1
     known = {"private records": pe.Images(np.concatenate([PIXELS[:2], blank])), "others": pe.Images(near)}
     left, sentence = leave_out(test, known)
