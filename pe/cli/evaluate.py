@@ -73,7 +73,7 @@ def evaluate(
     from pe.evaluation.evaluate import evaluate_run
     from pe.evaluation.request import DEFAULT_CLASSIFIERS, Request
     from pe.evaluation.stored import METRICS_FILE
-    from pe.store.purge import PURGED
+    from pe.store.places import PURGED
     from pe.store.run import Run
 
     request = Request(
@@ -88,7 +88,7 @@ def evaluate(
         condition=condition,
         random_selection=random_selection,
     )
-    opened = Run.open(run_folder)
+    opened = Run.open_own(run_folder, "pe evaluate")
     opened.confidential.mkdir(mode=0o700, exist_ok=True)
     with stop_on_interrupt() as stop, logging_to(opened.confidential / "log.txt"):
         values = evaluate_run(opened, request, Bars(quiet), stop)

@@ -21,7 +21,7 @@ from pe.plugins.protocols import GenerationAPI
 from pe.private.image_source import ImageSource
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
-from pe.store.places import FULL_RECIPE, RECIPE, SYNTHETIC
+from pe.store.places import CERTIFICATE, FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
 SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
@@ -105,7 +105,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
     synthetic = _label(evaluated)
     if len(synthetic) < 2:
         raise RecipeError(f"{run.folder} has fewer than two synthetic images: an evaluation needs two or more.")
-    finished, iterations = (run.folder / SYNTHETIC).is_file(), recipe.evolution.iterations
+    finished, iterations = (run.folder / CERTIFICATE).is_file(), recipe.evolution.iterations
     if not finished:
         notes.add(f"The run is not finished: S_{len(populations) - 1} of S_{iterations} is evaluated.")
     with notes.progress.task("reading real images", None):
