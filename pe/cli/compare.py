@@ -27,6 +27,8 @@ def compare(run_folders: tuple[Path, ...], out: Path | None, as_json: bool) -> N
 
     found = side_by_side([Run.open(folder) for folder in run_folders])
     click.echo(json.dumps(found.to_dict()) if as_json else _table(found))
+    for sentence in found.warnings:
+        click.echo(f"warning: {sentence}", err=True)
     if out is not None:
         write_durably(out, comparison_page(found).encode())
         click.echo(str(out), err=as_json)

@@ -70,9 +70,10 @@ def evaluate(
     """
     from pe.engine.logs import logging_to
     from pe.evaluation.classifiers import NetworkSettings
-    from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
+    from pe.evaluation.evaluate import evaluate_run
     from pe.evaluation.request import DEFAULT_CLASSIFIERS, Request
-    from pe.store.purge import PURGED
+    from pe.evaluation.stored import METRICS_FILE
+    from pe.store.places import PURGED
     from pe.store.run import Run
 
     request = Request(
@@ -87,7 +88,7 @@ def evaluate(
         condition=condition,
         random_selection=random_selection,
     )
-    opened = Run.open(run_folder)
+    opened = Run.open_own(run_folder, "pe evaluate")
     opened.confidential.mkdir(mode=0o700, exist_ok=True)
     with stop_on_interrupt() as stop, logging_to(opened.confidential / "log.txt"):
         values = evaluate_run(opened, request, Bars(quiet), stop)

@@ -53,7 +53,7 @@ def ledger(
         from pe.engine.forget import forget_run
 
         forget_run(forget, file)
-    if no_cap:
+    if no_cap and file.path.exists():
         file.cap(None)
     elif cap_epsilon is not None and cap_delta is not None:
         file.cap(Budget(cap_epsilon, cap_delta))
@@ -72,8 +72,17 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
         raise click.UsageError(f"{file.path} does not say at which δ its runs were made: give --delta.")
     at = min(deltas, default=None) if delta is None else delta
     total = 0.0 if at is None else total_epsilon(runs, at)
+    there = file.path.exists()
     if as_json:
-        click.echo(json.dumps({"epsilon": total, "delta": at, "runs": len(runs), "cap": cap}))
+        place = str(file.path) if there else None
+        click.echo(json.dumps({"epsilon": total, "delta": at, "runs": len(runs), "cap": cap, "file": place}))
+    if not there:
+        click.echo(
+            f"There is no ledger file {file.path}, so no run is counted and there is no cap: see that DATA is the "
+            "private records, as private.path names them, or name the file that private.ledger_file names by --file.",
+            err=as_json,
+        )
+    if as_json or not there:
         return
     stated = f"ε = {round_up(total)}" + (f" at δ = {at:g}" if at else "") + (f", {MIXED}" if mixed(runs) else "")
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {stated}.")

@@ -51,8 +51,8 @@ def extend_run(
         `extension-<k>.npz` in the run: images, labels, label_names.
 
     Raises:
-        RunError: the run is not finished, another extension of it is not, or the public images that its generator
-            reads have changed.
+        RunError: the run is an export or not finished, another extension of it is not, or the public images
+            that its generator reads have changed.
         RecipeError: a count or degree out of range, or a change that gives the run another meaning; or the recipe came
             with the run, and says where a key is sent, or what code is run, which is not named in `changes` too.
     """
@@ -60,7 +60,7 @@ def extend_run(
         raise RecipeError(
             f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} and {degree:g}."
         )
-    last = Run.open(folder).synthetic
+    last = Run.open_own(folder, "pe extend").synthetic
     stored, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
     if meant := differences(stored, recipe):
         raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(meant)}.")

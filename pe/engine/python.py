@@ -208,7 +208,7 @@ def evaluate(
             raise RecipeError(f"pe.evaluate: unknown setting '{key}'; {nearest_name(key, known)}")
     named = (PluginSpec(kind=one) if isinstance(one, str) else one for one in settings.get("embeddings", ()))
     request = Request(test=str(test), **settings | {"embeddings": tuple(named)})
-    opened = Run.open(_folder(run))
+    opened = Run.open_own(_folder(run), "pe evaluate")
     opened.confidential.mkdir(mode=0o700, exist_ok=True)
     told = _told(progress)
     with stop_from_python(told) as stop, logging_to(opened.confidential / "log.txt"):

@@ -12,8 +12,9 @@ from pe.planning.readiness import check_place
 from pe.plugins.protocols import info_of
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
+from pe.store.certified import is_export
 from pe.store.export import examine
-from pe.store.places import FULL_RECIPE, PUBLIC_IMAGES, RECIPE, check_absent, new_name
+from pe.store.places import CONFIDENTIAL, FULL_RECIPE, PUBLIC_IMAGES, RECIPE, check_absent, new_name
 from pe.store.releases import JournalReleases
 from pe.store.run import Run
 from pe.store.writer import RunWriter
@@ -89,6 +90,11 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
         RunError: there is no run, or its confidential side was purged.
     """
     path = Run.open(folder).folder / FULL_RECIPE
+    if is_export(folder):
+        raise RunError(
+            f"{folder} is an export (it has no {CONFIDENTIAL}/), so it cannot be resumed: resume the run that it was "
+            f"made from; `pe privacy {folder}` checks an export."
+        )
     if not path.is_file():
         raise RunError(f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still works.")
     return Recipe.load(path, changes)

@@ -19,8 +19,7 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.steps import Plan
 from pe.store.journal import Journal, Totals
-from pe.store.places import CERTIFICATE, population_place
-from pe.store.purge import PURGED
+from pe.store.places import CERTIFICATE, PURGED, population_place
 from pe.store.run import Run
 from pe.store.writer import read_journal
 

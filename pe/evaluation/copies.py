@@ -80,8 +80,7 @@ def count_copies(
         made_to_private: float64 (n, min(r, NEIGHBOURS)), ascending: distances of each to its nearest records.
         heldout_to_private: the same of held-out images.
     """
-    records = set(map(sample_digest, private.pixels))
-    exact = np.array([sample_digest(image) in records for image in generated.pixels]) & _shows(generated)
+    exact = are_among(generated, private)
     near = _near(made_to_private) & _shows(generated) & ~exact
     unseen = _near(heldout_to_private) & _shows(heldout)
     first = np.unique(generated.pixels.reshape(len(generated), -1), axis=0, return_index=True)[1]
@@ -95,6 +94,13 @@ def count_copies(
         heldout_near=int(unseen.sum()),
         beyond_chance=beyond,
     )
+
+
+def are_among(images: Images, others: Images) -> Mask:
+    """Which of n images equal one of `others` in every pixel, bool (n,); an image of one colour never counts."""
+    known = set(map(sample_digest, others.pixels))
+    equal = np.array([sample_digest(image) in known for image in images.pixels], dtype=bool)
+    return equal & _shows(images)
 
 
 def _near(distances: Reals) -> Mask:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pe.evaluation.remedies import remedies
 from pe.evaluation.request import METRICS, Request
 from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
+from pe.evaluation.stored import PAIRS_FILE, store_evaluation
 from pe.evaluation.trials import trials_of
 from pe.evaluation.utility import choose_classifiers, try_out
 from pe.evaluation.verdict import HELPED, Verdict, collapsed, verdict
@@ -29,13 +29,9 @@ from pe.plugins.protocols import info_of
 from pe.plugins.registry import construct
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, PluginSpec, Recipe
-from pe.store.durable import write_durably
-from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE
-from pe.store.publish import level_confidential
+from pe.store.places import FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
-METRICS_FILE = f"{CONFIDENTIAL}/metrics.json"
-PAIRS_FILE = f"{CONFIDENTIAL}/nearest_pairs.png"
 INTERNAL = (
     "Internal: computed from real records without noise, so no certificate covers it; do not share it outside the "
     "circle that may see the records."
@@ -46,7 +42,7 @@ Values = dict[str, Any]
 
 
 def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) -> Values:
-    """Measure a run and write METRICS_FILE, whole or not at all.
+    """Measure a run and write confidential/metrics.json, whole or not at all; an earlier one is kept.
 
     Guarantee: none. Everything computed here is confidential and stays in the run's confidential side.
 
@@ -57,7 +53,7 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         stop: set it to stop at the next batch or training.
 
     Returns:
-        The content of METRICS_FILE; see docs/evaluation.md.
+        The content of that file; see docs/evaluation.md.
 
     Raises:
         RecipeError: the test set does not fit the run, or a metric that was asked for by name cannot be had.
@@ -67,7 +63,7 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     notes = Notes(progress)
     seen = _embeddings(run, request, notes)
     sets = gather(run, request, notes, stop)
-    progress = _Stoppable(progress, stop)
+    progress, picture = _Stoppable(progress, stop), None
     values = _head(sets, request, [each.name for each in seen])
     if request.wants("semantics"):
         values["semantics"] = _semantics(sets, request)
@@ -77,11 +73,11 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     if request.wants("utility"):
         values |= _utility(sets, request, seen, progress)
     if request.wants("memorisation"):
-        values |= _memorisation(sets, request, seen[0], progress)
+        found, picture = _memorisation(sets, request, seen[0], progress)
+        values |= found
     values["notes"] = sets.notes.sentences
-    content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
-    write_durably(run.folder / METRICS_FILE, content.encode())
-    level_confidential(run.folder)
+    if told := store_evaluation(run.folder, values, picture):
+        notes.progress.warn(told)
     return values
 
 
@@ -100,7 +96,8 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "images": len(sets.evaluated),
             "classes": list(sets.classes),
         },
-        "test": _describe(sets.test) | {"per_class": dict(zip(sets.classes, counts, strict=True))},
+        "test": _describe(sets.test)
+        | {"left_out": sets.test.left_out, "per_class": dict(zip(sets.classes, counts, strict=True))},
         "settings": {
             "metrics": [name for name in METRICS if request.wants(name)],
             "seeds": request.seeds,
@@ -114,7 +111,7 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
 
 
 def _describe(real: RealSet) -> Values:
-    return {"source": real.kind, "path": real.path, "images": len(real.content)}
+    return {"source": real.kind, "path": real.path, "images": len(real.content), "sha256": real.sha256}
 
 
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[Seen]:
@@ -217,12 +214,12 @@ def _shares(names: list[str]) -> dict[str, float]:
     return {str(name): float(count) / len(names) for name, count in zip(found, counts, strict=True)}
 
 
-def _memorisation(sets: Sets, request: Request, seen: Seen, progress: Progress) -> Values:
-    """The distances, and the picture of the nearest pairs written beside them."""
+def _memorisation(sets: Sets, request: Request, seen: Seen, progress: Progress) -> tuple[Values, bytes | None]:
+    """The distances, and the picture of the nearest pairs; None where there are no records to compare with."""
     if sets.private is None:
         if request.metrics is not None:
             raise RecipeError(f"memorisation needs the private records. {sets.notes.sentences[-1]}")
-        return {}
+        return {}, None
     generated, private = sets.made[SYNTHETIC_DATA].images, sets.private.images
     if generated.shape != private.shape:
         made, theirs = ("×".join(map(str, each.shape)) for each in (generated, private))
@@ -231,10 +228,9 @@ def _memorisation(sets: Sets, request: Request, seen: Seen, progress: Progress) 
         found = memorisation(generated, private, sets.test.content.images, seen)
         rows, records = found.pairs.T
         picture = pairs_picture(generated.take(rows), private.take(records), found.pair_distances)
-    write_durably(sets.run.folder / PAIRS_FILE, picture)
     values = found.to_dict()
     values["nearest_pairs"]["files"] = [PAIRS_FILE]
-    return {"memorisation": {"embedding": seen.name} | values}
+    return {"memorisation": {"embedding": seen.name} | values}, picture
 
 
 @dataclass(frozen=True)

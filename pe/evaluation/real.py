@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import numpy as np
 
 from pe.data.images import Images
 from pe.errors import PrivateDataError, RecipeError
+from pe.evaluation.copies import are_among
 from pe.evaluation.labelled import Labelled
 from pe.private.dataset import PrivateDataset
+from pe.private.digests import sample_digest
 from pe.private.image_source import ImageSource
 from pe.private.look import kind_at
 from pe.private.mnist import DIGITS
@@ -20,6 +24,8 @@ from pe.private.source import PrivateSource, read_source
 MNIST = "mnist"
 _LABEL_COLUMN = "label"  # of Parquet files, where the run has no column of its own to name
 _TOGETHER = 256
+LEAST_LEFT = 0.1
+"""Share of a test set that must be held out; of one with less, the rest is no test set either."""
 _WORDS = (
     ("the private records", "its records"),
     ("The private records", "its records"),
@@ -41,11 +47,15 @@ class RealSet:
         kind: of the source.
         path: where it is; the source's kind, if it has no place.
         content: the images that can be read.
+        sha256: of all images as the run reads them, with their classes, in whatever order, hexadecimal.
+        left_out: images that were taken out of it because they are not held out.
     """
 
     kind: str
     path: str
     content: Labelled
+    sha256: str
+    left_out: int = 0
 
 
 def source_at(place: str, private: ImageSource, labelled: bool = True) -> PrivateSource:
@@ -106,7 +116,38 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> Rea
         raise RecipeError(f"The {what} {place} has fewer than two images: an evaluation needs two or more.")
     if len(classes) == 1:
         content = Labelled(content.images, np.zeros_like(content.labels))
-    return RealSet(source.kind, place, content)
+    return RealSet(source.kind, place, content, _digest(content))
+
+
+def leave_out(test: RealSet, known: Mapping[str, Images]) -> tuple[RealSet, str]:
+    """The test set without images that equal a known one in every pixel, and a sentence on how many they were.
+
+    Args:
+        test: the test set; an image of one colour stays in it.
+        known: images that are not held out, by what they are, in the plural.
+
+    Returns:
+        The test set, and the sentence; `test` itself and "" if all of its images are held out.
+
+    Raises:
+        RecipeError: fewer than two images, or LEAST_LEFT of them, are left.
+    """
+    among = {what: are_among(test.content.images, images) for what, images in known.items()}
+    left = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
+    size, gone = len(test.content), len(test.content) - len(left)
+    if not gone:
+        return test, ""
+    which = ", ".join(f"{what} ({mask.sum():,})" for what, mask in among.items() if mask.any())
+    if len(left) < max(2, LEAST_LEFT * size):
+        raise RecipeError(
+            f"The test set {test.path} tests nothing: {gone:,} of its {size:,} images are, pixel by pixel, among the "
+            f"{which}; name images that no run has seen."
+        )
+    sentence = (
+        f"{gone:,} of the {size:,} test images are left out, because they are, pixel by pixel, among the {which}: "
+        f"{len(left):,} are left."
+    )
+    return replace(test, content=test.content.take(left), left_out=test.left_out + gone), sentence
 
 
 def _content(dataset: PrivateDataset) -> Labelled:
@@ -119,14 +160,15 @@ def _content(dataset: PrivateDataset) -> Labelled:
     return Labelled(Images(np.concatenate(pixels)), dataset.labels[kept])
 
 
+def _digest(content: Labelled) -> str:
+    pairs = zip(content.images.pixels, content.labels, strict=True)
+    return hashlib.sha256(
+        b"".join(sorted(sample_digest(image) + label.tobytes() for image, label in pairs))
+    ).hexdigest()
+
+
 def _of_this_set(message: str) -> str:
     """A source's message, which speaks of private records, as one about the set that it reads here."""
     for theirs, ours in _WORDS:
         message = message.replace(theirs, ours)
     return message
-
-
-def shared_images(first: Images, second: Images) -> int:
-    """How many of the second set's images are, pixel by pixel, also in the first."""
-    known = {image.tobytes() for image in first.pixels}
-    return sum(image.tobytes() in known for image in second.pixels)

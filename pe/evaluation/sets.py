@@ -13,7 +13,7 @@ from pe.data.population import Population
 from pe.errors import APIError, Interrupted, MissingDependency, PEError, PluginError, RecipeError, RunError
 from pe.evaluation.controls import ControlRun, unevolved
 from pe.evaluation.labelled import Labelled, label_images
-from pe.evaluation.real import RealSet, read_real, shared_images, source_at
+from pe.evaluation.real import RealSet, leave_out, read_real, source_at
 from pe.evaluation.request import Request
 from pe.fit.trainer import load_model
 from pe.planning.build import set_up_generator
@@ -21,10 +21,11 @@ from pe.plugins.protocols import GenerationAPI
 from pe.private.image_source import ImageSource
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
-from pe.store.places import FULL_RECIPE, RECIPE, SYNTHETIC
+from pe.store.places import CERTIFICATE, FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
 SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
+_WORDS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "samples of the control by random selection"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,21 +105,24 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
     synthetic = _label(evaluated)
     if len(synthetic) < 2:
         raise RecipeError(f"{run.folder} has fewer than two synthetic images: an evaluation needs two or more.")
-    finished, iterations = (run.folder / SYNTHETIC).is_file(), recipe.evolution.iterations
+    finished, iterations = (run.folder / CERTIFICATE).is_file(), recipe.evolution.iterations
     if not finished:
         notes.add(f"The run is not finished: S_{len(populations) - 1} of S_{iterations} is evaluated.")
     with notes.progress.task("reading real images", None):
         test = read_real(source_at(request.test, private_source), "test set", classes)
-        reference = test
+        reference = None
         if request.reference is not None:
             reference = read_real(source_at(request.reference, private_source, False), "reference set", classes)
         private = _private(run, classes, notes)
-    for sentence in _check_test(test, synthetic, private, classes):
-        notes.add(sentence)
+    seen = {"synthetic images": synthetic} | ({} if private is None else {"private records": private})
+    test = _held_out(test, seen, notes)
     made, api = {SYNTHETIC_DATA: synthetic}, request.api
     if len(populations) > 1:
         controls, api = _controls(run, recipe, populations=populations, request=request, notes=notes, stop=stop)
+        test = _held_out(test, {_WORDS[name]: one for name, one in controls.items()}, notes)
         made |= controls
+    if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
+        notes.add(f"The test set has no image of {', '.join(missing)}.")
     return Sets(
         run=run,
         recipe=recipe,
@@ -127,7 +131,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
         finished=finished,
         made=made,
         test=test,
-        reference=reference,
+        reference=reference or test,
         private=private,
         populations=populations,
         api=api,
@@ -210,20 +214,16 @@ def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> Labelled | Non
     except MissingDependency:
         raise
     except PEError as error:
-        notes.add(f"The real-data control and memorisation are left out: {str(error).rstrip('.')}.")
+        notes.add(
+            "The real-data control and memorisation are left out, and test images are not compared with the private "
+            f"records: {str(error).rstrip('.')}."
+        )
         return None
 
 
-def _check_test(test: RealSet, synthetic: Labelled, private: Labelled | None, classes: tuple[str, ...]) -> list[str]:
-    """What the test set lacks, and what makes it no test."""
-    found, images = [], test.content.images
-    if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
-        found.append(f"The test set has no image of {', '.join(missing)}.")
-    if made := shared_images(synthetic.images, images):
-        found.append(f"{made:,} of the {len(images):,} test images are among the synthetic ones: they test nothing.")
-    if seen := 0 if private is None else shared_images(private.images, images):
-        found.append(
-            f"{seen:,} of the {len(images):,} test images are among the private records: they are not held out, and "
-            "every number that needs held-out images is too good."
-        )
-    return found
+def _held_out(test: RealSet, seen: dict[str, Labelled], notes: Notes) -> RealSet:
+    """The test set without images that are among those `seen`, by what they are; a note says how many they were."""
+    test, sentence = leave_out(test, {what: each.images for what, each in seen.items()})
+    if sentence:
+        notes.add(sentence)
+    return test

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import erfc, exp, floor, pi, sqrt
+from math import ceil, erfc, exp, floor, pi, sqrt
 
 from pe.recipe.schema import Recipe
 from pe.steps import Plan, Step
 
 MOST_NOISE = 0.5
-"""The largest share of the parents' weight that may be noise without a warning."""
+"""The largest share of the parents' weight that may be noise without a warning, if several votes follow each other."""
+
+ENOUGH_ONCE = 0.25
+"""The votes of an average candidate, over the noise on it, with which a run's only vote is not warned of: what the
+planner goes by (pe/planning/choice.py), and what was tried (benchmarks/results/choice.md)."""
+
+MANY_NEIGHBORS = 32
+"""The most votes per record that a warning proposes; the planner chooses no more."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,7 @@ class Signal:
         threshold: H, in votes.
         votes: votes per candidate, over all labels; None: no declared size.
         by_label: votes per candidate of each label; empty: not known label by label.
+        once: whether it is the run's only vote.
     """
 
     candidates: int
@@ -32,6 +40,14 @@ class Signal:
     threshold: float
     votes: float | None
     by_label: tuple[float, ...]
+    once: bool
+
+    @property
+    def most_noise(self) -> float:
+        """The largest noise share without a warning: MOST_NOISE; of an only vote that of ENOUGH_ONCE, if it is more."""
+        sigmas = max(self.threshold / self.sigma, 0.0)
+        enough = _excess(sigmas) / _excess(sigmas - ENOUGH_ONCE) if self.once and _excess(sigmas) else 0.0
+        return max(MOST_NOISE, enough)
 
     @property
     def fewest(self) -> float | None:
@@ -47,11 +63,11 @@ class Signal:
         return empty / _excess((self.threshold - votes) / self.sigma) if empty else 0.0
 
     def votes_needed(self) -> float:
-        """The least votes per candidate with a noise share of MOST_NOISE."""
-        low, high = 0.0, abs(self.threshold) + 2 * self.sigma
+        """The least votes per candidate without a warning."""
+        low, high, most = 0.0, abs(self.threshold) + 2 * self.sigma, self.most_noise
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (middle, high) if self.noise_share(middle) > MOST_NOISE else (low, middle)
+            low, high = (middle, high) if self.noise_share(middle) > most else (low, middle)
         return high
 
     def passing(self, votes: float) -> float:
@@ -85,6 +101,7 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
             threshold=step.threshold,
             votes=None,
             by_label=(),
+            once=len(plan.steps) == 1,
         )
     cast = votes_cast(declared, recipe.private.declared_units, evolution.neighbors)
     by_label: tuple[float, ...] = ()
@@ -100,6 +117,7 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
         threshold=step.threshold,
         votes=votes,
         by_label=by_label,
+        once=len(plan.steps) == 1,
     )
 
 
@@ -110,9 +128,9 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
         return []
     worst, votes = max(known, key=lambda pair: pair[0].noise_share(pair[1]))
     labels = len(plan.classes)
-    if worst.noise_share(votes) > MOST_NOISE:
+    if worst.noise_share(votes) > worst.most_noise:
         limit = min(signal.candidates * each / signal.votes_needed() for signal, each in known)
-        return [_too_large(worst, votes, _divisible(limit, labels), labels * recipe.evolution.neighbors)]
+        return [_too_large(worst, votes, _divisible(limit, labels), labels, recipe.evolution.neighbors)]
     lowest, votes = min(known, key=lambda pair: pair[0].passing(pair[1]))
     if lowest.threshold > 0 and lowest.passing(votes) < labels:
         limit = _divisible(lowest.candidates * votes / lowest.threshold, labels)
@@ -125,16 +143,16 @@ def _divisible(population: float, labels: int) -> int:
     return floor(population) // labels * labels
 
 
-def _too_large(signal: Signal, votes: float, limit: int, least: int) -> str:
-    remedy = (
-        f"take a population of at most {limit}, or a larger epsilon."
-        if limit >= least
-        else "no population is small enough, so take a larger epsilon, or fewer iterations or labels."
-    )
+def _too_large(signal: Signal, votes: float, limit: int, labels: int, neighbors: int) -> str:
+    remedy = "no population is small enough, so take a larger epsilon, or fewer iterations or labels."
+    if limit >= labels * neighbors:
+        more = ceil(neighbors * (signal.votes_needed() / votes) ** 2)  # votes grow with √q
+        fits = more <= MANY_NEIGHBORS and 2 * more <= signal.candidates // labels
+        remedy = f"take a population of at most {limit}, {f'evolution.neighbors: {more}, ' * fits}or a larger epsilon."
     return (
         f"The population is too large for the private set: {votes:.2g} votes per candidate against noise of "
-        f"σ = {signal.sigma:.3g} votes, so about {signal.noise_share(votes):.0%} of the weight by which parents are "
-        f"chosen is noise; {remedy}"
+        f"σ = {signal.sigma:.3g} votes and a threshold of {signal.threshold:.3g}, so about "
+        f"{signal.noise_share(votes):.0%} of the weight by which parents are chosen is noise; {remedy}"
     )
 
 
@@ -152,7 +170,7 @@ def _label_warnings(plan: Plan, signals: Sequence[Signal]) -> list[str]:
         plan.classes[label]
         for signal in signals
         for label, votes in enumerate(signal.by_label)
-        if signal.noise_share(votes) > MOST_NOISE
+        if signal.noise_share(votes) > signal.most_noise
     }
     return [
         f"Label '{name}' has too few private records for the noise, by evolution.label_sizes and declared_size: "

@@ -95,7 +95,7 @@ class Evolution(Settings):
     )
     degree: Degree | list[Degree] = Field(0.5, description="v_t: 0 = unchanged, 1 = as new")
     lookahead: Lookahead | list[Lookahead] = Field(
-        8, description="k, variations whose mean embedding stands for a candidate; 0 = its own embedding"
+        0, description="k, variations whose mean embedding stands for a candidate; 0 = none: its own embedding"
     )
     reuse_lookahead: bool = Field(
         False, description="the lookahead's variations of a chosen parent become its offspring, which saves calls"
@@ -149,6 +149,8 @@ class Evolution(Settings):
     def _consistent(self) -> Evolution:
         if self.threshold is not None and self.threshold_sigmas is not None:
             raise ValueError("give threshold or threshold_sigmas, not both")
+        if self.reuse_lookahead and "lookahead" not in self.model_fields_set:
+            raise ValueError("reuse_lookahead needs lookahead, which is 0 if it is not given: give it too, 4 (say)")
         if self.estimate_label_sizes is not None and self.label_sizes != "equal":
             raise ValueError("give label_sizes or estimate_label_sizes, not both")
         for name in ("degree", "lookahead", "threshold", "threshold_sigmas"):
@@ -161,9 +163,7 @@ class LimitSection(Settings):
     """Where a run stops at a chunk's boundary, to be gone on with by `pe resume`."""
 
     max_images: Count | None = Field(None, description="images made over the whole run")
-    max_cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        None, description="in api.price's currency"
-    )
+    max_cost: Amount | None = Field(None, description="in api.price's currency")
     max_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None, description="during which one process asks the generator; private work does not count"
     )

@@ -31,13 +31,15 @@ class Comparison:
         runs: the runs.
         public: what is as shareable as they are.
         settings: every key of their recipes whose values differ, dotted, and the value in each; None: not given.
-        internal: what was measured on private or held-out records without noise.
+        internal: what was measured on private or held-out records without noise, and with which images.
+        warnings: why internal numbers cannot be compared.
     """
 
     runs: tuple[Run, ...]
     public: Rows
     settings: tuple[tuple[str, tuple[Any, ...]], ...]
     internal: Rows
+    warnings: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,7 +59,8 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """As `pe compare --json` prints it (docs/report.md): a list of values for each row, one per run."""
         rows = {"public": self.public, "settings": self.settings, "internal": self.internal}
-        return {"runs": list(self.names)} | {part: {name: list(row) for name, row in rows[part]} for part in rows}
+        parts = {part: {name: list(row) for name, row in rows[part]} for part in rows}
+        return {"runs": list(self.names), **parts, "warnings": list(self.warnings)}
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -68,8 +71,9 @@ def compare(runs: Sequence[Run]) -> Comparison:
     """
     if len(runs) < 2:
         raise RunError("A comparison takes at least two runs.")
-    public, internal = _rows([_public(run) for run in runs]), _rows([_internal(run) for run in runs])
-    return Comparison(tuple(runs), public, _settings(runs), internal)
+    measured = [read_metrics(run) or {} for run in runs]
+    public, internal = _rows([_public(run) for run in runs]), _rows([_internal(metrics) for metrics in measured])
+    return Comparison(tuple(runs), public, _settings(runs), internal, _differences(measured))
 
 
 def comparison_page(found: Comparison) -> str:
@@ -77,7 +81,7 @@ def comparison_page(found: Comparison) -> str:
     public, internal = ([(name, *values) for name, values in rows] for rows in (found.shareable_rows, found.internal))
     sheets = [sheet for run in found.runs if (sheet := _sheet(run))[2]]
     values = {"names": list(found.names), "public": public, "internal": internal, "sheets": sheets}
-    return render("comparison.html", values)
+    return render("comparison.html", values | {"warnings": list(found.warnings)})
 
 
 def _rows(columns: Sequence[dict[str, str]]) -> Rows:
@@ -85,9 +89,27 @@ def _rows(columns: Sequence[dict[str, str]]) -> Rows:
     return tuple((name, tuple(column.get(name, "–") for column in columns)) for name in names)
 
 
-def _internal(run: Run) -> dict[str, str]:
-    metrics = read_metrics(run)
-    return {} if metrics is None else dict(headline_numbers(metrics))
+def _internal(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """What was measured, after the images it was measured with."""
+    real = {f"{name} set": _images(metrics[name]) for name in ("test", "reference") if name in metrics}
+    return real | dict(headline_numbers(metrics))
+
+
+def _images(real: Mapping[str, Any]) -> str:
+    left_out = f" ({real['left_out']:,} left out)" if real.get("left_out") else ""
+    return f"{real['images']:,} images of {real['path']}{left_out}"
+
+
+def _differences(measured: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Why evaluations cannot be compared: they rest on different real images; without a test set there is none."""
+    for name, numbers in (("test", "internal numbers"), ("reference", "fidelity")):
+        sets = [metrics.get(name, metrics["test"]) for metrics in measured if "test" in metrics]
+        if len({real.get("sha256") for real in sets}) > 1:
+            return (
+                f"The {name} images differ, so the {numbers} of these runs cannot be compared: evaluate all of them "
+                f"with the same {name} set, read at the same size.",
+            )
+    return ()
 
 
 def _public(run: Run) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pe.privacy.covered import hash_files, sha256
 from pe.privacy.markdown import certificate_files
 from pe.store.durable import write_durably
 from pe.store.lock import folder_lock
-from pe.store.places import CERTIFICATE, RECIPE, extension_place
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, PURGED, RECIPE, SYNTHETIC, extension_place
 from pe.store.publish import level_times
 
 PAGE = CERTIFICATE.with_suffix(".md").name
@@ -32,6 +32,41 @@ def check_run(folder: Path) -> None:
     if not (folder / RECIPE).is_file():
         lacks = f"it has no {RECIPE}" if folder.exists() else "there is nothing of that name"
         raise RunError(f"{folder} is not a run: {lacks}.")
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a finished run's folder is what `pe export` wrote, or a copy like it, and nobody has worked in it yet."""
+    return (folder / CERTIFICATE).is_file() and not any((folder / name).exists() for name in (CONFIDENTIAL, PURGED))
+
+
+def check_no_export(folder: Path, what: str) -> None:
+    """Refuse an export: it is to be handed over as it is.
+
+    Raises:
+        RunError: `folder` is one, into which `what`, a command, would write.
+    """
+    if is_export(folder):
+        raise RunError(
+            f"{folder} is an export (it has no {CONFIDENTIAL}/), and `{what}` would write into it: name the run that "
+            f"it was made from, or, if you received it, `mkdir -m 700 {folder / CONFIDENTIAL}` before you go on; "
+            f"`pe privacy {folder}` checks an export."
+        )
+
+
+def check_has_samples(folder: Path) -> None:
+    """Refuse a folder without `synthetic.npz`.
+
+    Raises:
+        RunError: the run is not finished, or `folder` is an export in another form.
+    """
+    if (folder / SYNTHETIC).is_file():
+        return
+    if (folder / CERTIFICATE).is_file():
+        raise RunError(
+            f"{folder} is an export in another form than npz, or has lost {SYNTHETIC}: name the run that it was made "
+            f"from, or an export with `--format npz`; `pe privacy {folder}` checks it."
+        )
+    raise RunError(f"{folder} is not finished: it has no {SYNTHETIC}.")
 
 
 def read_certificate(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pe.errors import RecipeError, RunError
 from pe.privacy.covered import hash_files, sha256
 from pe.privacy.markdown import certificate_files
 from pe.privacy.verify import verify
-from pe.store.certified import PAGE, check_run, digests, read_certificate, write_certificate
+from pe.store.certified import PAGE, check_has_samples, check_run, digests, read_certificate, write_certificate
 from pe.store.durable import TEMPORARY, publish_folder
 from pe.store.formats import Format, convert
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE, check_absent
@@ -35,13 +35,15 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
             and label, instead. Soft labels, where there are some, are further columns: `p(<label>)`, or `soft_label`.
 
     Raises:
-        RunError: `to` exists or cannot be written, the run is not finished, or a file of it is not as certified.
+        RunError: `to` exists or cannot be written, the run is not finished or is itself an export in another
+            form, or a file of it is not as certified.
         RecipeError: an unknown format.
         MissingDependency: Parquet without pyarrow.
     """
     if form not in get_args(Format):
         raise RecipeError(f"format: '{form}' is unknown; known are {', '.join(get_args(Format))}.")
     certificate, target = read_certificate(folder), to.absolute()
+    check_has_samples(folder)
     check_absent(to)
     if target.resolve().is_relative_to(folder.resolve()):
         raise RunError(f"{to} lies inside {folder}: export to another place.")

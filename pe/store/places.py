@@ -15,6 +15,8 @@ EVOLUTION = "evolution.png"
 PUBLIC_IMAGES = "public_images.json"
 """Of a run whose generator reads public images: how many, and the SHA-256 of their pixels, in order."""
 CERTIFICATE = Path("certificate.json")
+PURGED = "purged.txt"
+"""Of a run whose confidential side `pe purge` deleted."""
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
 

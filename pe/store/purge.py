@@ -8,11 +8,10 @@ from pe.errors import RunError
 from pe.store.certified import read_certificate, reissue
 from pe.store.durable import sync, write_durably
 from pe.store.lock import RunLock
-from pe.store.places import FULL_RECIPE
+from pe.store.places import FULL_RECIPE, PURGED
 from pe.store.publish import level_times, put_back
 from pe.store.run import Run
 
-PURGED = "purged.txt"
 _NOTE = "The confidential side of this run was deleted by `pe purge`.\n"
 
 

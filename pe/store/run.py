@@ -9,10 +9,18 @@ from typing import Any
 
 from pe.data.population import Population
 from pe.errors import RunError
-from pe.store.certified import PAGE, check_run, extensions, read_certificate, read_finished
+from pe.store.certified import (
+    PAGE,
+    check_has_samples,
+    check_no_export,
+    check_run,
+    extensions,
+    read_certificate,
+    read_finished,
+)
 from pe.store.export import export
 from pe.store.formats import Format
-from pe.store.places import CONFIDENTIAL, SYNTHETIC, population_place
+from pe.store.places import CONFIDENTIAL, population_place
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,17 @@ class Run:
         check_run(Path(folder))
         return cls(Path(folder))
 
+    @classmethod
+    def open_own(cls, folder: str | Path, command: str) -> Run:
+        """The run in `folder`, for a `command` that writes into it.
+
+        Raises:
+            RunError: there is none, or it is an export, which is handed over as it is.
+        """
+        run = cls.open(folder)
+        check_no_export(run.folder, command)
+        return run
+
     @property
     def confidential(self) -> Path:
         """The folder of all that touched private data un-noised, and of the run's timings; `pe purge` removes it."""
@@ -55,10 +74,9 @@ class Run:
         """The finished population, memory-mapped.
 
         Raises:
-            RunError: the run is not finished.
+            RunError: the run is not finished, or the folder is an export in another form.
         """
-        if not (self.folder / SYNTHETIC).is_file():
-            raise RunError(f"{self.folder} is not finished: it has no {SYNTHETIC}.")
+        check_has_samples(self.folder)
         populations = self.populations()
         if not populations:  # as for an instant while they are published
             raise RunError(f"{self.folder} has no populations: `pe resume` finishes it, or restore them from a copy.")

@@ -189,7 +189,11 @@ def test_a_recipe_and_its_finished_run_serve_from_any_folder(recipe: Path, publi
     assert pe("run", "../recipe.yaml", "--out", "out", cwd=elsewhere).returncode == 0
     assert str(root / "scans") not in (elsewhere / "out" / "recipe.yaml").read_text()
     assert "4 more samples" in pe("extend", "elsewhere/out", "-n", 4, cwd=root).stdout
-    measured = pe("evaluate", "out", "--test", "../scans", "--metrics", "fidelity", "--json", cwd=elsewhere)
+    for path in (root / "scans").rglob("*.png"):
+        held_out = root / "held-out" / path.relative_to(root / "scans")
+        held_out.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(path).transpose(Image.Transpose.ROTATE_180).save(held_out)
+    measured = pe("evaluate", "out", "--test", "../held-out", "--metrics", "fidelity", "--json", cwd=elsewhere)
     assert "real" in json.loads(measured.stdout)["fidelity"]["pixels"]["controls"]  # the private records were found
     public.rename(root / "moved")
     assert_one_sentence(pe("extend", "out", "-n", 4, cwd=elsewhere), f"'{public}' is neither a folder nor an .npz file")

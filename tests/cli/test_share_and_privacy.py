@@ -162,7 +162,8 @@ def test_nonsense_is_one_sentence(tmp_path: Path, arguments: list[object], sente
 
 def test_budget_adds_up_the_runs_over_the_data(run: pe.Run, tmp_path: Path) -> None:
     answer = json.loads(command("ledger", "private.npz", "--json", cwd=tmp_path).stdout)
-    assert answer == {"epsilon": pytest.approx(5, rel=1e-3), "delta": 1e-5, "runs": 1, "cap": None}
+    file = str(tmp_path / "private.npz.ledger.json")
+    assert answer == {"epsilon": pytest.approx(5, rel=1e-3), "delta": 1e-5, "runs": 1, "cap": None, "file": file}
     flags = ["--cap-epsilon", 6, "--cap-delta", 1e-5]
     assert "Cap: ε = 6 at δ = 1e-05" in command("ledger", "private.npz", *flags, cwd=tmp_path).stdout
     flags = ["--cap-epsilon", 4, "--cap-delta", 1e-6]
@@ -170,6 +171,19 @@ def test_budget_adds_up_the_runs_over_the_data(run: pe.Run, tmp_path: Path) -> N
     assert "1 run: ε = 5." in reached.stdout
     assert "at δ = 1e-06." in reached.stdout
     assert "warning: the runs there are have reached the cap" in reached.stderr
+
+
+def test_where_no_ledger_is_that_is_said_and_none_is_made(tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    for flags in ([], ["--no-cap"]):
+        told = command("ledger", "scans", *flags, cwd=tmp_path).stdout
+        assert told.startswith(f"There is no ledger file {tmp_path / 'scans.ledger.json'}, so no run is counted")
+        assert "0 runs" not in told
+    answer = command("ledger", "scans", "--json", cwd=tmp_path)
+    assert json.loads(answer.stdout) == {"epsilon": 0, "delta": None, "runs": 0, "cap": None, "file": None}
+    assert "There is no ledger file" in answer.stderr
+    assert not (tmp_path / "scans.ledger.json").exists()
+    assert "nowhere does not exist" in command("ledger", "nowhere", cwd=tmp_path).stderr
 
 
 def test_a_ledger_file_elsewhere_is_read_and_capped_where_it_lies(tmp_path: Path) -> None:

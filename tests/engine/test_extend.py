@@ -81,7 +81,8 @@ def test_a_purged_run_can_still_be_extended(run: pe.Run) -> None:
 
 
 def test_an_unfinished_run_is_not_extended(run: pe.Run) -> None:
-    (run.folder / "synthetic.npz").unlink()
+    for name in ("synthetic.npz", "certificate.json"):
+        (run.folder / name).unlink()
     with pytest.raises(RunError, match="is not finished"):
         extend_run(run.folder, 3, 0.5, given(Shades()))
     for count in (0, 10**12):
@@ -109,6 +110,7 @@ def test_an_extension_of_any_size_keeps_the_labels_shares_to_a_sample(count: int
 
 def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(run: pe.Run, tmp_path: Path) -> None:
     received = run.export(tmp_path / "received")
+    (received / "confidential").mkdir()  # as one who received it and works in it
     content = yaml.safe_load((received / "recipe.yaml").read_text())
     endpoint = {"kind": "openai_images", "model": "m", "prompts": "x", "image_size": 4}
     here, teacher = "http://127.0.0.1:9/v1", {"kind": "dp_imgsyn", "public": {"kind": "noise"}, "teacher": "os:system"}
@@ -120,4 +122,27 @@ def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(r
         (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"api": api}))
         with pytest.raises(RecipeError, match=rf"api\.{key} is '.*' in a recipe that came with .* --set api\.{key}="):
             extend_run(received, 4, 0.5, Surroundings(), changes)
-    assert not (received / "confidential").exists()
+    assert not list((received / "confidential").iterdir())
+
+
+@pytest.mark.parametrize("form", ["npz", "folder"])
+def test_an_export_is_not_written_into_unless_whoever_received_it_wants_so(
+    run: pe.Run, tmp_path: Path, form: str
+) -> None:
+    out = run.export(tmp_path / "out", form)
+    before = sorted(out.rglob("*"))
+    said = r"out is an export \(it has no confidential/\), and `pe {}` would write into it: name the run that"
+    with pytest.raises(RunError, match=said.format("extend")):
+        extend_run(out, 4, 0.5, Surroundings(api=Shades()))
+    with pytest.raises(RunError, match=said.format("evaluate")):
+        pe.evaluate(out, "nowhere")
+    assert sorted(out.rglob("*")) == before
+    (out / "confidential").mkdir(0o700)
+    if form == "npz":
+        assert extend_run(out, 4, 0.5, Surroundings(api=Shades())).is_file()
+        return
+    other = "out is an export in another form than npz, or has lost synthetic.npz: name the run"
+    with pytest.raises(RunError, match=other):
+        extend_run(out, 4, 0.5, Surroundings(api=Shades()))
+    with pytest.raises(RunError, match=other):
+        pe.Run.open(out).export(tmp_path / "again", "parquet")

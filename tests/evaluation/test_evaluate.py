@@ -15,8 +15,9 @@ from pe.cli.evaluate import _page
 from pe.errors import APIError, Interrupted, LimitReached, RecipeError, RunError
 from pe.evaluation import evaluate as evaluating
 from pe.evaluation.controls import ControlRun
-from pe.evaluation.evaluate import METRICS_FILE, PAIRS_FILE, evaluate_run
+from pe.evaluation.evaluate import evaluate_run
 from pe.evaluation.request import Request
+from pe.evaluation.stored import EARLIER, METRICS_FILE, PAIRS_FILE
 from pe.recipe.schema import Recipe
 from pe.store.purge import purge
 from pe.store.run import Run
@@ -166,6 +167,41 @@ def test_a_crash_leaves_the_metrics_of_before(run: pe.Run, test: str, monkeypatc
     assert (run.folder / METRICS_FILE).read_bytes() == before
 
 
+class Hearing(pe.progress.Progress):
+    """Keeps what it is warned of."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.heard.append(message)
+
+
+def test_another_evaluation_leaves_the_earlier_one_whole_and_says_where_it_is(run: pe.Run, test: str) -> None:
+    evaluate(run, test)
+    before = [(run.folder / name).read_bytes() for name in (METRICS_FILE, PAIRS_FILE)]
+    evaluate(run, test)
+    assert not (run.folder / EARLIER).exists()  # the same again
+    hearing = Hearing()
+    other = Request(test, metrics=("fidelity",), embedding=Mean(), api=Shades())
+    values = evaluate_run(run, other, hearing, Event())
+    place = run.folder / EARLIER / "001"
+    assert [(place / Path(name).name).read_bytes() for name in (METRICS_FILE, PAIRS_FILE)] == before
+    assert json.loads((run.folder / METRICS_FILE).read_text()) == values
+    assert not (run.folder / PAIRS_FILE).exists()
+    (told,) = (sentence for sentence in hearing.heard if "evaluation of before" in sentence)
+    assert f", against 40 images of {test}, is kept in {place}; " in told
+    evaluate(run, test)
+    assert sorted(path.name for path in (run.folder / EARLIER).iterdir()) == ["001", "002"]
+    assert (run.folder / METRICS_FILE).read_bytes() == before[0]
+
+
+def test_an_earlier_evaluation_that_is_damaged_is_kept_too(run: pe.Run, test: str) -> None:
+    (run.folder / METRICS_FILE).write_text("{")
+    evaluate(run, test, metrics=("fidelity",))
+    assert (run.folder / EARLIER / "001" / "metrics.json").read_text() == "{"
+
+
 def test_a_run_that_is_not_finished_is_evaluated_as_far_as_it_is(tmp_path: Path, test: str) -> None:
     private = source(npz(tmp_path / "private.npz", 0))
     with pytest.raises(LimitReached):
@@ -205,16 +241,60 @@ def test_purge_takes_everything_that_an_evaluation_left(run: pe.Run, test: str) 
     assert not run.confidential.exists()
 
 
-def test_test_images_that_are_private_records_are_noticed(run: pe.Run, tmp_path: Path) -> None:
-    values = evaluate(run, str(tmp_path / "private.npz"))
-    assert any("of the 60 test images are among the private records" in note for note in values["notes"])
+class Marked(Shades):
+    """Shades, each with a pixel of another one: an image of one colour tells nothing of a record."""
+
+    def random_api(self, request: pe.RandomRequest) -> pe.Answer:
+        return self._mark(super().random_api(request))
+
+    def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
+        return self._mark(super().variation_api(request))
+
+    def _mark(self, answer: pe.Answer) -> pe.Answer:
+        answer.samples.pixels[:, 3, 3] = 255 - answer.samples.pixels[:, 0, 0]
+        return answer
 
 
-def test_test_images_that_are_the_runs_own_are_noticed(run: pe.Run, tmp_path: Path) -> None:
-    made = run.synthetic
-    np.savez(tmp_path / "made.npz", images=made.samples.pixels, labels=np.array(["no", "yes"])[made.labels])
-    values = evaluate(run, str(tmp_path / "made.npz"))
-    assert "40 of the 40 test images are among the synthetic ones: they test nothing." in values["notes"]
+def marked(path: Path, images: np.ndarray, labels: np.ndarray) -> str:
+    images = images.copy()
+    images[:, 3, 3] = 255 - images[:, 0, 0]
+    np.savez(path, images=images, labels=labels)
+    return str(path)
+
+
+def test_test_images_that_are_not_held_out_are_left_out_and_counted(tmp_path: Path) -> None:
+    folder, names = tmp_path, np.array(["no", "yes"])
+    shades = np.arange(60) % 40 + 215 * (np.arange(60) % 2)
+    private = marked(folder / "private.npz", images_of(shades).pixels, names[np.arange(60) % 2])
+    run = pe.evolve(source(Path(private)), Marked(), embedding=Mean(), out=folder / "run", **SETTINGS)
+    made, fresh = run.synthetic, np.arange(30) * 8 + 3
+    pixels = images_of(fresh).pixels.copy()
+    pixels[:, 0, 0] = 7  # no other image has this one
+    parts = [np.load(private)["images"][:4], made.samples.pixels[:3]]
+    known = {image.tobytes() for part in (np.load(private)["images"], made.samples.pixels) for image in part}
+    pixels = np.concatenate([*parts, pixels, images_of(fresh[:1]).pixels])
+    labels = names[np.arange(len(pixels)) % 2]
+    np.savez(folder / "test.npz", images=pixels, labels=labels)
+    gone = sum(image.tobytes() in known for image in pixels)
+    assert gone == 7
+
+    values = evaluate(run, str(folder / "test.npz"), api=Marked(), random_selection=False)
+    assert (values["test"]["images"], values["test"]["left_out"]) == (31, 7)
+    assert values["memorisation"]["samples"]["heldout"] == values["verdict"]["test_images"] == 31
+    (note,) = (note for note in values["notes"] if "left out, because" in note)
+    assert note.startswith("7 of the 38 test images are left out, because they are, pixel by pixel, among the ")
+    again = evaluate(run, str(folder / "test.npz"), api=Marked(), metrics=("fidelity",))
+    assert again["test"]["sha256"] == values["test"]["sha256"]
+    order = np.arange(len(pixels))[::-1]
+    np.savez(folder / "turned.npz", images=pixels[order], labels=labels[order])
+    np.savez(folder / "less.npz", images=pixels[1:], labels=labels[1:])
+    same, other = (
+        evaluate(run, str(folder / name), api=Marked(), metrics=("fidelity",))["test"]["sha256"]
+        for name in ("turned.npz", "less.npz")
+    )
+    assert same == values["test"]["sha256"] != other
+    with pytest.raises(RecipeError, match=r"tests nothing: 60 of its 60 images are, .* private records \(60\); name"):
+        evaluate(run, private, api=Marked())
 
 
 def test_too_few_images_are_said_with_the_number_needed(run: pe.Run, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from PIL import Image
 
 import pe
 from pe.errors import RecipeError
-from pe.evaluation.real import RealSet, read_real, shared_images, source_at
+from pe.evaluation.labelled import Labelled
+from pe.evaluation.real import RealSet, leave_out, read_real, source_at
 from pe.private.npz import ImageNpz
 from pe.private.parquet import ImageParquet
 
@@ -113,7 +114,18 @@ def test_a_place_that_is_nothing_is_refused(tmp_path: Path, name: str, sentence:
         read(tmp_path / name)
 
 
-def test_shared_images_are_counted() -> None:
-    one, other = pe.Images(PIXELS), pe.Images(PIXELS[[3, 3, 5]].copy())
-    other.pixels[0, 0, 0, 0] ^= 1
-    assert shared_images(one, other) == 2
+def test_what_is_known_is_left_out_of_a_test_set_and_counted(tmp_path: Path) -> None:
+    blank = np.zeros_like(PIXELS[:1])
+    test = RealSet("npz", "t.npz", Labelled(pe.Images(np.concatenate([PIXELS, blank])), np.zeros(7, np.int32)), "")
+    near = PIXELS[4:5] ^ 1
+    known = {"private records": pe.Images(np.concatenate([PIXELS[:2], blank])), "others": pe.Images(near)}
+    left, sentence = leave_out(test, known)
+    assert (left.content.images.pixels == test.content.images.pixels[2:]).all()  # the blank image tells nothing
+    assert left.left_out == 2
+    assert sentence == (
+        "2 of the 7 test images are left out, because they are, pixel by pixel, among the private records (2): "
+        "5 are left."
+    )
+    assert leave_out(left, {"others": pe.Images(near)}) == (left, "")
+    with pytest.raises(RecipeError, match=r"The test set t\.npz tests nothing: 6 of its 7 images are"):
+        leave_out(test, {"private records": pe.Images(PIXELS)})

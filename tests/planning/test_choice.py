@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from pe.errors import RecipeError
-from pe.planning.choice import Choice, settle
+from pe.planning.choice import SIGNAL_ONCE, Choice, settle
 from pe.planning.forecast import forecast
 from pe.planning.layout import lay_out
+from pe.planning.signal import ENOUGH_ONCE
 from pe.plugins.protocols import PluginInfo
 from pe.recipe.schema import Recipe
 from tests.generators import Shades
@@ -154,3 +155,29 @@ def test_units_of_several_records_cast_fewer_votes() -> None:
 def test_numbers_that_the_rule_needs_are_asked_for(private: dict[str, Any], sentence: str) -> None:
     with pytest.raises(RecipeError, match=sentence):
         settle(recipe_of(None, private=private), Drawn())
+
+
+@pytest.mark.parametrize("api", [Blind(), Drawn()])
+def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_told_the_same(api: Shades) -> None:
+    assert ENOUGH_ONCE <= SIGNAL_ONCE
+    for size, labels, epsilon in product(SIZES, LABELS, EPSILONS):
+        recipe = chosen(size, labels, epsilon, api).recipe
+        found = forecast(recipe, api, [])
+        given = recipe_of(size, labels, epsilon, evolution=recipe.evolution.given)
+        given = given.model_copy(update={"privacy": recipe.privacy})
+        assert forecast(given, api, []).warnings == found.warnings
+        votes = [signal.votes / signal.sigma for signal in found.signals if signal.votes is not None]
+        if min(votes) >= SIGNAL_ONCE:  # else there are too few records for the fewest candidates
+            assert not any("too large" in warning for warning in found.warnings), (size, labels, epsilon)
+
+
+@pytest.mark.parametrize("threshold", [0, 0.5, 2.5])
+def test_one_vote_with_the_planners_signal_is_enough_at_any_threshold_and_less_is_not(threshold: float) -> None:
+    def told(population: int) -> list[str]:
+        evolution = {"iterations": 1, "population": population, "neighbors": 32, "threshold_sigmas": threshold}
+        found = forecast(recipe_of(1000, evolution=evolution), None, [])
+        return [warning for warning in found.warnings if "too large" in warning]
+
+    assert told(5350) == []
+    (warning,) = told(8000)
+    assert "and a threshold of " in warning

@@ -170,7 +170,7 @@ def test_the_noise_share_is_that_of_sampled_noise() -> None:
     noise = np.random.default_rng(0).normal(scale=3, size=10**6)
     for threshold, votes in product([-2, 0, 4], [0, 1, 5]):
         weights = [np.maximum(noise + mean - threshold, 0).mean() for mean in (0, votes)]
-        share = Signal(1, 1, 3, threshold, None, ()).noise_share(votes)
+        share = Signal(1, 1, 3, threshold, None, (), once=False).noise_share(votes)
         assert share == pytest.approx(weights[0] / weights[1], rel=0.02)
 
 
@@ -184,6 +184,14 @@ def test_the_suggested_population_is_the_largest_without_a_warning(sigmas: float
     assert within.warnings == ()
     assert all(signal.noise_share(signal.votes) <= MOST_NOISE for signal in within.signals)
     assert "too large" in planned(evolution__population=suggested + 2, **changes).warnings[0]
+
+
+def test_more_votes_per_record_are_proposed_where_they_mend_it() -> None:
+    changes = {"private__declared_size": 3000, "evolution__iterations": 4, "evolution__population": 2000}
+    (warning,) = planned(**changes).warnings
+    more = int(re.search(r"population of at most \d+, evolution\.neighbors: (\d+), or", warning)[1])
+    assert planned(**changes, evolution__neighbors=more).warnings == ()
+    assert "too large" in planned(**changes, evolution__neighbors=more - 1).warnings[0]
 
 
 def test_a_private_set_too_small_for_any_population_is_told_so() -> None:

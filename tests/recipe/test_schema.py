@@ -36,6 +36,15 @@ def test_a_recipe_reads_back_what_it_writes(tmp_path: Path) -> None:
     assert Recipe.load(tmp_path / "recipe.yaml") == recipe
 
 
+def test_there_is_no_lookahead_unless_the_recipe_gives_one_and_a_stored_one_states_it() -> None:
+    recipe = Recipe.parse(GOOD, "here")
+    assert recipe.evolution.lookahead == 0
+    stored = yaml.safe_load(recipe.dump())["evolution"]
+    assert stored["lookahead"] == 0  # so that no later default changes a run
+    older = Recipe.parse(with_(evolution=stored | {"lookahead": 8}), "a run of before")
+    assert older.evolution.lookahead == 8
+
+
 def test_exponents_without_a_point_are_numbers(tmp_path: Path) -> None:
     text = yaml.safe_dump(GOOD).replace("delta: 1.0e-05", "delta: 1e-5")
     assert "1e-5" in text
@@ -86,6 +95,10 @@ def test_set_changes_one_value(tmp_path: Path) -> None:
         ({"evolution__population": "ten"}, "evolution.population must be a whole number or a list, not 'ten'."),
         ({"evolution__population": [10, "ten", 10]}, "evolution.population.1 must be a whole number, not 'ten'."),
         ({"evolution__reuse_lookahead": "maybe"}, "evolution.reuse_lookahead must be true or false, not 'maybe'."),
+        (
+            {"evolution__reuse_lookahead": True},
+            "reuse_lookahead needs lookahead, which is 0 if it is not given: give it too, 4 (say).",
+        ),
         ({"evolution__selection": "best"}, "evolution.selection must be 'sample', 'systematic' or 'rank', not 'best'."),
         ({"privacy__delta": "1/n"}, "privacy.delta must be a number, not '1/n'."),
         ({"privacy": 3}, "privacy must be a mapping of keys to values, not 3."),

@@ -332,7 +332,9 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run: Path, tmp_path: Path) -
     recipe["evolution"]["degree"] = 0.25
     recipe["api"]["max_chunk"] = 3
     (other / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    metrics = {"version": 1, "utility": {"mlp": {"synthetic": {"accuracy": {"mean": 0.75, "std": 0.0}}}}}
+    accurate = {"version": 1, "utility": {"mlp": {"synthetic": {"accuracy": {"mean": 0.75, "std": 0.0}}}}}
+    test = {"source": "npz", "path": "a.npz", "images": 1998, "sha256": "1a", "left_out": 2}
+    metrics = accurate | {"test": test}
     (run / "confidential" / "metrics.json").write_text(json.dumps(metrics))
     page = tmp_path / "page.html"
     result = CliRunner().invoke(compare, [str(run), str(other), "--out", str(page)], catch_exceptions=False)
@@ -353,6 +355,18 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run: Path, tmp_path: Path) -
     assert printed["runs"] == ["run", "other"]
     assert printed["settings"] == {"api.max_chunk": [None, 3], "evolution.degree": [[0.5, 0.3, 0.1], 0.25]}
     assert printed["public"]["generator"][0] == printed["public"]["generator"][1]
-    assert printed["internal"] == {"accuracy, mlp": ["75.0% ± 0.0%", "–"]}
+    here = "1,998 images of a.npz (2 left out)"
+    assert printed["internal"] == {"test set": [here, "–"], "accuracy, mlp": ["75.0% ± 0.0%", "–"]}
+    assert printed["warnings"] == []
+    for sets, told in (
+        ({"test": test | {"path": "elsewhere.npz"}}, ""),
+        ({"test": test, "reference": test | {"sha256": "2b"}}, "The reference images differ, so the fidelity of"),
+        ({"test": test | {"sha256": "2b"}}, "The test images differ, so the internal numbers of these runs cannot be"),
+    ):
+        (other / "confidential" / "metrics.json").write_text(json.dumps(accurate | sets))
+        result = CliRunner().invoke(compare, [str(run), str(other), "--out", str(page)], catch_exceptions=False)
+        assert ("warning: " in result.stderr) == bool(told)
+        assert told in result.stderr
+        assert told in page.read_text()
     with pytest.raises(RunError, match="at least two runs"):
         CliRunner().invoke(compare, [str(run)], catch_exceptions=False)

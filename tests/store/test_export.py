@@ -105,6 +105,7 @@ def test_of_a_public_pool_s_path_an_export_and_the_report_have_the_last_part(tmp
     assert yaml.safe_load((out / "recipe.yaml").read_text())["api"]["path"] == "pool.npz"
     assert examine(out)[1] == []
     named = {"api.path": str(tmp_path / "pool.npz")}
+    (out / "confidential").mkdir()  # as one who received it and works in it
     assert pe.extend(out, 2, changes=named, progress=pe.Progress()).is_file()
     assert pe.extend(run, 2, progress=pe.Progress()).is_file()  # at home it knows its pool
 

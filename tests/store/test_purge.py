@@ -12,7 +12,8 @@ from pe.engine.execution import Surroundings
 from pe.engine.start import resume_run
 from pe.errors import PEError, RunError
 from pe.store.export import examine
-from pe.store.purge import PURGED, purge
+from pe.store.places import PURGED
+from pe.store.purge import purge
 from tests.generators import Mean, Shades
 
 
@@ -85,7 +86,9 @@ def test_a_finished_run_that_is_resumed_certifies_nothing_anew(run: pe.Run, name
 
 def test_a_copy_that_cannot_be_resumed_gets_no_confidential_side(run: pe.Run, tmp_path: Path) -> None:
     copy = run.export(tmp_path / "copy")
-    with pytest.raises(RunError, match="has lost its confidential side"):
+    with pytest.raises(
+        RunError, match=r"copy is an export \(it has no confidential/\), so it cannot be resumed: resume the run"
+    ):
         resume_run(copy, Surroundings(api=Shades(), embedding=Mean()))
     assert not (copy / "confidential").exists()
 
