@@ -1,7 +1,7 @@
 """What the default, `evolution: auto`, is worth on images that its rule was not chosen on.
 
-    python benchmarks/default.py [--runs N] [--epsilon E …] [--folder PRIVATE TEST POOL [--size S] [--channels 1|3]
-                                [--embedding KIND]]
+    python benchmarks/default.py [--runs N] [--epsilon E …] [--only SET]
+    python benchmarks/default.py --folder PRIVATE TEST POOL [--size S] [--channels 1|3] [--embedding KIND]
 
 Three sets: the demo's MNIST digits; scikit-learn's 8×8 digits, four fifths of them private; and, by --folder, images in
 a subfolder for each class, PRIVATE and TEST, over a folder of public images without labels. The first two are over
@@ -40,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 4.0])
+    parser.add_argument("--only", choices=("mnist", "digits8"), help="of the first two sets")
     parser.add_argument("--folder", type=Path, nargs=3, metavar=("PRIVATE", "TEST", "POOL"))
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--channels", type=int, choices=(1, 3), default=3)
@@ -47,6 +48,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         for name, content, test in sets(Path(place), arguments):
+            if arguments.only not in (None, name):
+                continue
             for epsilon in arguments.epsilon:
                 for run in range(arguments.runs):
                     found = measure(content, test, epsilon, run, Path(place) / f"{name}-{epsilon:g}-{run}")

@@ -46,7 +46,7 @@ def test_the_python_of_the_readme_runs(folders: Path) -> None:
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
     run = names["run"]
-    assert len(run.synthetic) == 200
+    assert len(run.synthetic) == 1000
     assert run.guarantee["unit"]["name"] == "patient"
     assert (folders / "out" / "certificate.md").read_text().startswith("# Privacy certificate\n")
     assert not (folders / "out" / "confidential").exists()
