@@ -5,9 +5,9 @@
 
 Three sets: the demo's MNIST digits; scikit-learn's 8×8 digits, four fifths of them private; and, by --folder, images in
 a subfolder for each class, PRIVATE and TEST, over a folder of public images without labels. The first two are over
-drawn digits. Accuracy on held-out real images of logistic regression and MLP on pixels, and of logistic regression on
-the embedding's features, beside un-evolved samples, a run that selects at random, and the real images. Adds to
-results/default.jsonl, and writes results/default.md from it.
+drawn digits. Accuracy on held-out real images of logistic regression and MLP on pixels, and, where the embedding
+is a network, a linear probe on its features, beside un-evolved samples, a run that selects at random, and the real
+images. Adds to results/default.jsonl, and writes results/default.md from it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ import numpy as np
 from record import RESULTS, keep, where
 
 from pe.engine.demo.digits import RECIPES
+from pe.engine.demo.pictures import probe_accuracies
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.evaluation.request import Request
 from pe.evaluation.sets import Notes, gather
 from pe.evaluation.utility import utility
+from pe.planning.build import build_embedding
 from pe.progress import Progress
 from pe.recipe.reading import read_yaml
 from pe.recipe.schema import Recipe
@@ -105,6 +107,10 @@ def measure(content: dict[str, Any], test: str, epsilon: float, seed: int, out: 
         classifier: {name: round(float(one.accuracy.mean()), 4) for name, one in by_set.items()}
         for classifier, by_set in scores.items()
     }
+    if recipe.embedding.kind != "pixels":
+        progress = Progress()
+        probed = probe_accuracies(found.all, found.test.content, build_embedding(found.recipe), progress)
+        accuracy = {"linear_probe": {name: probed[name] for name in found.all}} | accuracy
     return {"chosen": chosen, "accuracy": accuracy}
 
 
