@@ -16,7 +16,6 @@ from pe.private.source import PrivateSource, read_source
 from pe.recipe.lengths import check_length
 from pe.recipe.paths import WITHHELD, with_full_paths
 from pe.recipe.reading import read_yaml, with_change
-from pe.selection import Selection
 
 AUTO = "auto"
 CHOSEN: dict[str, Any] = {"left_out": "chosen"}
@@ -107,7 +106,7 @@ class Evolution(Settings):
     neighbor_search: Literal["auto", "faiss", "torch"] = Field(
         "auto", description="the library that finds nearest candidates; all give the same votes"
     )
-    selection: Selection = Field(
+    selection: Literal["sample", "systematic", "rank"] = Field(
         "sample",
         description="how parents are chosen from noisy votes: drawn in proportion; systematic: as often as their share "
         "says; or from the highest rank down",
