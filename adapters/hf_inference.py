@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 from pydantic import model_validator
 
-from adapters.http import Asked, Fault, PromptedGenerator, Received, Size, Worded, check_redirect, stated, workers_for
+from adapters.http import (
+    Asked,
+    Fault,
+    PromptedGenerator,
+    Received,
+    Size,
+    Worded,
+    open_client,
+    respond,
+    stated,
+    workers_for,
+)
 from adapters.http.pictures import Pixels
 from pe.data.decoding import convert_pixels
 from pe.errors import BadImage, MissingDependency, RecipeError
@@ -79,13 +91,25 @@ class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
         except ImportError as error:
             raise MissingDependency.of("huggingface-hub", "http", "The Hugging Face client") from error
         given = self._given
-        return InferenceClient(
+        pool = open_client(given.concurrency, given.timeout)
+
+        class Client(InferenceClient):
+            """The hub's client, whose images come through our own pool: it bounds them, and follows no redirect."""
+
+            def _inner_post(self, request_parameters: Any, *, stream: bool = False) -> Any:
+                asked = request_parameters
+                body = {"json": asked.json, "content": asked.data, "headers": {"Accept": "image/png"} | asked.headers}
+                return respond(pool, "POST", asked.url, **body).content
+
+        client = Client(
             given.model,
             provider=given.provider,  # type: ignore[arg-type]  # the client checks it against its own list
             base_url=given.base_url,
             token=key or None,
             timeout=given.timeout,
         )
+        finalize(client, pool.close)
+        return client
 
     def _send(self, client: InferenceClient, asked: Asked) -> Image:
         given = self._given
@@ -127,27 +151,15 @@ def _sent(send: Callable[[], Image]) -> Image:
         Fault: the client's error, translated.
     """
     import httpx2
-    from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
+    from huggingface_hub.errors import HfHubHTTPError
     from PIL import UnidentifiedImageError
 
     try:
         return send()
-    except InferenceTimeoutError as error:
-        raise Fault(f"time-out: {error}") from error
-    except HfHubHTTPError as error:
+    except HfHubHTTPError as error:  # of the hub, which is asked where a provider has the model
         response = error.response
-        check_redirect(response.status_code, response.headers.get("location", ""))
         raise Fault.of_response(response.status_code, response.headers, response.content) from error
     except httpx2.TransportError as error:
         raise Fault(f"{type(error).__name__}: {error}") from error
     except UnidentifiedImageError as error:
         raise Fault("the answer is no image") from error
-    except (AttributeError, TypeError) as error:  # the client stumbles over errors that are JSON, but no object
-        behind = error.__context__
-        while behind is not None and not isinstance(behind, httpx2.HTTPStatusError):
-            behind = behind.__context__
-        if behind is None:
-            raise
-        raise Fault.of_response(
-            behind.response.status_code, behind.response.headers, behind.response.content
-        ) from error

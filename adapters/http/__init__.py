@@ -1,7 +1,7 @@
 """The one policy for all endpoints: keys, connections, retries, rates, settings, and what comes back."""
 
 from adapters.http.answers import Received, encoded
-from adapters.http.client import HTTPClient, OnFirstUse, check_redirect, object_of, open_client
+from adapters.http.client import HTTPClient, OnFirstUse, check_redirect, object_of, open_client, respond
 from adapters.http.endpoints import Endpoints
 from adapters.http.faults import Fault, Rejected
 from adapters.http.gate import workers_for
@@ -31,6 +31,7 @@ __all__ = [
     "encoded",
     "object_of",
     "open_client",
+    "respond",
     "stated",
     "workers_for",
 ]
