@@ -11,6 +11,7 @@ from pydantic import model_validator
 
 from adapters.http import (
     Asked,
+    Credentials,
     Fault,
     PromptedGenerator,
     Received,
@@ -30,6 +31,8 @@ from pe.plugins.validation import Count
 if TYPE_CHECKING:
     from huggingface_hub import InferenceClient
     from PIL.Image import Image
+
+    _Client = tuple[InferenceClient, Credentials]
 
 _HUB = "router.huggingface.co"
 _FORMATS = ("PNG", "JPEG", "WEBP")
@@ -66,7 +69,14 @@ class HFSettings(Worded):
     def _check_model(self) -> HFSettings:
         if (self.model is None) == (self.base_url is None):
             raise RecipeError("hf_inference takes either model or base_url, and not both: name one.")
+        if self.basic_auth_env is not None and not self.is_own:
+            raise RecipeError("basic_auth_env is for an endpoint of your own: give base_url, and no provider.")
         return self
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is asked for as an endpoint of one's own, to which alone the key goes, as a bearer token."""
+        return self.base_url is not None and self.provider is None
 
     @property
     def url(self) -> str:
@@ -74,7 +84,7 @@ class HFSettings(Worded):
         return self.base_url or f"//{self.provider or _HUB}"
 
 
-class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
+class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
     """RANDOM_API by text_to_image, VARIATION_API by image_to_image; one image per request."""
 
     Settings = HFSettings
@@ -85,13 +95,13 @@ class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
         workers = workers_for(self._given.concurrency)
         return Capabilities(1, workers, "condition", self._ladder.degree, deterministic=False)
 
-    def _connect(self, key: str) -> InferenceClient:
+    def _connect(self, credentials: Credentials) -> _Client:
         try:
             from huggingface_hub import InferenceClient
         except ImportError as error:
             raise MissingDependency.of("huggingface-hub", "http", "The Hugging Face client") from error
         given = self._given
-        pool = open_client(given.concurrency, given.timeout)
+        pool = open_client(given, given.concurrency, credentials)
 
         class Client(InferenceClient):
             """The hub's client, whose images come through our own pool: it bounds them, and follows no redirect."""
@@ -105,14 +115,19 @@ class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
             given.model,
             provider=given.provider,  # type: ignore[arg-type]  # the client checks it against its own list
             base_url=given.base_url,
-            token=key or None,
+            token=None if given.is_own else credentials.key or None,
             timeout=given.timeout,
         )
         finalize(client, pool.close)
-        return client
+        return client, credentials
 
-    def _send(self, client: InferenceClient, asked: Asked) -> Image:
-        given = self._given
+    def _credentials(self) -> Credentials:
+        return Credentials(self._given, header="Authorization" if self._given.is_own else None)
+
+    def _send(self, opened: _Client, asked: Asked) -> Image:
+        given, (client, credentials) = self._given, opened
+        if not given.is_own:
+            client.token = credentials.key or None  # it may have been renewed
         fields = stated(
             negative_prompt=given.negative_prompt, num_inference_steps=given.steps, guidance_scale=given.guidance_scale
         )
@@ -125,7 +140,7 @@ class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
             fields["seed"] = asked.seed
         return _sent(lambda: client.text_to_image(asked.prompt, **fields))
 
-    def _read(self, client: InferenceClient, sent: Image) -> Received:
+    def _read(self, client: _Client, sent: Image) -> Received:
         return [self._pixels(sent)], 0
 
     def _pixels(self, image: Image) -> Pixels | Failed:

@@ -12,6 +12,7 @@ from weakref import finalize
 
 from adapters.http import (
     Asked,
+    Credentials,
     Fault,
     PromptedGenerator,
     Received,
@@ -97,17 +98,24 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
         """What a degree comes to here."""
         return "not told to the endpoint" if self.capabilities.degree == "none" else super().describe_degree(degree)
 
-    def _connect(self, key: str) -> _Client:
+    def _connect(self, credentials: Credentials) -> _Client:
         try:
             import openai
         except ImportError as error:
             raise MissingDependency.of("openai", "http", "OpenAI's images API") from error
-        given, pool = self._given, open_client(self._given.concurrency, self._given.timeout)
-        finalize(self, pool.close)
-        common: dict[str, Any] = {"api_key": key or "none", "max_retries": 0, "http_client": pool}
+        given, concurrency = self._given, self._given.concurrency
+        pool, pictures = open_client(given, concurrency, credentials), open_client(given, concurrency)
+        for client in (pool, pictures):
+            finalize(self, client.close)
+        common: dict[str, Any] = {"api_key": credentials.key or "none", "max_retries": 0, "http_client": pool}
         if given.azure_api_version is not None:
-            return openai.AzureOpenAI(azure_endpoint=given.url, api_version=given.azure_api_version, **common), pool
-        return openai.OpenAI(base_url=given.url, **common), pool
+            return openai.AzureOpenAI(azure_endpoint=given.url, api_version=given.azure_api_version, **common), pictures
+        return openai.OpenAI(base_url=given.url, **common), pictures
+
+    def _credentials(self) -> Credentials:
+        given = self._given
+        in_header = given.azure_api_version is not None and not given.key_expires  # what expires is a token of Entra ID
+        return Credentials(given, header="api-key" if in_header else "Authorization")
 
     def _send(self, client: _Client, asked: Asked) -> httpx2.Response:
         given, images = self._given, client[0].images.with_raw_response

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.http import (
     Asked,
+    Credentials,
     Fault,
     HTTPClient,
     Prompted,
@@ -85,9 +86,8 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
         steps = self._given.steps
         return f"denoising_strength = {degree:g}, about {max(1, int(degree * steps))} of {steps} steps"
 
-    def _connect(self, key: str) -> HTTPClient:
-        given = self._given
-        return HTTPClient(given.base_url, key=key, concurrency=given.concurrency, timeout=given.timeout)
+    def _connect(self, credentials: Credentials) -> HTTPClient:
+        return HTTPClient(self._given.base_url, self._given, self._given.concurrency, credentials)
 
     def _send(self, client: HTTPClient, asked: Asked) -> httpx2.Response:
         given = self._given

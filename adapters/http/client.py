@@ -1,4 +1,4 @@
-"""Concurrent: pooled, bounded, with TLS verified; keys from the environment; nothing follows a redirect."""
+"""Concurrent: pooled, bounded, with TLS verified; proxies of the environment; nothing follows a redirect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import finalize
 
+from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
+from adapters.http.settings import Connection
 from pe.errors import MissingDependency, RecipeError
 
 if TYPE_CHECKING:
@@ -21,20 +23,6 @@ Content = dict[str, Any] | bytes | None
 
 MAX_BYTES = 2**28
 """Most bytes of one response that are read; 256 MiB hold ten PNG files of 8 megapixels."""
-
-
-def key_of(name: str | None) -> str:
-    """The key that the environment variable `name` holds; empty for an endpoint that wants none.
-
-    Raises:
-        RecipeError: the variable is not set.
-    """
-    if name is None:
-        return ""
-    key = os.environ.get(name, "").strip()
-    if not key:
-        raise RecipeError(f"key_env: the environment variable {name} is not set: export your key in it.")
-    return key
 
 
 class OnFirstUse(Generic[Made]):
@@ -56,14 +44,15 @@ class OnFirstUse(Generic[Made]):
             return self._made
 
 
-def open_client(concurrency: int, timeout: float) -> httpx2.Client:
+def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
     """A pool of connections that follows no redirect and reads at most MAX_BYTES of a response.
 
     It heeds HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
     Args:
+        connection: how it is reached.
         concurrency: connections, at the most.
-        timeout: seconds to connect, and between two bytes.
+        credentials: put into every request; without them no certificate of the client's is shown either.
 
     Raises:
         MissingDependency: httpx2 is not installed.
@@ -92,14 +81,17 @@ def open_client(concurrency: int, timeout: float) -> httpx2.Client:
     def bound(response: httpx2.Response) -> None:
         response.stream = Bounded(response.stream)
 
+    tls = trusted_authorities()
+    if credentials is not None and connection.client_cert is not None:
+        _show(tls, connection.client_cert, connection.client_key)
     limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
     try:
         return httpx2.Client(
-            verify=trusted_authorities(),
+            verify=tls,
             limits=limits,
-            timeout=timeout,
+            timeout=connection.timeout,
             follow_redirects=False,
-            event_hooks={"response": [bound]},
+            event_hooks={"request": [] if credentials is None else [credentials.sign], "response": [bound]},
         )
     except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
         raise RecipeError(
@@ -132,20 +124,30 @@ def trusted_authorities() -> ssl.SSLContext:
         ) from error
 
 
+def _show(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    """Show this certificate to whoever asks for one."""
+    try:
+        tls.load_cert_chain(certificate, key, password="")  # never ask a terminal
+    except OSError as error:  # ssl.SSLError is one
+        raise RecipeError(
+            f"client_cert: {certificate} with the key of {key or certificate} cannot be used "
+            f"({error.strerror or error}): name PEM files that belong together, the key without a password."
+        ) from error
+
+
 class HTTPClient:
     """Requests to endpoints without a library of their own.
 
     Args:
         base_url: where the endpoint is.
-        key: sent as a bearer token; empty: none is sent.
+        connection: how it is reached.
         concurrency: connections, at the most.
-        timeout: seconds to connect, and between two bytes.
+        credentials: who asks.
     """
 
-    def __init__(self, base_url: str, *, key: str = "", concurrency: int = 8, timeout: float = 180.0) -> None:
+    def __init__(self, base_url: str, connection: Connection, concurrency: int, credentials: Credentials) -> None:
         self._base = base_url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = open_client(concurrency, timeout)
+        self._client = open_client(connection, concurrency, credentials)
         finalize(self, self._client.close)
 
     def ask(self, path: str, content: Content = None, kind: str = "") -> httpx2.Response:
@@ -156,7 +158,7 @@ class HTTPClient:
         """
         raw = isinstance(content, bytes)
         body: dict[str, Any] = {"content": content} if raw else {"json": content}
-        method, headers = "GET" if content is None else "POST", self._headers | ({"Content-Type": kind} if raw else {})
+        method, headers = "GET" if content is None else "POST", {"Content-Type": kind} if raw else {}
         return respond(self._client, method, f"{self._base}{path}", headers=headers, **body)
 
 

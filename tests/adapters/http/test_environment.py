@@ -66,13 +66,17 @@ def by_tls(authority: Authority, **more: object) -> dict[str, Any]:
 
 def image(kind: str, url: str, **more: object) -> Answer:
     """What an adapter of this kind makes of one request; its connections are closed then."""
-    seeds = np.array([7], dtype=np.uint64)
     api = APIS[kind][1](url, **more)
     try:
-        return api.random_api(RandomRequest(("cat",), seeds, api.draw_conditions(("cat",), seeds)))
+        return asked(api)
     finally:
         del api
         gc.collect()
+
+
+def asked(api: API) -> Answer:
+    seeds = np.array([7], dtype=np.uint64)
+    return api.random_api(RandomRequest(("cat",), seeds, api.draw_conditions(("cat",), seeds)))
 
 
 @EACH
