@@ -178,5 +178,5 @@ def _sent(send: Callable[[], Any]) -> httpx2.Response:
         check_redirect(error.status_code, error.response.headers.get("location", ""))
         raise Fault.of_response(error.status_code, error.response.headers, error.response.content) from error
     except openai.APIConnectionError as error:  # time-outs, too
-        raise Fault(f"{error} ({type(error.__cause__).__name__})") from error
+        raise Fault(f"{error} ({type(error.__cause__).__name__}: {error.__cause__})") from error
     return cast("httpx2.Response", getattr(response, "http_response", response))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import finalize
 
 from adapters.http.credentials import Credentials
+from adapters.http.deadline import bound_requests
 from adapters.http.faults import Fault
 from adapters.http.settings import Connection
 from pe.errors import MissingDependency, RecipeError
@@ -45,7 +46,7 @@ class OnFirstUse(Generic[Made]):
 
 
 def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
-    """A pool of connections that follows no redirect and reads at most MAX_BYTES of a response.
+    """A pool of connections that follows no redirect and reads at most MAX_BYTES of a response, in bounded time.
 
     It heeds HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
@@ -86,7 +87,7 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
         _show(tls, connection.client_cert, connection.client_key)
     limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
     try:
-        return httpx2.Client(
+        client = httpx2.Client(
             verify=tls,
             limits=limits,
             timeout=connection.timeout,
@@ -98,6 +99,8 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
             "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write http://host:port, or install "
             "the package socksio for socks5://host:port."
         ) from None
+    bound_requests(client, connection.longest)
+    return client
 
 
 def trusted_authorities() -> ssl.SSLContext:

@@ -44,6 +44,7 @@ class Connection(Settings):
         client_cert: a file with this client's certificate (PEM).
         client_key: a file with its private key (PEM); None: it stands in `client_cert`.
         timeout: seconds to connect, and between two bytes.
+        total_timeout: seconds of a whole request; None: 900, or twice `timeout` if that is more.
         tries: how often a request is made before its samples count as failed.
     """
 
@@ -55,7 +56,13 @@ class Connection(Settings):
     client_cert: Path | None = None
     client_key: Path | None = None
     timeout: Seconds = 180.0
+    total_timeout: Seconds | None = None
     tries: Count = 6
+
+    @property
+    def longest(self) -> float:
+        """Seconds of a whole request."""
+        return max(900.0, 2 * self.timeout) if self.total_timeout is None else self.total_timeout
 
     @property
     def key_expires(self) -> bool:

@@ -7,7 +7,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -32,16 +32,18 @@ def proxying(seen: list[str]) -> Iterator[str]:
             seen.append(f"{self.command} {self.path}")
             address = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            upstream = http.client.HTTPConnection(address.netloc)
-            upstream.request(self.command, address.path, body, dict(self.headers))
-            answer = upstream.getresponse()
-            content = answer.read()
+            with closing(http.client.HTTPConnection(address.netloc)) as upstream:
+                upstream.request(self.command, address.path, body, dict(self.headers))
+                with closing(upstream.getresponse()) as answer:
+                    try:
+                        content = answer.read()
+                    except http.client.IncompleteRead:
+                        return
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.headers["Content-Type"] or "")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
-            upstream.close()
 
         def log_message(self, *_: object) -> None:
             pass
