@@ -299,6 +299,13 @@ def test_a_run_that_the_endpoint_rejects_stops_at_once_and_goes_on_when_that_is_
     assert CANARY not in (tmp_path / "run" / "confidential" / "log.txt").read_text()
 
 
+def test_a_password_in_the_address_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    given = recipe(tmp_path, "http://me:canary-pw@127.0.0.1:1", 20)
+    with pytest.raises(RecipeError, match="basic_auth_env"):
+        run_recipe(given, tmp_path / "run", Surroundings(embedding=Mean()))
+    assert not any(b"canary-pw" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
 def test_prompts_stay_with_the_samples(tmp_path: Path) -> None:
     script = Script()
     with serving(OpenAIServer(script)) as url:
