@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import urlsplit
 from weakref import finalize
 
 from adapters.http import (
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
     _Client = tuple[openai.OpenAI, httpx2.Client]
 
+_REFUSE_FORMAT = (".openai.com", ".azure.com", ".azure.us", ".azure.cn")
+"""Hosts of OpenAI and of Azure."""
+
 
 class OpenAISettings(Worded):
     """What a recipe says of such an endpoint.
@@ -48,6 +52,8 @@ class OpenAISettings(Worded):
         quality: asked of the server.
         output_format: png, jpeg or webp; None: the server's default.
         n: most images of one request.
+        response_format: `b64_json` is sent, without which many servers name an address in place of the image; `auto`:
+            to every `base_url` but OpenAI's and Azure's own, whose gpt-image models refuse it; None: it is not sent.
         seed_field: a field by which the server takes a seed.
         extra: further fields, sent as they are (guidance_scale, num_inference_steps …).
     """
@@ -62,6 +68,7 @@ class OpenAISettings(Worded):
     quality: str | None = None
     output_format: Literal["png", "jpeg", "webp"] | None = None
     n: Count = 1
+    response_format: Literal["auto", "b64_json"] | None = "auto"
     seed_field: str | None = None
     extra: dict[str, Scalar] | None = None
 
@@ -75,6 +82,12 @@ class OpenAISettings(Worded):
         """(height, width) of a size such as "1024x768"; None for "auto" and the like."""
         width, _, height = (self.size or "").partition("x")
         return (int(height), int(width)) if width.isdigit() and height.isdigit() else None
+
+    @property
+    def format_sent(self) -> str | None:
+        """The response_format that requests name; None: they name none."""
+        own = self.azure_api_version is not None or (urlsplit(self.url).hostname or "").endswith(_REFUSE_FORMAT)
+        return None if self.response_format is None or (self.response_format == "auto" and own) else "b64_json"
 
 
 class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response"]):
@@ -113,6 +126,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
         given, images = self._given, client[0].images.with_raw_response
         seed = {given.seed_field: asked.seed} if given.seed_field else {}
         fields = stated(size=given.size, quality=given.quality, output_format=given.output_format)
+        fields |= stated(response_format=given.format_sent)
         fields |= {
             "model": given.model,
             "n": len(asked.seeds),
@@ -146,7 +160,7 @@ def _variation(client: openai.OpenAI, parent: tuple[str, bytes, str], fields: di
     """One call of images/variations, which the SDK has deprecated because OpenAI itself serves it no more."""
     import httpx2
 
-    body = {name: value for name, value in fields.items() if name in ("model", "n", "size")}
+    body = {name: value for name, value in fields.items() if name in ("model", "n", "size", "response_format")}
     return client.post(
         "/images/variations",
         cast_to=httpx2.Response,

@@ -18,7 +18,7 @@ from PIL import Image
 
 import pe
 from adapters.http import policy as policy_module
-from adapters.openai_images import OpenAIImages
+from adapters.openai_images import OpenAIImages, OpenAISettings
 from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.engine.execution import Surroundings
@@ -48,9 +48,11 @@ def make() -> Iterator[Make]:
     """An adapter, and the script of the server that it talks to."""
     with ExitStack() as stack:
 
-        def made(script: Script | None = None, **settings: object) -> tuple[OpenAIImages, Script]:
+        def made(
+            script: Script | None = None, default: str = "b64_json", **settings: object
+        ) -> tuple[OpenAIImages, Script]:
             script = script or Script()
-            url = stack.enter_context(serving(OpenAIServer(script)))
+            url = stack.enter_context(serving(OpenAIServer(script, default)))
             return OpenAIImages(**settings_for(url, **settings)), script
 
         yield made
@@ -124,6 +126,47 @@ def test_servers_that_have_variations_get_no_prompt(make: Make) -> None:
     assert len(varied(api, 0.5).samples) == 2
     assert "prompt" not in script.requests[0]
     assert api.capabilities.degree == "none"
+
+
+def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselves(make: Make) -> None:
+    for settings in ({}, {"variation": "variations"}):
+        api, script = make(default="url", **settings)
+        assert len(random(api).samples) == 4
+        assert len(varied(api).samples) == 2
+        assert {body["response_format"] for body in script.requests} == {"b64_json"}
+    api, _ = make(default="url", response_format=None)
+    assert "have it send the image itself (`response_format: b64_json`)" in random(api).missing[0].reason
+
+
+def test_the_example_for_an_own_server_works_where_addresses_are_the_default() -> None:
+    example = Recipe.load(Path(__file__).parents[2] / "examples" / "openai_server.yaml").api.settings
+    with serving(OpenAIServer(Script(), "url", side=512)) as url:
+        api = OpenAIImages(**{**example, "base_url": f"{url}/v1"})
+        assert len(random(api, 1, "benign").samples) == 1
+
+
+def test_response_format_is_not_sent_to_those_who_refuse_it(make: Make) -> None:
+    api, script = make(default="refused", response_format=None)
+    assert len(random(api).samples) == 4
+    assert "response_format" not in script.requests[0]
+    with pytest.raises(APIError, match="Unknown parameter: 'response_format'"):
+        random(make(default="refused")[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({}, None),
+        ({"base_url": "https://eu.api.openai.com/v1"}, None),
+        ({"base_url": "https://mine.openai.azure.com/openai/v1"}, None),
+        ({"base_url": "https://gateway.example", "azure_api_version": "2025-04-01-preview"}, None),
+        ({"base_url": "https://gateway.example/openai.com/v1"}, "b64_json"),
+        ({"response_format": "b64_json"}, "b64_json"),
+        ({"base_url": "http://127.0.0.1:8000/v1", "response_format": None}, None),
+    ],
+)
+def test_who_is_sent_response_format(given: dict[str, str | None], sent: str | None) -> None:
+    assert OpenAISettings(model="m", prompts="a", image_size=8, **given).format_sent == sent
 
 
 def test_degree_0_is_the_parent_itself_and_costs_nothing(make: Make) -> None:
