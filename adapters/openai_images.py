@@ -25,6 +25,7 @@ from adapters.http import (
     workers_for,
 )
 from adapters.http.pictures import Pixels
+from adapters.prompts import Ladder
 from pe.errors import MissingDependency
 from pe.plugins.protocols import Capabilities, Failed
 from pe.plugins.validation import Count
@@ -78,6 +79,11 @@ class OpenAISettings(Worded):
         return self.base_url or "https://api.openai.com/v1"
 
     @property
+    def ladder(self) -> Ladder:
+        """How it is told a degree of variation; images/variations takes no prompt."""
+        return super().ladder if self.variation == "edit" else Ladder((), self.degree_field, self.degree_exact)
+
+    @property
     def drawn(self) -> tuple[int, int] | None:
         """(height, width) of a size such as "1024x768"; None for "auto" and the like."""
         width, _, height = (self.size or "").partition("x")
@@ -102,13 +108,8 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
     @property
     def capabilities(self) -> Capabilities:
         """One parent, or one prompt, per request."""
-        given = self._given
-        degree = self._ladder.degree if given.degree_field or given.variation == "edit" else "none"
-        return Capabilities(given.n, workers_for(given.concurrency), "parent", degree, deterministic=False)
-
-    def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
-        return "not told to the endpoint" if self.capabilities.degree == "none" else super().describe_degree(degree)
+        workers = workers_for(self._given.concurrency)
+        return Capabilities(self._given.n, workers, "parent", self._ladder.degree, deterministic=False)
 
     def _connect(self, key: str) -> _Client:
         try:

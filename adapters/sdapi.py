@@ -58,7 +58,7 @@ class SDSettings(Prompted):
     @property
     def ladder(self) -> Ladder:
         """How it is told a degree of variation."""
-        return Ladder.of(None, "denoising_strength")
+        return Ladder.of(None, "denoising_strength", exact=True)
 
     @property
     def drawn(self) -> tuple[int, int]:

@@ -112,20 +112,42 @@ def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make: Make
     assert "a little changed" in api.describe_degree(0.2)
 
 
-def test_where_the_server_has_a_strength_the_degree_is_exact(make: Make) -> None:
+def test_a_degree_in_a_field_that_the_server_may_drop_is_told_in_words_too(make: Make) -> None:
     api, script = make(degree_field="strength", seed_field="seed")
     varied(api, 0.25, prompt="a ragdoll cat")
     (body,) = script.requests
-    assert (float(body["strength"]), body["prompt"]) == (0.25, "a ragdoll cat")
+    assert float(body["strength"]) == 0.25
+    assert body["prompt"].startswith("Make a close variation")
     assert int(body["seed"]) == 0
-    assert api.capabilities.degree == "exact"
+    assert api.capabilities.degree == "wording"
+    assert api.describe_degree(0.25).endswith("and sent as strength = 0.25, which the server may ignore")
+
+
+def test_the_degree_is_exact_where_the_user_says_that_the_server_heeds_the_field(make: Make) -> None:
+    api, script = make(degree_field="strength", degree_exact=True)
+    varied(api, 0.25, prompt="a ragdoll cat")
+    worded, words = make(degree_field="strength", degree_exact=True, wordings={1: "another {prompt}"})
+    varied(worded, 0.25, prompt="a ragdoll cat")
+    bodies = [*script.requests, *words.requests]
+    assert [float(body["strength"]) for body in bodies] == [0.25, 0.25]
+    assert [body["prompt"] for body in bodies] == ["a ragdoll cat", "another a ragdoll cat"]
+    assert api.capabilities.degree == worded.capabilities.degree == "exact"
+    assert api.describe_degree(0.25) == "sent as strength = 0.25"
 
 
 def test_servers_that_have_variations_get_no_prompt(make: Make) -> None:
     api, script = make(variation="variations")
     assert len(varied(api, 0.5).samples) == 2
     assert "prompt" not in script.requests[0]
-    assert api.capabilities.degree == "none"
+    assert (api.capabilities.degree, api.describe_degree(0.5)) == ("none", "not told to the endpoint")
+
+
+@pytest.mark.parametrize(("exact", "degree"), [(False, "none"), (True, "exact")])
+def test_a_field_alone_is_no_degree_unless_it_is_heeded(make: Make, exact: bool, degree: str) -> None:
+    api, script = make(variation="variations", degree_field="strength", degree_exact=exact)
+    varied(api, 0.5)
+    assert float(script.requests[0]["strength"]) == 0.5
+    assert api.capabilities.degree == degree
 
 
 def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselves(make: Make) -> None:
@@ -285,6 +307,8 @@ def test_the_key_goes_to_no_other_host_by_a_redirect() -> None:
         ({"prompts": {"dog": "a dog"}}, "there is none for the label 'cat'"),
         ({"wordings": {0.5: "a"}}, "the last is 1"),
         ({"wordings": {0: "a", 1: "b"}}, "they lie above 0"),
+        ({"degree_exact": True}, "heeds degree_field: name that field"),
+        ({"wordings": {}, "degree_field": "strength"}, "the last is 1"),
         ({"image_size": 0}, "each side has 1 to 8192 pixels"),
     ],
 )

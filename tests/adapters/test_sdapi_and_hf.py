@@ -149,14 +149,21 @@ def test_hugging_face_s_client_brings_one_image_a_call(hugging: Make) -> None:
     assert script.keys == {f"Bearer {CANARY}"}
 
 
-@pytest.mark.parametrize(("settings", "degree"), [({"degree_field": "strength"}, "exact"), ({}, "wording")])
+@pytest.mark.parametrize(
+    ("settings", "degree"),
+    [
+        ({"degree_field": "strength", "degree_exact": True}, "exact"),
+        ({"degree_field": "strength"}, "wording"),
+        ({}, "wording"),
+    ],
+)
 def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging: Make, settings: dict[str, str], degree: str) -> None:
     api, script = hugging(**settings)
     assert len(varied(api, 0.3, [50]).samples) == 1
     parameters = script.requests[0]["parameters"]
     assert api.capabilities.degree == degree
     assert parameters.get("strength") == (0.3 if settings else None)
-    assert ("close variation" in parameters["prompt"]) == (not settings)
+    assert ("close variation" in parameters["prompt"]) == (degree == "wording")
     assert api.describe_degree(0.3)
 
 
