@@ -24,6 +24,7 @@ from adapters.http import (
     stated,
     workers_for,
 )
+from adapters.http.answers import images_in
 from adapters.http.pictures import Pixels
 from adapters.prompts import Ladder
 from pe.errors import MissingDependency
@@ -143,9 +144,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
 
     def _read(self, client: _Client, sent: httpx2.Response) -> Received:
         answer = object_of(sent)
-        entries, usage = answer.get("data"), answer.get("usage")
-        if not isinstance(entries, list):
-            raise Fault("the answer holds no list of images")
+        entries, usage = images_in(answer, "data"), answer.get("usage")
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else 0
         return [self._picture(entry, client[1]) for entry in entries], tokens if isinstance(tokens, int) else 0
 
@@ -185,5 +184,5 @@ def _sent(send: Callable[[], Any]) -> httpx2.Response:
         check_redirect(error.status_code, error.response.headers.get("location", ""))
         raise Fault.of_response(error.status_code, error.response.headers, error.response.content) from error
     except openai.APIConnectionError as error:  # time-outs, too
-        raise Fault(f"{error} ({type(error.__cause__).__name__})") from error
+        raise Fault.of_chain(error) from error
     return cast("httpx2.Response", getattr(response, "http_response", response))

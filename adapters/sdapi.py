@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from adapters.http import (
     Asked,
-    Fault,
     HTTPClient,
     Prompted,
     PromptedGenerator,
@@ -18,6 +17,7 @@ from adapters.http import (
     object_of,
     workers_for,
 )
+from adapters.http.answers import images_in
 from adapters.prompts import Ladder
 from pe.plugins.protocols import Capabilities
 from pe.plugins.validation import Count
@@ -117,8 +117,4 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
         return client.ask("/sdapi/v1/img2img", body | {"init_images": parents, **asked.told})
 
     def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
-        answer = object_of(sent)
-        images = answer.get("images")
-        if not isinstance(images, list):
-            raise Fault(f"the answer has no list of images but the keys {sorted(map(str, answer))[:5]}")
-        return [self._rule.decode_text(text) for text in images], 0
+        return [self._rule.decode_text(text) for text in images_in(object_of(sent), "images")], 0

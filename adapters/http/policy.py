@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from adapters.http.faults import Fault, Rejected
+from adapters.http.faults import Fault, Rejected, without
 from adapters.http.gate import Gate
 from pe.errors import MissingDependency
 from pe.plugins.protocols import Failed, Refused
@@ -135,7 +135,7 @@ class Policy:
         return result
 
     def _clean(self, words: str) -> str:
-        return words.replace(self._secret, "[key]") if self._secret else words
+        return without(self._secret, words)
 
     def _say(self, fault: Fault) -> None:
         log.info("%s: %s; trying again, %d at once", self.name, self._clean(str(fault)), self._gate.width)
