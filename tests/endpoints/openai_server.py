@@ -30,7 +30,7 @@ class OpenAIServer:
     """
 
     def __init__(self, script: Script, response_format: str = "b64_json", side: int = SIDE) -> None:
-        self.script, self._format, self._side = script, response_format, side
+        self.script, self._format, self.side = script, response_format, side
         self._random = np.random.default_rng(0)
         routes = [
             Route("/v1/images/generations", self.generations, methods=["POST"]),
@@ -73,7 +73,7 @@ class OpenAIServer:
             return JSONResponse({"error": {"message": message, "code": "unknown_parameter"}}, status_code=400)
         count = int(body.get("n", 1))
         count += {"fewer": -1, "more": 1}.get(fault, 0)
-        images = [self._image(self._side + (fault == "wrong size")) for _ in range(count)]
+        images = [self._image(self.side + (fault == "wrong size")) for _ in range(count)]
         if fault == "duplicated":
             images = images[:1] * count
         if fault == "truncated base64":
