@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from adapters.http.faults import Fault, one_line
+from adapters.http.faults import Fault, one_line, without
 from adapters.http.settings import Connection
 from pe.errors import RecipeError
 
@@ -88,7 +88,7 @@ class Credentials:
     def clean(self, words: str) -> str:
         """`words` without any key; what is shorter than SHORTEST is left, because it may be part of any word."""
         for secret in sorted(self._secrets, key=len, reverse=True):
-            words = words.replace(secret, "[key]") if len(secret) >= SHORTEST else words
+            words = without(secret, words) if len(secret) >= SHORTEST else words
         return words
 
     def _renewed(self, refused: str) -> bool:

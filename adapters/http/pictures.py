@@ -83,7 +83,8 @@ class PictureRule:
         import httpx2
 
         if not isinstance(url, str) or not url.startswith("https://"):
-            return Failed("the endpoint named an image's address that is not https")
+            remedy = "have it send the image itself (`response_format: b64_json`)"
+            return Failed(f"the endpoint named an image's address that is not https: {remedy}")
         try:
             response = client.get(url, follow_redirects=False)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

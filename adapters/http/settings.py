@@ -143,17 +143,20 @@ class Prompted(Concurrent, Pictures):
 
 
 class Worded(Prompted):
-    """An endpoint that takes a degree of variation in words, or by a field of its own.
+    """An endpoint that takes a degree of variation in words, and perhaps in a field of its own.
 
     Attributes:
-        wordings: degree → text; a degree is put in the text of the first entry at or above it. None: those shipped.
-        degree_field: a field by which the server takes the degree as a number (`strength`), which is then exact.
+        wordings: degree → text; a degree is put in the text of the first entry at or above it. None: those shipped;
+            with `degree_exact` none.
+        degree_field: a field in which the degree is sent as a number, too (`strength`); many servers ignore it.
+        degree_exact: the server is known to heed `degree_field`: the number tells the degree, without words.
     """
 
     wordings: dict[float, Texts] | None = None
     degree_field: str | None = None
+    degree_exact: bool = False
 
     @property
     def ladder(self) -> Ladder:
         """How it is told a degree of variation."""
-        return Ladder.of(self.wordings, self.degree_field)
+        return Ladder.of(self.wordings, self.degree_field, self.degree_exact)
