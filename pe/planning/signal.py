@@ -45,7 +45,7 @@ class Signal:
     @property
     def most_noise(self) -> float:
         """The largest noise share without a warning: MOST_NOISE; of an only vote that of ENOUGH_ONCE, if it is more."""
-        sigmas = max(self.threshold / self.sigma, 0.0)
+        sigmas = self.threshold / self.sigma
         enough = _excess(sigmas) / _excess(sigmas - ENOUGH_ONCE) if self.once and _excess(sigmas) else 0.0
         return max(MOST_NOISE, enough)
 

@@ -214,7 +214,7 @@ def test_a_label_is_written_in_a_font_that_has_its_letters() -> None:
     latin, greek = font_for("cat", 15), font_for("γάτα", 15)
     assert latin is not None
     assert greek is not None
-    assert "DejaVu" in str(greek.getname())  # matplotlib's, at least, which Pillow's own is not
+    assert greek.getname() != latin.getname()  # Pillow's own has none of them, matplotlib's has
     boxes, missing = (bytes(latin.getmask(text)) for text in ("γ", "\uffff"))
     assert boxes == missing
     drawn = Image.new("L", (96, 30), 255)
