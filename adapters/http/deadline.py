@@ -43,7 +43,7 @@ class _Watch:
 
         left: float = getattr(self._of_thread, "end", float("inf")) - time.monotonic()
         if left <= _CLOSE:
-            raise httpcore2.ReadTimeout(f"no whole answer within total_timeout, {self._seconds:g} s")
+            raise httpcore2.ReadTimeout(f"no whole answer within total_timeout, {self._seconds:g} s") from None
         return left if timeout is None else min(timeout, left)
 
 

@@ -66,10 +66,10 @@ class Fault(Exception):
     @classmethod
     def of_chain(cls, error: BaseException) -> Fault:
         """The fault that an error of a library is: in the words of what caused it, such as a certificate's fault."""
-        found, behind = error, error.__cause__ or error.__context__
+        found, behind = error, _behind(error)
         while behind is not None:
             found = behind if str(behind) else found
-            behind = behind.__cause__ or behind.__context__
+            behind = _behind(behind)
         own = "" if found is error else f"{error} "
         return cls(f"{own}{type(found).__name__}: {found}")
 
@@ -135,6 +135,11 @@ def one_line(text: str) -> str:
     """`text` in one printable line of at most LONGEST characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def _behind(error: BaseException) -> BaseException | None:
+    """What an error came of, if it does not hide it (`from None`)."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def without(secret: str, words: str) -> str:
