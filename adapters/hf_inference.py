@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 from pydantic import model_validator
 
-from adapters.http import Asked, Fault, PromptedGenerator, Received, Size, Worded, check_redirect, stated, workers_for
+from adapters.http import (
+    Asked,
+    Credentials,
+    Fault,
+    PromptedGenerator,
+    Received,
+    Size,
+    Worded,
+    open_client,
+    respond,
+    stated,
+    workers_for,
+)
 from adapters.http.pictures import Pixels
 from pe.data.decoding import convert_pixels
 from pe.errors import BadImage, MissingDependency, RecipeError
@@ -18,6 +31,8 @@ from pe.plugins.validation import Count
 if TYPE_CHECKING:
     from huggingface_hub import InferenceClient
     from PIL.Image import Image
+
+    _Client = tuple[InferenceClient, Credentials]
 
 _HUB = "router.huggingface.co"
 _FORMATS = ("PNG", "JPEG", "WEBP")
@@ -54,7 +69,14 @@ class HFSettings(Worded):
     def _check_model(self) -> HFSettings:
         if (self.model is None) == (self.base_url is None):
             raise RecipeError("hf_inference takes either model or base_url, and not both: name one.")
+        if self.basic_auth_env is not None and not self.is_own:
+            raise RecipeError("basic_auth_env is for an endpoint of your own: give base_url, and no provider.")
         return self
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is asked for as an endpoint of one's own, to which alone the key goes, as a bearer token."""
+        return self.base_url is not None and self.provider is None
 
     @property
     def url(self) -> str:
@@ -62,7 +84,7 @@ class HFSettings(Worded):
         return self.base_url or f"//{self.provider or _HUB}"
 
 
-class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
+class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
     """RANDOM_API by text_to_image, VARIATION_API by image_to_image; one image per request."""
 
     Settings = HFSettings
@@ -73,22 +95,39 @@ class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
         workers = workers_for(self._given.concurrency)
         return Capabilities(1, workers, "condition", self._ladder.degree, deterministic=False)
 
-    def _connect(self, key: str) -> InferenceClient:
+    def _connect(self, credentials: Credentials) -> _Client:
         try:
             from huggingface_hub import InferenceClient
         except ImportError as error:
             raise MissingDependency.of("huggingface-hub", "http", "The Hugging Face client") from error
         given = self._given
-        return InferenceClient(
+        pool = open_client(given, given.concurrency, credentials)
+
+        class Client(InferenceClient):
+            """The hub's client, whose images come through our own pool: it bounds them, and follows no redirect."""
+
+            def _inner_post(self, request_parameters: Any, *, stream: bool = False) -> Any:
+                asked = request_parameters
+                body = {"json": asked.json, "content": asked.data, "headers": {"Accept": "image/png"} | asked.headers}
+                return respond(pool, "POST", asked.url, **body).content
+
+        client = Client(
             given.model,
             provider=given.provider,  # type: ignore[arg-type]  # the client checks it against its own list
             base_url=given.base_url,
-            token=key or None,
+            token=None if given.is_own else credentials.key or None,
             timeout=given.timeout,
         )
+        finalize(client, pool.close)
+        return client, credentials
 
-    def _send(self, client: InferenceClient, asked: Asked) -> Image:
-        given = self._given
+    def _credentials(self) -> Credentials:
+        return Credentials(self._given, header="Authorization" if self._given.is_own else None)
+
+    def _send(self, opened: _Client, asked: Asked) -> Image:
+        given, (client, credentials) = self._given, opened
+        if not given.is_own:
+            client.token = credentials.key or None  # it may have been renewed
         fields = stated(
             negative_prompt=given.negative_prompt, num_inference_steps=given.steps, guidance_scale=given.guidance_scale
         )
@@ -101,7 +140,7 @@ class HFInference(PromptedGenerator[HFSettings, "InferenceClient", "Image"]):
             fields["seed"] = asked.seed
         return _sent(lambda: client.text_to_image(asked.prompt, **fields))
 
-    def _read(self, client: InferenceClient, sent: Image) -> Received:
+    def _read(self, client: _Client, sent: Image) -> Received:
         return [self._pixels(sent)], 0
 
     def _pixels(self, image: Image) -> Pixels | Failed:
@@ -127,27 +166,15 @@ def _sent(send: Callable[[], Image]) -> Image:
         Fault: the client's error, translated.
     """
     import httpx2
-    from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
+    from huggingface_hub.errors import HfHubHTTPError
     from PIL import UnidentifiedImageError
 
     try:
         return send()
-    except InferenceTimeoutError as error:
-        raise Fault(f"time-out: {error}") from error
-    except HfHubHTTPError as error:
+    except HfHubHTTPError as error:  # of the hub, which is asked where a provider has the model
         response = error.response
-        check_redirect(response.status_code, response.headers.get("location", ""))
         raise Fault.of_response(response.status_code, response.headers, response.content) from error
     except httpx2.TransportError as error:
         raise Fault(f"{type(error).__name__}: {error}") from error
     except UnidentifiedImageError as error:
         raise Fault("the answer is no image") from error
-    except (AttributeError, TypeError) as error:  # the client stumbles over errors that are JSON, but no object
-        behind = error.__context__
-        while behind is not None and not isinstance(behind, httpx2.HTTPStatusError):
-            behind = behind.__context__
-        if behind is None:
-            raise
-        raise Fault.of_response(
-            behind.response.status_code, behind.response.headers, behind.response.content
-        ) from error

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import urlsplit
 from weakref import finalize
 
 from adapters.http import (
     Asked,
+    Credentials,
     Fault,
     PromptedGenerator,
     Received,
@@ -23,7 +25,9 @@ from adapters.http import (
     stated,
     workers_for,
 )
+from adapters.http.answers import images_in
 from adapters.http.pictures import Pixels
+from adapters.prompts import Ladder
 from pe.errors import MissingDependency
 from pe.plugins.protocols import Capabilities, Failed
 from pe.plugins.validation import Count
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
     import openai
 
     _Client = tuple[openai.OpenAI, httpx2.Client]
+
+_REFUSE_FORMAT = (".openai.com", ".azure.com", ".azure.us", ".azure.cn")
+"""Hosts of OpenAI and of Azure."""
 
 
 class OpenAISettings(Worded):
@@ -48,6 +55,8 @@ class OpenAISettings(Worded):
         quality: asked of the server.
         output_format: png, jpeg or webp; None: the server's default.
         n: most images of one request.
+        response_format: `b64_json` is sent, without which many servers name an address in place of the image; `auto`:
+            to every `base_url` but OpenAI's and Azure's own, whose gpt-image models refuse it; None: it is not sent.
         seed_field: a field by which the server takes a seed.
         extra: further fields, sent as they are (guidance_scale, num_inference_steps …).
     """
@@ -62,6 +71,7 @@ class OpenAISettings(Worded):
     quality: str | None = None
     output_format: Literal["png", "jpeg", "webp"] | None = None
     n: Count = 1
+    response_format: Literal["auto", "b64_json"] | None = "auto"
     seed_field: str | None = None
     extra: dict[str, Scalar] | None = None
 
@@ -71,10 +81,21 @@ class OpenAISettings(Worded):
         return self.base_url or "https://api.openai.com/v1"
 
     @property
+    def ladder(self) -> Ladder:
+        """How it is told a degree of variation; images/variations takes no prompt."""
+        return super().ladder if self.variation == "edit" else Ladder((), self.degree_field, self.degree_exact)
+
+    @property
     def drawn(self) -> tuple[int, int] | None:
         """(height, width) of a size such as "1024x768"; None for "auto" and the like."""
         width, _, height = (self.size or "").partition("x")
         return (int(height), int(width)) if width.isdigit() and height.isdigit() else None
+
+    @property
+    def format_sent(self) -> str | None:
+        """The response_format that requests name; None: they name none."""
+        own = self.azure_api_version is not None or (urlsplit(self.url).hostname or "").endswith(_REFUSE_FORMAT)
+        return None if self.response_format is None or (self.response_format == "auto" and own) else "b64_json"
 
 
 class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response"]):
@@ -89,30 +110,33 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
     @property
     def capabilities(self) -> Capabilities:
         """One parent, or one prompt, per request."""
-        given = self._given
-        degree = self._ladder.degree if given.degree_field or given.variation == "edit" else "none"
-        return Capabilities(given.n, workers_for(given.concurrency), "parent", degree, deterministic=False)
+        workers = workers_for(self._given.concurrency)
+        return Capabilities(self._given.n, workers, "parent", self._ladder.degree, deterministic=False)
 
-    def describe_degree(self, degree: float) -> str:
-        """What a degree comes to here."""
-        return "not told to the endpoint" if self.capabilities.degree == "none" else super().describe_degree(degree)
-
-    def _connect(self, key: str) -> _Client:
+    def _connect(self, credentials: Credentials) -> _Client:
         try:
             import openai
         except ImportError as error:
             raise MissingDependency.of("openai", "http", "OpenAI's images API") from error
-        given, pool = self._given, open_client(self._given.concurrency, self._given.timeout)
-        finalize(self, pool.close)
-        common: dict[str, Any] = {"api_key": key or "none", "max_retries": 0, "http_client": pool}
+        given, concurrency = self._given, self._given.concurrency
+        pool, pictures = open_client(given, concurrency, credentials), open_client(given, concurrency)
+        for client in (pool, pictures):
+            finalize(self, client.close)
+        common: dict[str, Any] = {"api_key": credentials.key or "none", "max_retries": 0, "http_client": pool}
         if given.azure_api_version is not None:
-            return openai.AzureOpenAI(azure_endpoint=given.url, api_version=given.azure_api_version, **common), pool
-        return openai.OpenAI(base_url=given.url, **common), pool
+            return openai.AzureOpenAI(azure_endpoint=given.url, api_version=given.azure_api_version, **common), pictures
+        return openai.OpenAI(base_url=given.url, **common), pictures
+
+    def _credentials(self) -> Credentials:
+        given = self._given
+        in_header = given.azure_api_version is not None and not given.key_expires  # what expires is a token of Entra ID
+        return Credentials(given, header="api-key" if in_header else "Authorization")
 
     def _send(self, client: _Client, asked: Asked) -> httpx2.Response:
         given, images = self._given, client[0].images.with_raw_response
         seed = {given.seed_field: asked.seed} if given.seed_field else {}
         fields = stated(size=given.size, quality=given.quality, output_format=given.output_format)
+        fields |= stated(response_format=given.format_sent)
         fields |= {
             "model": given.model,
             "n": len(asked.seeds),
@@ -128,9 +152,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
 
     def _read(self, client: _Client, sent: httpx2.Response) -> Received:
         answer = object_of(sent)
-        entries, usage = answer.get("data"), answer.get("usage")
-        if not isinstance(entries, list):
-            raise Fault("the answer holds no list of images")
+        entries, usage = images_in(answer, "data"), answer.get("usage")
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else 0
         return [self._picture(entry, client[1]) for entry in entries], tokens if isinstance(tokens, int) else 0
 
@@ -146,7 +168,7 @@ def _variation(client: openai.OpenAI, parent: tuple[str, bytes, str], fields: di
     """One call of images/variations, which the SDK has deprecated because OpenAI itself serves it no more."""
     import httpx2
 
-    body = {name: value for name, value in fields.items() if name in ("model", "n", "size")}
+    body = {name: value for name, value in fields.items() if name in ("model", "n", "size", "response_format")}
     return client.post(
         "/images/variations",
         cast_to=httpx2.Response,
@@ -170,5 +192,5 @@ def _sent(send: Callable[[], Any]) -> httpx2.Response:
         check_redirect(error.status_code, error.response.headers.get("location", ""))
         raise Fault.of_response(error.status_code, error.response.headers, error.response.content) from error
     except openai.APIConnectionError as error:  # time-outs, too
-        raise Fault(f"{error} ({type(error.__cause__).__name__})") from error
+        raise Fault.of_chain(error) from error
     return cast("httpx2.Response", getattr(response, "http_response", response))

@@ -87,24 +87,37 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Ladder:
-    """How a generator is told the degree of a variation: by a wording, or as a number where it has a field for that.
+    """How a generator is told the degree of a variation: by a wording, by a number in a field of its own, or by both.
 
     Attributes:
         rungs: (degree, texts), ascending: a degree up to this one is put in one of these texts, in which `{prompt}`
-            becomes the sample's own prompt.
+            becomes the sample's own prompt; empty: it is not put in words.
         field: takes the number; None: there is none.
+        exact: the generator is known to heed the field.
+
+    Raises:
+        RecipeError: it is said to heed a field that is not named.
     """
 
-    rungs: tuple[tuple[float, tuple[str, ...]], ...]
+    rungs: tuple[tuple[float, tuple[str, ...]], ...] = ()
     field: str | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        if self.exact and self.field is None:
+            raise RecipeError("degree_exact: true says that the server heeds degree_field: name that field.")
 
     @classmethod
-    def of(cls, wordings: Mapping[float, Texts] | None, field: str | None = None) -> Ladder:
-        """From the recipe's `wordings`: degree → text, or several to choose from; None: `LADDER`.
+    def of(cls, wordings: Mapping[float, Texts] | None, field: str | None = None, exact: bool = False) -> Ladder:
+        """From the recipe's `wordings`: degree → text, or several to choose from.
+
+        None stands for `LADDER`; or for no words, where the field is exact.
 
         Raises:
-            RecipeError: a degree outside (0, 1], or none for degree 1.
+            RecipeError: a degree outside (0, 1], or none for degree 1; or an exact field without a name.
         """
+        if wordings is None and exact:
+            return cls((), field, exact)
         setting = LADDER if wordings is None else wordings
         rungs = tuple(
             sorted((float(degree), tuple(_listed(texts, f"wordings.{degree}"))) for degree, texts in setting.items())
@@ -112,16 +125,16 @@ class Ladder:
         if not rungs or not all(0 < degree <= 1 for degree, _ in rungs) or rungs[-1][0] != 1:
             degrees = [degree for degree, _ in rungs]
             raise RecipeError(f"wordings has texts up to the degrees {degrees}: they lie above 0, and the last is 1.")
-        return cls(rungs, field)
+        return cls(rungs, field, exact)
 
     @property
-    def degree(self) -> Literal["exact", "wording"]:
-        """How a degree is obeyed."""
-        return "exact" if self.field else "wording"
+    def degree(self) -> Literal["exact", "wording", "none"]:
+        """How a degree is obeyed; a field that nobody has shown to be heeded counts for nothing."""
+        return "exact" if self.exact else "wording" if self.rungs else "none"
 
     def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
         """The prompt that asks for a variation of a sample whose own is `prompt`, and the field beside it."""
-        return (prompt, {self.field: degree}) if self.field else (self.word(degree, prompt, seed), {})
+        return self.word(degree, prompt, seed) if self.rungs else prompt, {self.field: degree} if self.field else {}
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
         """The text for `degree`, in [0, 1]; of several, the seed chooses."""
@@ -130,9 +143,10 @@ class Ladder:
 
     def describe(self, degree: float) -> str:
         """What `pe plan` says of `degree`."""
-        if self.field:
-            return f"sent as {self.field} = {degree:g}"
-        return f"worded as “{self.word(degree, '<the prompt>')}”"
+        words = [f"worded as “{self.word(degree, '<the prompt>')}”"] if self.rungs else []
+        doubt = "" if self.exact else ", which the server may ignore"
+        number = [f"sent as {self.field} = {degree:g}{doubt}"] if self.field else []
+        return ", and ".join(words + number) or "not told to the endpoint"
 
 
 def prompts_of(conditions: Conditions, count: int) -> npt.NDArray[np.str_]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from adapters.http import (
     Asked,
-    Fault,
+    Credentials,
     HTTPClient,
     Prompted,
     PromptedGenerator,
@@ -18,6 +18,7 @@ from adapters.http import (
     object_of,
     workers_for,
 )
+from adapters.http.answers import images_in
 from adapters.prompts import Ladder
 from pe.plugins.protocols import Capabilities
 from pe.plugins.validation import Count
@@ -32,7 +33,9 @@ class SDSettings(Prompted):
     Attributes:
         base_url: of the server, without /sdapi.
         size: height and width that the server draws at; None: `image_size`.
-        batch: most images of one request.
+        batch: most images of one request: new ones of one prompt, or variations of one parent.
+        several_parents: send up to `batch` parents of one prompt in a request of variations: only for a server that
+            varies each of them (AUTOMATIC1111, Forge); others vary the first alone, and nothing in their answer tells.
         negative_prompt: sent with every request.
         steps: denoising steps.
         cfg_scale: guidance.
@@ -45,6 +48,7 @@ class SDSettings(Prompted):
     timeout: Seconds = 300.0
     size: Size | None = None
     batch: Count = 1
+    several_parents: bool = False
     negative_prompt: str = ""
     steps: Count = 20
     cfg_scale: float = 7.0
@@ -55,7 +59,7 @@ class SDSettings(Prompted):
     @property
     def ladder(self) -> Ladder:
         """How it is told a degree of variation."""
-        return Ladder.of(None, "denoising_strength")
+        return Ladder.of(None, "denoising_strength", exact=True)
 
     @property
     def drawn(self) -> tuple[int, int]:
@@ -66,17 +70,18 @@ class SDSettings(Prompted):
 class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
     """RANDOM_API by txt2img, VARIATION_API by img2img with denoising_strength = degree.
 
-    A request holds up to `batch` items of one prompt; its images come from the seeds s, s + 1, … of which s is the
-    first item's, so a sample depends on the request that it came in.
+    A request holds up to `batch` items, new ones of one prompt or variations of one parent; its images come from the
+    seeds s, s + 1, … of which s is the first item's, so a sample depends on the request that it came in.
     """
 
     Settings = SDSettings
 
     @property
     def capabilities(self) -> Capabilities:
-        """One prompt per request; the degree is the strength."""
-        given = self._given
-        return Capabilities(given.batch, workers_for(given.concurrency), "condition", "exact", deterministic=False)
+        """One prompt per request, and one parent unless the server takes several; the degree is the strength."""
+        given, workers = self._given, workers_for(self._given.concurrency)
+        shares: Literal["condition", "parent"] = "condition" if given.several_parents else "parent"
+        return Capabilities(given.batch, workers, shares, "exact", deterministic=False)
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""
@@ -85,9 +90,8 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
         steps = self._given.steps
         return f"denoising_strength = {degree:g}, about {max(1, int(degree * steps))} of {steps} steps"
 
-    def _connect(self, key: str) -> HTTPClient:
-        given = self._given
-        return HTTPClient(given.base_url, key=key, concurrency=given.concurrency, timeout=given.timeout)
+    def _connect(self, credentials: Credentials) -> HTTPClient:
+        return HTTPClient(self._given.base_url, self._given, self._given.concurrency, credentials)
 
     def _send(self, client: HTTPClient, asked: Asked) -> httpx2.Response:
         given = self._given
@@ -108,12 +112,9 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
         if not asked.parents:
             return client.ask("/sdapi/v1/txt2img", body)
         head = "data:image/png;base64," if given.data_uri else ""
-        parents = [head + base64.b64encode(data).decode() for data in asked.parents]
+        several = asked.parents if given.several_parents else asked.parents[:1]
+        parents = [head + base64.b64encode(data).decode() for data in several]
         return client.ask("/sdapi/v1/img2img", body | {"init_images": parents, **asked.told})
 
     def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
-        answer = object_of(sent)
-        images = answer.get("images")
-        if not isinstance(images, list):
-            raise Fault(f"the answer has no list of images but the keys {sorted(map(str, answer))[:5]}")
-        return [self._rule.decode_text(text) for text in images], 0
+        return [self._rule.decode_text(text) for text in images_in(object_of(sent), "images")], 0

@@ -93,7 +93,7 @@ class ServerClient:
 
     Settings = ServerSettings
 
-    info = PluginInfo(machine_settings=("base_url", *Concurrent.model_fields))
+    info = PluginInfo(machine_settings=("base_url", *Concurrent.model_fields), code_settings=("key_command",))
 
     def __init__(self, **settings: Any) -> None:
         self._given = given = read_settings(ServerSettings, settings, type(self).__name__)

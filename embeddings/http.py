@@ -62,7 +62,7 @@ class HTTPEmbedding:
 
     Settings = HTTPEmbeddingSettings
 
-    info = PluginInfo(machine_settings=tuple(Connection.model_fields))
+    info = PluginInfo(machine_settings=tuple(Connection.model_fields), code_settings=("key_command",))
 
     def __init__(self, *, body: Body = jina_body, **settings: Any) -> None:
         self._given = given = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)

@@ -14,6 +14,7 @@ settings.register_profile("without timings", deadline=None)  # how long an examp
 settings.load_profile("without timings")
 
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pe-state-")  # whatever is made outside of a test
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"  # servers of tests are behind no proxy
 
 
 def _apart(factory: pytest.TempPathFactory) -> Iterator[Path]:

@@ -1,7 +1,8 @@
 """The one policy for all endpoints: keys, connections, retries, rates, settings, and what comes back."""
 
 from adapters.http.answers import Received, encoded
-from adapters.http.client import HTTPClient, OnFirstUse, check_redirect, object_of, open_client
+from adapters.http.client import HTTPClient, OnFirstUse, check_redirect, object_of, open_client, respond
+from adapters.http.credentials import Credentials
 from adapters.http.endpoints import Endpoints
 from adapters.http.faults import Fault, Rejected
 from adapters.http.gate import workers_for
@@ -13,6 +14,7 @@ __all__ = [
     "Asked",
     "Concurrent",
     "Connection",
+    "Credentials",
     "Endpoints",
     "Fault",
     "HTTPClient",
@@ -31,6 +33,7 @@ __all__ = [
     "encoded",
     "object_of",
     "open_client",
+    "respond",
     "stated",
     "workers_for",
 ]

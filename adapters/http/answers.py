@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from adapters.http.faults import Fault
 from adapters.http.pictures import PictureRule, Pixels
 from adapters.http.policy import Outcome
 from pe.data.images import Images
@@ -30,6 +33,18 @@ def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule) -> Answ
     missing = {i: picture for i, picture in enumerate(pictures) if isinstance(picture, Failed | Refused)}
     pixels = np.stack(good) if good else np.empty((0, *rule.shape), dtype=np.uint8)
     return Answer(Images(pixels), missing=missing, usage=Usage(outcome.calls, len(came), tokens))
+
+
+def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
+    """The list of images that an answer holds under `key`.
+
+    Raises:
+        Fault: it holds none, or an error beside an empty one.
+    """
+    found = answer.get(key)
+    if not isinstance(found, list) or (not found and answer.get("error")):
+        raise Fault.of_object(answer, "the answer holds no list of images")
+    return found
 
 
 def encoded(samples: Samples) -> list[bytes]:

@@ -1,14 +1,19 @@
-"""Concurrent: pooled, bounded, with TLS verified; keys from the environment; nothing follows a redirect."""
+"""Concurrent: pooled, bounded, with TLS verified; proxies of the environment; nothing follows a redirect."""
 
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import finalize
 
+from adapters.http.credentials import Credentials
+from adapters.http.deadline import bound_requests
 from adapters.http.faults import Fault
+from adapters.http.settings import Connection
 from pe.errors import MissingDependency, RecipeError
 
 if TYPE_CHECKING:
@@ -19,20 +24,6 @@ Content = dict[str, Any] | bytes | None
 
 MAX_BYTES = 2**28
 """Most bytes of one response that are read; 256 MiB hold ten PNG files of 8 megapixels."""
-
-
-def key_of(name: str | None) -> str:
-    """The key that the environment variable `name` holds; empty for an endpoint that wants none.
-
-    Raises:
-        RecipeError: the variable is not set.
-    """
-    if name is None:
-        return ""
-    key = os.environ.get(name, "").strip()
-    if not key:
-        raise RecipeError(f"key_env: the environment variable {name} is not set: export your key in it.")
-    return key
 
 
 class OnFirstUse(Generic[Made]):
@@ -54,15 +45,19 @@ class OnFirstUse(Generic[Made]):
             return self._made
 
 
-def open_client(concurrency: int, timeout: float) -> httpx2.Client:
-    """A pool of connections that follows no redirect and reads at most MAX_BYTES of a response.
+def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
+    """A pool of connections that follows no redirect and reads at most MAX_BYTES of a response, in bounded time.
+
+    It heeds HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
     Args:
+        connection: how it is reached.
         concurrency: connections, at the most.
-        timeout: seconds to connect, and between two bytes.
+        credentials: put into every request; without them no certificate of the client's is shown either.
 
     Raises:
         MissingDependency: httpx2 is not installed.
+        RecipeError: the environment names a proxy or certificate authorities that cannot be used.
     """
     try:
         import httpx2
@@ -84,15 +79,63 @@ def open_client(concurrency: int, timeout: float) -> httpx2.Client:
         def close(self) -> None:
             self._stream.close()
 
-    class Transport(httpx2.HTTPTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            response = super().handle_request(request)
-            response.stream = Bounded(response.stream)
-            return response
+    def bound(response: httpx2.Response) -> None:
+        response.stream = Bounded(response.stream)
 
+    tls = trusted_authorities()
+    if credentials is not None and connection.client_cert is not None:
+        _show(tls, connection.client_cert, connection.client_key)
     limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-    transport = Transport(limits=limits, retries=0)
-    return httpx2.Client(transport=transport, timeout=httpx2.Timeout(timeout), follow_redirects=False)
+    try:
+        client = httpx2.Client(
+            verify=tls,
+            limits=limits,
+            timeout=connection.timeout,
+            follow_redirects=False,
+            event_hooks={"request": [] if credentials is None else [credentials.sign], "response": [bound]},
+        )
+    except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
+        raise RecipeError(
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write http://host:port, or install "
+            "the package socksio for socks5://host:port."
+        ) from None
+    bound_requests(client, connection.longest)
+    return client
+
+
+def trusted_authorities() -> ssl.SSLContext:
+    """The certificate authorities of SSL_CERT_FILE or SSL_CERT_DIR, else of REQUESTS_CA_BUNDLE, else the system's.
+
+    Raises:
+        RecipeError: the variable names nothing that holds certificates.
+    """
+    import httpx2
+
+    name = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if os.environ.get(name)), "")
+    bundle = os.environ.get(name, "")
+    if name == "SSL_CERT_DIR" and not Path(bundle).is_dir():
+        raise RecipeError(f"SSL_CERT_DIR: {bundle} is no folder: name one with certificates, or unset the variable.")
+    try:
+        if name != "REQUESTS_CA_BUNDLE":
+            return httpx2.create_ssl_context()
+        folder = Path(bundle).is_dir()
+        return ssl.create_default_context(cafile=None if folder else bundle, capath=bundle if folder else None)
+    except OSError as error:  # ssl.SSLError is one
+        raise RecipeError(
+            f"{name or 'TLS'}: no certificates can be read from {bundle or 'the system'} ({error.strerror or error}): "
+            "name a file of certificates in PEM format, or unset the variable."
+        ) from error
+
+
+def _show(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    """Show this certificate to whoever asks for one."""
+    try:
+        tls.load_cert_chain(certificate, key, password="")  # never ask a terminal
+    except OSError as error:  # ssl.SSLError is one
+        raise RecipeError(
+            f"client_cert: {certificate} with the key of {key or certificate} cannot be used "
+            f"({error.strerror or error}): name PEM files that belong together, the key without a password."
+        ) from error
 
 
 class HTTPClient:
@@ -100,15 +143,14 @@ class HTTPClient:
 
     Args:
         base_url: where the endpoint is.
-        key: sent as a bearer token; empty: none is sent.
+        connection: how it is reached.
         concurrency: connections, at the most.
-        timeout: seconds to connect, and between two bytes.
+        credentials: who asks.
     """
 
-    def __init__(self, base_url: str, *, key: str = "", concurrency: int = 8, timeout: float = 180.0) -> None:
+    def __init__(self, base_url: str, connection: Connection, concurrency: int, credentials: Credentials) -> None:
         self._base = base_url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = open_client(concurrency, timeout)
+        self._client = open_client(connection, concurrency, credentials)
         finalize(self, self._client.close)
 
     def ask(self, path: str, content: Content = None, kind: str = "") -> httpx2.Response:
@@ -117,19 +159,34 @@ class HTTPClient:
         Raises:
             Fault: none came, or one with an error status.
         """
-        import httpx2
-
         raw = isinstance(content, bytes)
         body: dict[str, Any] = {"content": content} if raw else {"json": content}
-        method, headers = "GET" if content is None else "POST", self._headers | ({"Content-Type": kind} if raw else {})
-        try:
-            response = self._client.request(method, f"{self._base}{path}", headers=headers, **body)
-        except httpx2.TransportError as error:
-            raise Fault(f"{type(error).__name__}: {error}") from error
-        check_redirect(response.status_code, response.headers.get("location", ""))
-        if response.status_code >= 400:
-            raise Fault.of_response(response.status_code, response.headers, response.content)
-        return response
+        method, headers = "GET" if content is None else "POST", {"Content-Type": kind} if raw else {}
+        return respond(self._client, method, f"{self._base}{path}", headers=headers, **body)
+
+
+def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
+    """The response to one request.
+
+    Args:
+        client: asks.
+        method: GET or POST.
+        url: of whom.
+        request: its headers and content, as `httpx2.Client.request` takes them.
+
+    Raises:
+        Fault: none came, or one with an error status.
+    """
+    import httpx2
+
+    try:
+        response = client.request(method, url, **request)
+    except httpx2.TransportError as error:
+        raise Fault(f"{type(error).__name__}: {error}") from error
+    check_redirect(response.status_code, response.headers.get("location", ""))
+    if response.status_code >= 400:
+        raise Fault.of_response(response.status_code, response.headers, response.content)
+    return response
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.client import Content, HTTPClient, key_of
+from adapters.http.client import Content, HTTPClient
+from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
 from adapters.http.gate import Gate
 from adapters.http.policy import Outcome, Policy
@@ -33,17 +34,18 @@ class Endpoints:
         concurrency: requests at once, at the most, to each.
 
     Raises:
-        RecipeError: the key is not there.
+        RecipeError: what a setting of the connection names is not there.
     """
 
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
-        key, timeout = key_of(connection.key_env), connection.timeout
+        self._credentials = credentials = Credentials(connection)
         self._places = [
-            _Place(HTTPClient(url, key=key, concurrency=concurrency, timeout=timeout), Gate(concurrency))
-            for url in urls
+            _Place(HTTPClient(url, connection, concurrency, credentials), Gate(concurrency)) for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
-        self._policy = Policy(name, concurrency=concurrency * len(urls), tries=connection.tries, secret=key)
+        self._policy = Policy(
+            name, concurrency=concurrency * len(urls), tries=connection.tries, clean=credentials.clean
+        )
         self._choosing = Lock()
 
     def ask(
@@ -67,7 +69,7 @@ class Endpoints:
 
     def _asked(self, place: _Place, path: str, content: Content, kind: str) -> httpx2.Response:
         try:
-            return place.client.ask(path, content, kind)
+            return self._credentials.ask(lambda: place.client.ask(path, content, kind))
         except Fault as fault:
             if fault.heals:
                 place.rests_until = time.monotonic() + (REST if fault.wait is None else fault.wait)

@@ -29,6 +29,7 @@ _REFUSAL_CODES = frozenset(
     }
 )
 _REFUSAL_WORDS = re.compile(r"safety system|content (?:policy|filter|management)|moderation|nsfw", re.IGNORECASE)
+_SAYING = ("message", "detail", "error", "errors", "title")
 _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
@@ -52,6 +53,25 @@ class Fault(Exception):
         """The fault that a response with an error status, or of the wrong kind, is."""
         words, code = body_words(body)
         return cls(words or "no words", status, code, retry_after(headers))
+
+    @classmethod
+    def of_object(cls, answer: Mapping[str, Any], lacks: str) -> Fault:
+        """The fault that a whole answer is which lacks what was asked for: in the server's words, if it holds some."""
+        if any(answer.get(key) for key in _SAYING):
+            words, code = _json_words(answer)
+        else:
+            words, code = f"it has the keys {sorted(map(str, answer))[:5]}", ""
+        return cls(f"{lacks}: {words}", 200, code)
+
+    @classmethod
+    def of_chain(cls, error: BaseException) -> Fault:
+        """The fault that an error of a library is: in the words of what caused it, such as a certificate's fault."""
+        found, behind = error, _behind(error)
+        while behind is not None:
+            found = behind if str(behind) else found
+            behind = _behind(behind)
+        own = "" if found is error else f"{error} "
+        return cls(f"{own}{type(found).__name__}: {found}")
 
     @property
     def throttled(self) -> bool:
@@ -105,7 +125,7 @@ def _json_words(content: Any) -> tuple[str, str]:
         content = content["error"]
     if not isinstance(content, dict):
         return one_line(content if isinstance(content, str) else json.dumps(content)), ""
-    found = next((content[key] for key in ("message", "detail", "error", "errors", "title") if content.get(key)), None)
+    found = next((content[key] for key in _SAYING if content.get(key)), None)
     words = found if isinstance(found, str) else json.dumps(content if found is None else found)
     code = content.get("code") or content.get("type") or ""
     return one_line(words), str(code).lower()
@@ -115,6 +135,18 @@ def one_line(text: str) -> str:
     """`text` in one printable line of at most LONGEST characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def _behind(error: BaseException) -> BaseException | None:
+    """What an error came of, if it does not hide it (`from None`)."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def without(secret: str, words: str) -> str:
+    """`words` without a secret in them, nor the beginning of one that `one_line` cut off."""
+    words = words.replace(secret, "[key]") if secret else words
+    cut = next((size for size in range(len(secret) - 1, 3, -1) if words.endswith(f"{secret[:size]}…")), 0)
+    return f"{words[: -cut - 1]}[key]…" if cut else words
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from adapters.http.answers import Received, answer_of, encoded
-from adapters.http.client import OnFirstUse, key_of
+from adapters.http.client import OnFirstUse
+from adapters.http.credentials import Credentials
 from adapters.http.pictures import PictureRule
 from adapters.http.policy import Policy
 from adapters.http.settings import Concurrent, Prompted
@@ -59,7 +60,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
 
     Settings: type[Given]
 
-    info = PluginInfo(machine_settings=tuple(Concurrent.model_fields))
+    info = PluginInfo(machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",))
 
     def __init__(self, **settings: Any) -> None:
         self._given = given = read_settings(self.Settings, settings, type(self).__name__)
@@ -101,8 +102,8 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         return self._ask(Asked(prompt, request.seeds, encoded(request.samples), told))
 
     @abstractmethod
-    def _connect(self, key: str) -> Client:
-        """Open the endpoint, without retries of its own; `key` is empty where none is sent."""
+    def _connect(self, credentials: Credentials) -> Client:
+        """Open the endpoint, without retries of its own, over clients that send these credentials."""
 
     @abstractmethod
     def _send(self, client: Client, asked: Asked) -> Sent:
@@ -113,14 +114,20 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         """What an answer holds; a `Fault` where that is no image."""
 
     def _ask(self, asked: Asked) -> Answer:
-        client, policy = self._opened.get()
-        outcome = policy.call(lambda: self._send(client, asked), lambda sent: self._read(client, sent))
+        client, policy, credentials = self._opened.get()
+        outcome = policy.call(
+            lambda: credentials.ask(lambda: self._send(client, asked)), lambda sent: self._read(client, sent)
+        )
         return answer_of(len(asked.seeds), outcome, self._rule)
 
-    def _open(self) -> tuple[Client, Policy]:
-        given, key = self._given, key_of(self._given.key_env)
-        policy = Policy(self._host, concurrency=given.concurrency, tries=given.tries, secret=key)
-        return self._connect(key), policy
+    def _open(self) -> tuple[Client, Policy, Credentials]:
+        given, credentials = self._given, self._credentials()
+        policy = Policy(self._host, concurrency=given.concurrency, tries=given.tries, clean=credentials.clean)
+        return self._connect(credentials), policy, credentials
+
+    def _credentials(self) -> Credentials:
+        """Who asks."""
+        return Credentials(self._given)
 
 
 def stated(**fields: object) -> dict[str, Any]:

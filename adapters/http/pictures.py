@@ -79,15 +79,14 @@ class PictureRule:
             return Failed("the endpoint sent an image whose base64 is broken")
 
     def fetch(self, client: httpx2.Client, url: object) -> Pixels | Failed:
-        """The pixels of an image behind an https address, fetched without credentials; or why there are none."""
+        """The pixels of an image behind an https address, by a client without credentials; or why there are none."""
         import httpx2
 
         if not isinstance(url, str) or not url.startswith("https://"):
-            return Failed("the endpoint named an image's address that is not https")
+            remedy = "have it send the image itself (`response_format: b64_json`)"
+            return Failed(f"the endpoint named an image's address that is not https: {remedy}")
         try:
-            request = client.build_request("GET", url)
-            request.headers.pop("Authorization", None)
-            response = client.send(request, auth=None, follow_redirects=False)
+            response = client.get(url, follow_redirects=False)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             return Failed(f"an image could not be fetched: {type(error).__name__}")
         if response.status_code != 200:

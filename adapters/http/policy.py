@@ -57,15 +57,21 @@ class Policy:
         concurrency: requests at once, at the most.
         tries: how often a request is made before it counts as failed.
         patience: seconds that a request may spend being throttled; also the longest wait that a server may ask for.
-        secret: what no message may hold.
+        clean: takes out of words what no message may hold.
     """
 
     def __init__(
-        self, name: str, *, concurrency: int, tries: int = 6, patience: float = 600.0, secret: str = ""
+        self,
+        name: str,
+        *,
+        concurrency: int,
+        tries: int = 6,
+        patience: float = 600.0,
+        clean: Callable[[str], str] = str,
     ) -> None:
         self.name = name
         self._gate = Gate(concurrency)
-        self._tries, self._patience, self._secret = tries, patience, secret
+        self._tries, self._patience, self._clean = tries, patience, clean
 
     @property
     def width(self) -> int:
@@ -133,9 +139,6 @@ class Policy:
         result = read(sent)
         gate.succeeded()
         return result
-
-    def _clean(self, words: str) -> str:
-        return words.replace(self._secret, "[key]") if self._secret else words
 
     def _say(self, fault: Fault) -> None:
         log.info("%s: %s; trying again, %d at once", self.name, self._clean(str(fault)), self._gate.width)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from adapters.prompts import Ladder, Texts, TextsByLabel
 from pe.data.decoding import Channels, Resize
+from pe.errors import RecipeError
 from pe.plugins.validation import Count, Settings
 
 Scalar = str | int | float | bool
@@ -34,13 +37,60 @@ class Connection(Settings):
 
     Attributes:
         key_env: the environment variable that holds the key; None: none is sent.
+        key_file: a file that holds the key, read again when it changes or the key is refused.
+        key_command: a program and its arguments, whose output is the key; run again when the key is refused.
+        basic_auth_env: the environment variable that holds user:password, for HTTP Basic authentication.
+        headers_env: further headers, each with the environment variable that holds its value.
+        client_cert: a file with this client's certificate (PEM).
+        client_key: a file with its private key (PEM); None: it stands in `client_cert`.
         timeout: seconds to connect, and between two bytes.
+        total_timeout: seconds of a whole request; None: 900, or twice `timeout` if that is more.
         tries: how often a request is made before its samples count as failed.
     """
 
     key_env: str | None = None
+    key_file: Path | None = None
+    key_command: Annotated[list[str], Field(min_length=1)] | None = None
+    basic_auth_env: str | None = None
+    headers_env: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")], str] | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
     timeout: Seconds = 180.0
+    total_timeout: Seconds | None = None
     tries: Count = 6
+
+    @property
+    def longest(self) -> float:
+        """Seconds of a whole request."""
+        return max(900.0, 2 * self.timeout) if self.total_timeout is None else self.total_timeout
+
+    @property
+    def key_expires(self) -> bool:
+        """Whether a key that was refused may be had anew."""
+        return self.key_file is not None or self.key_command is not None
+
+    @model_validator(mode="after")
+    def _check_one_key(self) -> Self:
+        named = [name for name in ("key_file", "key_command", "basic_auth_env") if getattr(self, name) is not None]
+        if self.key_env is not None and "key_env" in self.model_fields_set:
+            named = ["key_env", *named]
+        if len(named) > 1:
+            raise RecipeError(f"{' and '.join(named)} are given: an endpoint takes one of them.")
+        if self.client_key is not None and self.client_cert is None:
+            raise RecipeError("client_key is given without client_cert: name the certificate's file, too.")
+        return self
+
+    @model_validator(mode="after")
+    def _check_addresses(self) -> Self:
+        for name in ("base_url", "url"):
+            found = getattr(self, name, None)
+            for url in found if isinstance(found, list) else [found or ""]:
+                if "@" in urlsplit(url).netloc:
+                    raise RecipeError(
+                        f"{name} holds a user or a password, which a run would store: take them out of it, and name "
+                        "in basic_auth_env an environment variable that holds user:password."
+                    )
+        return self
 
 
 class Concurrent(Connection):
@@ -93,17 +143,20 @@ class Prompted(Concurrent, Pictures):
 
 
 class Worded(Prompted):
-    """An endpoint that takes a degree of variation in words, or by a field of its own.
+    """An endpoint that takes a degree of variation in words, and perhaps in a field of its own.
 
     Attributes:
-        wordings: degree → text; a degree is put in the text of the first entry at or above it. None: those shipped.
-        degree_field: a field by which the server takes the degree as a number (`strength`), which is then exact.
+        wordings: degree → text; a degree is put in the text of the first entry at or above it. None: those shipped;
+            with `degree_exact` none.
+        degree_field: a field in which the degree is sent as a number, too (`strength`); many servers ignore it.
+        degree_exact: the server is known to heed `degree_field`: the number tells the degree, without words.
     """
 
     wordings: dict[float, Texts] | None = None
     degree_field: str | None = None
+    degree_exact: bool = False
 
     @property
     def ladder(self) -> Ladder:
         """How it is told a degree of variation."""
-        return Ladder.of(self.wordings, self.degree_field)
+        return Ladder.of(self.wordings, self.degree_field, self.degree_exact)

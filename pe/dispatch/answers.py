@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,3 +156,15 @@ class Answers:
     def _intact(self, row: ChunkRow) -> bool:
         path = self.run.chunks / str(row.file)
         return path.is_file() and sha256(path) == row.sha256
+
+
+def gather(finished: list[Future[Stored]]) -> tuple[list[Stored], Exception | None]:
+    """What workers stored, and the first error of one."""
+    stored: list[Stored] = []
+    error: Exception | None = None
+    for future in finished:
+        try:
+            stored.append(future.result())
+        except Exception as caught:
+            error = error or caught
+    return stored, error

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.data.samples import Array, Samples
-from pe.dispatch.answers import Answers, Items, Standing, Stored
+from pe.dispatch.answers import Answers, Items, Standing, Stored, gather
 from pe.dispatch.limits import LimitToRaise, Meter
+from pe.dispatch.outset import Outset
 from pe.dispatch.reuse import NOBODY, lend
 from pe.dispatch.work import Work
 from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError, PluginError
@@ -174,12 +175,13 @@ class Dispatcher:
         standing = self._answers.standing(work.phase, len(work))
         if work.loan is not None:
             standing.answered[work.loan.children] = True
+        outset = Outset(self._workers, proven=bool(standing.answered.any()))
         with self.progress.task(description, len(work)) as task:
             task.advance(int(standing.answered.sum()))
             while (wanted := work.open_items(standing)).size:
                 try:
                     with self.meter.asking():
-                        self._ask_all(work, wanted, standing, task)
+                        self._ask_all(work, wanted, standing, task, outset)
                 except (LimitReached, Interrupted) as stopped:
                     left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
                     key = stopped.key if isinstance(stopped, LimitToRaise) else ""
@@ -188,25 +190,31 @@ class Dispatcher:
         self._check_given_up(work, standing)
         return standing
 
-    def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task) -> None:
+    @property
+    def _workers(self) -> int:
+        """Requests under way at once."""
+        concurrency = self.api.capabilities.concurrency
+        return min(concurrency, self.meter.limits.max_concurrency or concurrency)
+
+    def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task, outset: Outset) -> None:
         """Ask for `wanted` in chunks and keep each answer; after an error those in flight are kept first.
 
         Each worker makes its answer's file durable; those that are there by then share one row-writing transaction.
         """
-        concurrency = self.api.capabilities.concurrency
-        workers = min(concurrency, self.meter.limits.max_concurrency or concurrency)
+        workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
         chunks = work.chunks(wanted, standing, self.api)
         error: Exception | None = None
         with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pe-api") as pool:
             while True:
-                while error is None and len(waiting) < 2 * workers:
+                while error is None and len(waiting) < 2 * workers and not outset.holds:
                     items = next(chunks, None)
                     if items is None:
                         break
                     under_way = sum(map(len, waiting.values())) + len(items)
                     error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
                     if error is None:
+                        outset.ask(len(items))
                         waiting[pool.submit(self._ask, work, items, standing)] = items
                 if not waiting:
                     break
@@ -214,12 +222,15 @@ class Dispatcher:
                 finished = [future for future in waiting if future in done]  # in the order of asking
                 for future in finished:
                     del waiting[future]
-                stored, failure = _gather(finished)
+                stored, failure = gather(finished)
                 error = error or failure
                 try:
                     self._keep(stored, standing, task)
                 except Exception as caught:
                     error = error or caught
+                outset.note(stored)
+                if outset.holds and not waiting:
+                    error = error or self._hopeless(work, outset)
         if error is not None:
             raise self._translate(error) from error
 
@@ -238,6 +249,12 @@ class Dispatcher:
         for miss in chain.from_iterable(one.misses for one in stored):
             if miss.outcome == "failed" and not miss.retryable:
                 raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
+
+    def _hopeless(self, work: Work, outset: Outset) -> APIError:
+        """Stop at a phase whose first requests all failed alike; they do not count as attempts."""
+        self.run.journal.forget_failures(work.phase)
+        name, cost = type(self.api).__name__, self.meter.spending(outset.spent)
+        return outset.error(f"{name}: all that {work.phase} began with", cost, self.command(""))
 
     def _translate(self, error: Exception) -> PEError:
         if isinstance(error, PEError):
@@ -280,15 +297,3 @@ class Dispatcher:
             lent = np.flatnonzero(children != NOBODY)
             if lent.size:
                 yield children[lent], {name: column[lent] for name, column in columns.items()}
-
-
-def _gather(finished: list[Future[Stored]]) -> tuple[list[Stored], Exception | None]:
-    """What workers stored, and the first error of one."""
-    stored: list[Stored] = []
-    error: Exception | None = None
-    for future in finished:
-        try:
-            stored.append(future.result())
-        except Exception as caught:
-            error = error or caught
-    return stored, error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,10 @@ from pe.store.run import Run
 from pe.store.writer import RunWriter
 
 _PENDING = f"{CONFIDENTIAL}/extension.json"
+_CONNECTION = (
+    "base_url", "key_env", "key_file", "basic_auth_env", "headers_env", "client_cert", "client_key",
+)  # fmt: skip
+"""Settings that say where this machine connects, and with what of its own."""
 
 
 def extend_run(
@@ -120,15 +125,16 @@ def _check_named(folder: Path, recipe: Recipe, api: object, changes: Sequence[st
     """
     named = {change.partition("=")[0].strip() for change in changes}
     code = info_of(type(api)).code_settings
-    for key in ("base_url", "key_env", *code):
+    for key in (*_CONNECTION, *code):
         value: Any = recipe.api.settings
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        if value is None or f"api.{key}" in named or (key in code and ":" not in str(value)):
+        if value is None or f"api.{key}" in named or (key in code and isinstance(value, str) and ":" not in value):
             continue
+        told = value if isinstance(value, str) else json.dumps(value)
         raise RecipeError(
-            f"api.{key} is '{value}' in a recipe that came with {folder}, and may be somebody else's: "
-            f"if that is what you want, say so by --set api.{key}={value}."
+            f"api.{key} is '{told}' in a recipe that came with {folder}, and may be somebody else's: "
+            f"if that is what you want, say so by --set {shlex.quote(f'api.{key}={told}')}."
         )
 
 

@@ -221,6 +221,14 @@ class Journal:
                 [(phase, chunk) for chunk in ids],
             )
 
+    def forget_failures(self, phase: str) -> None:
+        """Take back that items of a phase failed; what the requests cost stays."""
+        with self.transaction() as connection:
+            connection.execute(
+                "DELETE FROM misses WHERE outcome = 'failed' AND chunk IN (SELECT id FROM chunks WHERE phase = ?)",
+                (phase,),
+            )
+
     def add_files(self, digests: Mapping[str, str]) -> None:
         """Commit the SHA-256 of files that are durable already."""
         with self.transaction() as connection:

@@ -18,7 +18,7 @@ from PIL import Image
 
 import pe
 from adapters.http import policy as policy_module
-from adapters.openai_images import OpenAIImages
+from adapters.openai_images import OpenAIImages, OpenAISettings
 from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.engine.execution import Surroundings
@@ -48,9 +48,11 @@ def make() -> Iterator[Make]:
     """An adapter, and the script of the server that it talks to."""
     with ExitStack() as stack:
 
-        def made(script: Script | None = None, **settings: object) -> tuple[OpenAIImages, Script]:
+        def made(
+            script: Script | None = None, default: str = "b64_json", **settings: object
+        ) -> tuple[OpenAIImages, Script]:
             script = script or Script()
-            url = stack.enter_context(serving(OpenAIServer(script)))
+            url = stack.enter_context(serving(OpenAIServer(script, default)))
             return OpenAIImages(**settings_for(url, **settings)), script
 
         yield made
@@ -110,20 +112,83 @@ def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make: Make
     assert "a little changed" in api.describe_degree(0.2)
 
 
-def test_where_the_server_has_a_strength_the_degree_is_exact(make: Make) -> None:
+def test_a_degree_in_a_field_that_the_server_may_drop_is_told_in_words_too(make: Make) -> None:
     api, script = make(degree_field="strength", seed_field="seed")
     varied(api, 0.25, prompt="a ragdoll cat")
     (body,) = script.requests
-    assert (float(body["strength"]), body["prompt"]) == (0.25, "a ragdoll cat")
+    assert float(body["strength"]) == 0.25
+    assert body["prompt"].startswith("Make a close variation")
     assert int(body["seed"]) == 0
-    assert api.capabilities.degree == "exact"
+    assert api.capabilities.degree == "wording"
+    assert api.describe_degree(0.25).endswith("and sent as strength = 0.25, which the server may ignore")
+
+
+def test_the_degree_is_exact_where_the_user_says_that_the_server_heeds_the_field(make: Make) -> None:
+    api, script = make(degree_field="strength", degree_exact=True)
+    varied(api, 0.25, prompt="a ragdoll cat")
+    worded, words = make(degree_field="strength", degree_exact=True, wordings={1: "another {prompt}"})
+    varied(worded, 0.25, prompt="a ragdoll cat")
+    bodies = [*script.requests, *words.requests]
+    assert [float(body["strength"]) for body in bodies] == [0.25, 0.25]
+    assert [body["prompt"] for body in bodies] == ["a ragdoll cat", "another a ragdoll cat"]
+    assert api.capabilities.degree == worded.capabilities.degree == "exact"
+    assert api.describe_degree(0.25) == "sent as strength = 0.25"
 
 
 def test_servers_that_have_variations_get_no_prompt(make: Make) -> None:
     api, script = make(variation="variations")
     assert len(varied(api, 0.5).samples) == 2
     assert "prompt" not in script.requests[0]
-    assert api.capabilities.degree == "none"
+    assert (api.capabilities.degree, api.describe_degree(0.5)) == ("none", "not told to the endpoint")
+
+
+@pytest.mark.parametrize(("exact", "degree"), [(False, "none"), (True, "exact")])
+def test_a_field_alone_is_no_degree_unless_it_is_heeded(make: Make, exact: bool, degree: str) -> None:
+    api, script = make(variation="variations", degree_field="strength", degree_exact=exact)
+    varied(api, 0.5)
+    assert float(script.requests[0]["strength"]) == 0.5
+    assert api.capabilities.degree == degree
+
+
+def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselves(make: Make) -> None:
+    for settings in ({}, {"variation": "variations"}):
+        api, script = make(default="url", **settings)
+        assert len(random(api).samples) == 4
+        assert len(varied(api).samples) == 2
+        assert {body["response_format"] for body in script.requests} == {"b64_json"}
+    api, _ = make(default="url", response_format=None)
+    assert "have it send the image itself (`response_format: b64_json`)" in random(api).missing[0].reason
+
+
+def test_the_example_for_an_own_server_works_where_addresses_are_the_default() -> None:
+    example = Recipe.load(Path(__file__).parents[2] / "examples" / "openai_server.yaml").api.settings
+    with serving(OpenAIServer(Script(), "url", side=512)) as url:
+        api = OpenAIImages(**{**example, "base_url": f"{url}/v1"})
+        assert len(random(api, 1, "benign").samples) == 1
+
+
+def test_response_format_is_not_sent_to_those_who_refuse_it(make: Make) -> None:
+    api, script = make(default="refused", response_format=None)
+    assert len(random(api).samples) == 4
+    assert "response_format" not in script.requests[0]
+    with pytest.raises(APIError, match="Unknown parameter: 'response_format'"):
+        random(make(default="refused")[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({}, None),
+        ({"base_url": "https://eu.api.openai.com/v1"}, None),
+        ({"base_url": "https://mine.openai.azure.com/openai/v1"}, None),
+        ({"base_url": "https://gateway.example", "azure_api_version": "2025-04-01-preview"}, None),
+        ({"base_url": "https://gateway.example/openai.com/v1"}, "b64_json"),
+        ({"response_format": "b64_json"}, "b64_json"),
+        ({"base_url": "http://127.0.0.1:8000/v1", "response_format": None}, None),
+    ],
+)
+def test_who_is_sent_response_format(given: dict[str, str | None], sent: str | None) -> None:
+    assert OpenAISettings(model="m", prompts="a", image_size=8, **given).format_sent == sent
 
 
 def test_degree_0_is_the_parent_itself_and_costs_nothing(make: Make) -> None:
@@ -242,6 +307,8 @@ def test_the_key_goes_to_no_other_host_by_a_redirect() -> None:
         ({"prompts": {"dog": "a dog"}}, "there is none for the label 'cat'"),
         ({"wordings": {0.5: "a"}}, "the last is 1"),
         ({"wordings": {0: "a", 1: "b"}}, "they lie above 0"),
+        ({"degree_exact": True}, "heeds degree_field: name that field"),
+        ({"wordings": {}, "degree_field": "strength"}, "the last is 1"),
         ({"image_size": 0}, "each side has 1 to 8192 pixels"),
     ],
 )
@@ -297,6 +364,13 @@ def test_a_run_that_the_endpoint_rejects_stops_at_once_and_goes_on_when_that_is_
     with serving(closed) as url, pytest.raises(APIError, match=r"HTTP 401: Incorrect API key provided: \[key\]"):
         run_recipe(recipe(tmp_path, url, 20), tmp_path / "run", Surroundings(embedding=Mean()))
     assert CANARY not in (tmp_path / "run" / "confidential" / "log.txt").read_text()
+
+
+def test_a_password_in_the_address_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    given = recipe(tmp_path, "http://me:canary-pw@127.0.0.1:1", 20)
+    with pytest.raises(RecipeError, match="basic_auth_env"):
+        run_recipe(given, tmp_path / "run", Surroundings(embedding=Mean()))
+    assert not any(b"canary-pw" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_prompts_stay_with_the_samples(tmp_path: Path) -> None:

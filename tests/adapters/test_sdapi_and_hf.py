@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from adapters.http import policy as policy_module
 from adapters.sdapi import SDAPI
 from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
+from pe.store.writer import RunWriter
 from tests.endpoints.faults import TRANSPORT, Script
 from tests.endpoints.sd_server import SDServer
 from tests.endpoints.serving import serving
@@ -37,9 +40,11 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def sdapi(stack: ExitStack) -> Make:
-    def made(script: Script | None = None, path: str = "", **settings: object) -> tuple[SDAPI, Script]:
+    def made(
+        script: Script | None = None, path: str = "", takes: str = "list", **settings: object
+    ) -> tuple[SDAPI, Script]:
         script = script or Script()
-        url = stack.enter_context(serving(SDServer(script)))
+        url = stack.enter_context(serving(SDServer(script, takes=takes)))
         given = {"base_url": url + path, "prompts": "a {label}", "image_size": 16, "batch": 4, "timeout": 1.0}
         return SDAPI(**given | {"key_env": "THE_KEY"} | settings), script
 
@@ -83,14 +88,30 @@ def test_one_txt2img_brings_a_whole_batch(sdapi: Make) -> None:
 
 @pytest.mark.parametrize("data_uri", [False, True])
 def test_one_img2img_varies_several_parents_by_the_degree(sdapi: Make, data_uri: bool) -> None:
-    api, script = sdapi(data_uri=data_uri)
+    api, script = sdapi(data_uri=data_uri, several_parents=True)
     answer = varied(api, 0.5, [10, 100, 200])
+    assert api.capabilities.shares == "condition"
     assert answer.samples.array[:, 0, 0, 0].tolist() == [132, 178, 228]
     (body,) = script.requests
     assert body["denoising_strength"] == 0.5
     assert all(image.startswith("data:") == data_uri for image in body["init_images"])
     assert api.capabilities.degree == "exact"
     assert "about 10 of 20 steps" in api.describe_degree(0.5)
+
+
+@pytest.mark.parametrize("takes", ["list", "first"])
+def test_every_variation_is_of_the_parent_that_it_is_entered_under(sdapi: Make, tmp_path: Path, takes: str) -> None:
+    api, script = sdapi(takes=takes)
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        dispatcher = Dispatcher(api, run, ("cat",), seed=3)
+        first = dispatcher.random(np.zeros(6, np.int32))
+        second = dispatcher.variations(1, first, np.array([0, 0, 1, 1, 1, 1, 1, 5]), 0.5)
+    shades = first.samples.array[:, 0, 0, 0].astype(int)
+    offspring = second.samples.array[:, 0, 0, 0].astype(int)
+    assert offspring.tolist() == [round(shade + (255 - shade) / 2) for shade in shades[second.parents].tolist()]
+    made = [(len(body.get("init_images", ())), body["batch_size"]) for body in script.requests]
+    assert sorted(made) == [(0, 2), (0, 4), (1, 1), (1, 1), (1, 2), (1, 4)]
+    assert api.capabilities.shares == "parent"
 
 
 @pytest.mark.parametrize("fault", TRANSPORT)
@@ -128,14 +149,21 @@ def test_hugging_face_s_client_brings_one_image_a_call(hugging: Make) -> None:
     assert script.keys == {f"Bearer {CANARY}"}
 
 
-@pytest.mark.parametrize(("settings", "degree"), [({"degree_field": "strength"}, "exact"), ({}, "wording")])
+@pytest.mark.parametrize(
+    ("settings", "degree"),
+    [
+        ({"degree_field": "strength", "degree_exact": True}, "exact"),
+        ({"degree_field": "strength"}, "wording"),
+        ({}, "wording"),
+    ],
+)
 def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging: Make, settings: dict[str, str], degree: str) -> None:
     api, script = hugging(**settings)
     assert len(varied(api, 0.3, [50]).samples) == 1
     parameters = script.requests[0]["parameters"]
     assert api.capabilities.degree == degree
     assert parameters.get("strength") == (0.3 if settings else None)
-    assert ("close variation" in parameters["prompt"]) == (not settings)
+    assert ("close variation" in parameters["prompt"]) == (degree == "wording")
     assert api.describe_degree(0.3)
 
 

@@ -19,10 +19,18 @@ SIDE = 16
 
 
 class OpenAIServer:
-    """The ASGI app; every image has pixels of its own, so that it can be found again."""
+    """The ASGI app; every image has pixels of its own, so that it can be found again.
 
-    def __init__(self, script: Script) -> None:
-        self.script = script
+    Args:
+        script: which requests fail.
+        response_format: `b64_json`: images are in the answer; `url`: unless a request says b64_json, the answer names a
+            path on the server's disk (Xinference, SGLang, LocalAI); `refused`: a request that says it is rejected
+            (OpenAI's gpt-image models).
+        side: of its images, pixels.
+    """
+
+    def __init__(self, script: Script, response_format: str = "b64_json", side: int = SIDE) -> None:
+        self.script, self._format, self.side = script, response_format, side
         self._random = np.random.default_rng(0)
         routes = [
             Route("/v1/images/generations", self.generations, methods=["POST"]),
@@ -60,16 +68,21 @@ class OpenAIServer:
             message = "Your request was rejected by the safety system."
             error = {"message": message, "type": "image_generation_user_error", "code": "moderation_blocked"}
             return JSONResponse({"error": error}, status_code=400)
+        if self._format == "refused" and "response_format" in body:
+            message = "Unknown parameter: 'response_format'."
+            return JSONResponse({"error": {"message": message, "code": "unknown_parameter"}}, status_code=400)
         count = int(body.get("n", 1))
         count += {"fewer": -1, "more": 1}.get(fault, 0)
-        images = [self._image(SIDE + (fault == "wrong size")) for _ in range(count)]
+        images = [self._image(self.side + (fault == "wrong size")) for _ in range(count)]
         if fault == "duplicated":
             images = images[:1] * count
         if fault == "truncated base64":
             images[0] = images[0][: len(images[0]) // 2 * 2 - 7]
         self.script.delivered += count
         usage = {"total_tokens": 10 * count, "input_tokens": 0, "output_tokens": 10 * count}
-        return JSONResponse({"created": 1, "data": [{"b64_json": image} for image in images], "usage": usage})
+        inside = body.get("response_format", self._format) != "url"
+        data = [{"b64_json": image} if inside else {"url": "/root/.cache/image.png"} for image in images]
+        return JSONResponse({"created": 1, "data": data, "usage": usage})
 
     def _image(self, side: int) -> str:
         pixels = self._random.integers(0, 256, (side, side, 3)).astype(np.uint8)

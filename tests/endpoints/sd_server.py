@@ -18,10 +18,17 @@ from tests.endpoints.faults import Script, fail
 
 
 class SDServer:
-    """Answers with flat images whose shade is the seed's, or half way between the parent's and white."""
+    """Answers with flat images whose shade is the seed's, or half way between the parent's and white.
 
-    def __init__(self, script: Script, side: int = 16) -> None:
-        self.script, self._side = script, side
+    Args:
+        script: which requests fail.
+        side: of its images.
+        takes: `list`: each parent is varied, or the one as often as asked (AUTOMATIC1111); `first`: only the first of
+            them, as often as asked (stable-diffusion.cpp).
+    """
+
+    def __init__(self, script: Script, side: int = 16, takes: str = "list") -> None:
+        self.script, self._side, self._takes = script, side, takes
         routes = [
             Route("/sdapi/v1/txt2img", self.txt2img, methods=["POST"]),
             Route("/sdapi/v1/img2img", self.img2img, methods=["POST"]),
@@ -45,6 +52,8 @@ class SDServer:
     async def img2img(self, request: Request) -> Response:
         body = await request.json()
         parents = [base64.b64decode(image.rpartition(",")[2]) for image in body["init_images"]]
+        if len(parents) == 1 or self._takes == "first":
+            parents = parents[:1] * body["batch_size"]
         shades = [int(np.asarray(Image.open(io.BytesIO(parent)))[0, 0, 0]) for parent in parents]
         strength = body["denoising_strength"]
         return self._images(request, body, [round(shade + strength * (255 - shade)) for shade in shades])

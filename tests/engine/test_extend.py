@@ -117,10 +117,13 @@ def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(r
     for api, changes, key in (
         (endpoint | {"base_url": here, "key_env": "SECRET"}, (), "base_url"),
         (endpoint | {"base_url": here, "key_env": "SECRET"}, (f"api.base_url={here}",), "key_env"),
+        (endpoint | {"base_url": here, "key_command": ["rm", "x"]}, (f"api.base_url={here}",), "key_command"),
+        (endpoint | {"base_url": here, "headers_env": {"X": "HOME"}}, (f"api.base_url={here}",), "headers_env"),
+        (endpoint | {"base_url": here, "key_file": "/k"}, (f"api.base_url={here}",), "key_file"),
         (teacher, (), "teacher"),
     ):
         (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"api": api}))
-        with pytest.raises(RecipeError, match=rf"api\.{key} is '.*' in a recipe that came with .* --set api\.{key}="):
+        with pytest.raises(RecipeError, match=rf"api\.{key} is '.*' in a recipe that came with .* --set '?api\.{key}="):
             extend_run(received, 4, 0.5, Surroundings(), changes)
     assert not list((received / "confidential").iterdir())
 

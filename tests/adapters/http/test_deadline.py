@@ -1,0 +1,73 @@
+"""A server that sends a byte now and then holds no worker for ever."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from adapters.http import Connection
+from tests.adapters.http.test_environment import EACH, image
+from tests.endpoints.proxy import proxying
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 40\r\n"
+
+
+@contextmanager
+def dripping(at: str) -> Iterator[str]:
+    """The address of a server that answers at once, but for 40 bytes of the head or the body: they take 20 seconds."""
+    listening, stopped = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):  # the client goes before the end
+            connection.recv(2**20)
+            connection.sendall(HEAD if at == "head" else HEAD + b"\r\n")
+            for _ in range(40):
+                if stopped.wait(0.5):
+                    return
+                connection.sendall(b"x")
+
+    def serve() -> None:
+        while not stopped.is_set():
+            try:
+                connection = listening.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        stopped.set()
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(10)
+
+
+@pytest.mark.parametrize("at", ["head", "body"])
+@EACH
+def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(kind: str, at: str) -> None:
+    with dripping(at) as url:
+        answer = image(kind, url, total_timeout=2, timeout=5, tries=1)
+    (reason,) = {each.reason for each in answer.missing.values()}
+    assert "no whole answer within total_timeout, 2 s" in reason
+
+
+def test_so_it_does_behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dripping("body") as url, proxying([]) as proxy:
+        monkeypatch.delenv("NO_PROXY")
+        monkeypatch.delenv("no_proxy")
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        answer = image("sdapi", url, total_timeout=2, timeout=30, tries=1)
+    assert "total_timeout, 2 s" in answer.missing[0].reason
+
+
+def test_it_is_a_quarter_of_an_hour_or_twice_the_timeout_unless_it_is_given() -> None:
+    assert Connection().longest == 900
+    assert Connection(timeout=960).longest == 1920
+    assert Connection(timeout=960, total_timeout=100).longest == 100
