@@ -64,6 +64,31 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
     except ImportError as error:
         raise MissingDependency.of("httpx2", "http", "Calling an endpoint") from error
 
+    tls = trusted_authorities()
+    if credentials is not None and connection.client_cert is not None:
+        _show(tls, connection.client_cert, connection.client_key)
+    limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+    try:
+        client = httpx2.Client(
+            verify=tls,
+            limits=limits,
+            timeout=connection.timeout,
+            follow_redirects=False,
+            event_hooks={"request": [] if credentials is None else [credentials.sign], "response": [bound_size]},
+        )
+    except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
+        raise RecipeError(
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write http://host:port, or install "
+            "the package socksio for socks5://host:port."
+        ) from None
+    bound_requests(client, connection.longest)
+    return client
+
+
+def bound_size(response: httpx2.Response) -> None:
+    """Let at most MAX_BYTES of a response be read."""
+    import httpx2
+
     class Bounded(httpx2.SyncByteStream):
         def __init__(self, stream: Any) -> None:
             self._stream = stream
@@ -79,28 +104,7 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
         def close(self) -> None:
             self._stream.close()
 
-    def bound(response: httpx2.Response) -> None:
-        response.stream = Bounded(response.stream)
-
-    tls = trusted_authorities()
-    if credentials is not None and connection.client_cert is not None:
-        _show(tls, connection.client_cert, connection.client_key)
-    limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-    try:
-        client = httpx2.Client(
-            verify=tls,
-            limits=limits,
-            timeout=connection.timeout,
-            follow_redirects=False,
-            event_hooks={"request": [] if credentials is None else [credentials.sign], "response": [bound]},
-        )
-    except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
-        raise RecipeError(
-            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write http://host:port, or install "
-            "the package socksio for socks5://host:port."
-        ) from None
-    bound_requests(client, connection.longest)
-    return client
+    response.stream = Bounded(response.stream)
 
 
 def trusted_authorities() -> ssl.SSLContext:

@@ -23,7 +23,8 @@ from pe.fit.trainer import Trainer, load_model
 from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.meaning import differences
 from pe.plugins.protocols import GenerationAPI, info_of
-from pe.recipe.schema import MAX_SAMPLES, Recipe
+from pe.recipe.evolution import MAX_SAMPLES
+from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
 from pe.store.certified import reissue
 from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE, extension_place

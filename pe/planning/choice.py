@@ -17,7 +17,8 @@ from pe.plugins.protocols import PluginInfo, info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.validation import read_settings
 from pe.private.source import RECORD
-from pe.recipe.schema import Evolution, Recipe
+from pe.recipe.evolution import Evolution
+from pe.recipe.schema import Recipe
 
 SIGNAL_ONCE, SIGNAL = 0.25, 0.75
 """The votes that an average candidate shall get, over the noise on it: in one vote, which needs many candidates to

@@ -59,10 +59,10 @@ def forecast(
     calls = total(one.calls for one in iterations)
     price = price_of(recipe)
     least, cost = _cost(price, least_of(calls), images.least), _cost(price, most_of(calls), images.most)
-    told = [*here, *refusals(plan, api), *cost_warnings(price, calls, images)]
-    told += limit_warnings(recipe, images, (least, cost), images_per_second)
     delta = recipe.privacy.delta
     spent = epsilon(plan.releases, delta)
+    told = [*here, *refusals(plan, api), *cost_warnings(price, calls, images)]
+    told += limit_warnings(recipe, images, (least, cost), images_per_second)
     told += _of_the_guarantee(recipe, plan, clock, spent)
     found = Forecast(
         iterations,

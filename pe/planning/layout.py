@@ -15,7 +15,8 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.privacy.verify import certified_releases
-from pe.recipe.schema import Evolution, Recipe
+from pe.recipe.evolution import Evolution
+from pe.recipe.schema import Recipe
 from pe.steps import Plan, Step
 from pe.store.certified import read_certificate
 from pe.store.places import CERTIFICATE

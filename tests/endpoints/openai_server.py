@@ -81,7 +81,7 @@ class OpenAIServer:
         self.script.delivered += count
         usage = {"total_tokens": 10 * count, "input_tokens": 0, "output_tokens": 10 * count}
         inside = body.get("response_format", self._format) != "url"
-        data = [{"b64_json": image} if inside else {"url": "/root/.cache/image.png"} for image in images]
+        data = [{"b64_json": image} if inside else {"url": "/images/0.png"} for image in images]
         return JSONResponse({"created": 1, "data": data, "usage": usage})
 
     def _image(self, side: int) -> str:

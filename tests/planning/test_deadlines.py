@@ -124,16 +124,16 @@ def test_a_search_is_held_for_as_long_as_the_most_costly_candidates_take() -> No
     """Whoever makes the candidates may plant some that are equally near to every record, which are settled in pairs."""
     wanted = recipe(3000)
     plan = lay_out(wanted, wanted.private.labels, "record")
-    held = deadlines(wanted, plan, Pixels(features="gradients", size=28))[0]["histogram/1"]
     records, candidates = np.random.default_rng(0).standard_normal((2, 3000, 784), np.float32)
     records[:, 0], candidates[:] = 0, candidates[0]
     candidates[:, 0] = np.arange(3000) * np.float32(1e-12)
-    taken = []
-    for _ in range(5):  # other processes take time, too; the least is the search's own
+    held, taken = [], []
+    for _ in range(5):  # other processes take time, too, now from the one and now from the other
+        held.append(deadlines(wanted, plan, Pixels(features="gradients", size=28))[0]["histogram/1"])
         started = time.perf_counter()
         nearest(records, candidates[:100], 1, metric="l2", backend="auto")  # 100 of a label
         taken.append(time.perf_counter() - started)
-    assert min(taken) < held
+    assert min(taken) < max(held)
 
 
 def test_larger_files_have_time_to_be_decoded() -> None:

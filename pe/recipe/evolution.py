@@ -1,0 +1,99 @@
+"""The recipe's section `evolution`: Algorithm 1's parameters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pe.plugins.validation import Count, Settings
+from pe.recipe.lengths import check_length
+
+AUTO = "auto"
+CHOSEN: dict[str, Any] = {"left_out": "chosen"}
+"""What a default is told as that the planner chooses (pe/recipe/reference.py)."""
+
+MAX_SAMPLES = 10_000_000
+"""Most members of a population, or of an extension, at once: 120 GB of images of 64×64 pixels in colour."""
+
+Members = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
+Lookahead = Annotated[int, Field(ge=0, le=10_000)]
+Degree = Annotated[float, Field(ge=0, le=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Evolution(Settings):
+    """Algorithm 1's parameters, or `auto`; a schedule is one number, or a list with one number per iteration.
+
+    Without `iterations` or `population`, all that is not given is chosen from public numbers (docs/plan.md), before the
+    run is stored; `evolution: auto` gives nothing.
+    """
+
+    iterations: int = Field(0, ge=0, le=10_000, description="T; 0 gives random samples only", json_schema_extra=CHOSEN)
+    population: Members | list[Members] = Field(
+        1, description="members of S_t, all labels; a list gives S_0 … S_T", json_schema_extra=CHOSEN
+    )
+    degree: Degree | list[Degree] = Field(0.5, description="v_t: 0 = unchanged, 1 = as new")
+    lookahead: Lookahead | list[Lookahead] = Field(
+        0, description="k, variations whose mean embedding stands for a candidate; 0 = none: its own embedding"
+    )
+    reuse_lookahead: bool = Field(
+        False, description="the lookahead's variations of a chosen parent become its offspring, which saves calls"
+    )
+    threshold: Finite | list[Finite] | None = Field(None, description="H, in votes")
+    threshold_sigmas: Finite | list[Finite] | None = Field(None, description="H, in standard deviations of the noise")
+    neighbors: Count = Field(1, description="q, candidates each record votes for, 1/√q each")
+    metric: Literal["l2", "cosine"] = Field("l2", description="distance in embedding space")
+    neighbor_search: Literal["auto", "faiss", "torch"] = Field(
+        "auto", description="the library that finds nearest candidates; all give the same votes"
+    )
+    selection: Literal["sample", "systematic", "rank"] = Field(
+        "sample",
+        description="how parents are chosen from noisy votes: drawn in proportion; systematic: as often as their share "
+        "says; or from the highest rank down",
+    )
+    label_sizes: Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        "equal", description="public proportions of the labels; never counted from the private data"
+    )
+    estimate_label_sizes: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="share of ε for noisy label counts, which then take the place of label_sizes"
+    )
+    attempts: Count = Field(5, description="how often a sample may fail before the run stops")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        if value == AUTO:
+            return {}
+        if isinstance(value, dict) and "iterations" not in value:
+            lengths = [len(one) - (name == "population") for name, one in value.items() if isinstance(one, list)]
+            return value | {"iterations": max(lengths[0], 0)} if lengths else value
+        return value
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to be chosen."""
+        return {"iterations", "population"} <= self.model_fields_set
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the recipe gives, by key."""
+        return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+
+    @field_validator("label_sizes", mode="before")
+    @classmethod
+    def _names_are_text(cls, value: Any) -> Any:
+        return {str(name): size for name, size in value.items()} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evolution:
+        if self.threshold is not None and self.threshold_sigmas is not None:
+            raise ValueError("give threshold or threshold_sigmas, not both")
+        if self.reuse_lookahead and "lookahead" not in self.model_fields_set:
+            raise ValueError("reuse_lookahead needs lookahead, which is 0 if it is not given: give it too, 4 (say)")
+        if self.estimate_label_sizes is not None and self.label_sizes != "equal":
+            raise ValueError("give label_sizes or estimate_label_sizes, not both")
+        for name in ("degree", "lookahead", "threshold", "threshold_sigmas"):
+            check_length(name, getattr(self, name), self.iterations)
+        check_length("population", self.population, self.iterations, 1)
+        return self
