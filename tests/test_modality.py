@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -194,7 +195,7 @@ def test_evaluation_says_that_it_knows_images_alone(recipe: Path, tmp_path: Path
 
 def test_a_run_whose_modality_is_gone_says_which(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     invoke("run", recipe, "--out", tmp_path / "run")
-    (tmp_path / "site" / "words-1.dist-info" / "entry_points.txt").unlink()
+    shutil.rmtree(tmp_path / "site" / "words-1.dist-info")
     monkeypatch.setattr(samples, "_known", {})
     said = stopped("report", tmp_path / "run")
     assert said.startswith("Unknown source 'word_list'")

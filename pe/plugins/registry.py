@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
+from functools import lru_cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
+from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
@@ -24,7 +27,22 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*[
 
 def plugins(group: Group) -> dict[str, EntryPoint]:
     """All installed plug-ins of a group, by name."""
-    return {point.name: point for point in sorted(entry_points(group=group), key=lambda point: point.name)}
+    return {point.name: point for point in _installed(group, tuple(_places()))}
+
+
+@lru_cache(maxsize=8)
+def _installed(group: Group, places: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
+    """A group's entry points in alphabetical order, searched for anew when anything is installed."""
+    return sorted(entry_points(group=group), key=lambda point: point.name)
+
+
+def _places() -> Iterator[tuple[str, int]]:
+    """Where Python looks for packages, and when something came or went there, in nanoseconds."""
+    for path in sys.path:
+        try:
+            yield path, Path(path).stat().st_mtime_ns
+        except OSError:
+            yield path, 0
 
 
 def load(group: Group, kind: str) -> Any:
