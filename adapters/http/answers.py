@@ -17,7 +17,7 @@ from pe.data.samples import Samples
 from pe.errors import APIError
 from pe.plugins.protocols import Answer, Failed, Refused, Usage
 
-Received = tuple[list[Pixels | Failed], int]
+Received = tuple[list[Pixels | Failed | Refused], int]
 """Images in order, or why one is none; and the tokens billed."""
 
 

@@ -168,6 +168,10 @@ class HTTPClient:
         method, headers = "GET" if content is None else "POST", {"Content-Type": kind} if raw else {}
         return respond(self._client, method, f"{self._base}{path}", headers=headers, **body)
 
+    def post(self, path: str, **request: Any) -> httpx2.Response:
+        """The response to a POST of what `respond` takes; what is raised: see `ask`."""
+        return respond(self._client, "POST", f"{self._base}{path}", **request)
+
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
     """The response to one request.
@@ -176,7 +180,7 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
         client: asks.
         method: GET or POST.
         url: of whom.
-        request: its headers and content, as `httpx2.Client.request` takes them.
+        request: its headers and content, form or files, as `httpx2.Client.request` takes them.
 
     Raises:
         Fault: none came, or one with an error status.

@@ -22,6 +22,7 @@ _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _REFUSAL_CODES = frozenset(
     {
         "moderation_blocked",
+        "content_moderation",
         "content_policy_violation",
         "content_filter",
         "contentfilter",
@@ -127,7 +128,7 @@ def _json_words(content: Any) -> tuple[str, str]:
         return one_line(content if isinstance(content, str) else json.dumps(content)), ""
     found = next((content[key] for key in _SAYING if content.get(key)), None)
     words = found if isinstance(found, str) else json.dumps(content if found is None else found)
-    code = content.get("code") or content.get("type") or ""
+    code = content.get("code") or content.get("type") or content.get("name") or ""
     return one_line(words), str(code).lower()
 
 

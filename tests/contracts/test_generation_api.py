@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from adapters.diffusion.improved import ImprovedDiffusion
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from adapters.glyphs import Glyphs
+from adapters.http import PromptedGenerator
 from adapters.public_images import PublicImages
 from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.diffusion.dpdm import DPDM
@@ -23,6 +24,9 @@ from pe.plugins.protocols import Answer, DrawsConditions, GenerationAPI, RandomR
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
 from tests.contracts.fitted import KINDS, fitted
+from tests.endpoints.faults import Script
+from tests.endpoints.hosts import HOSTS
+from tests.endpoints.serving import serving
 from tests.generators import Shades
 
 # of diffusers with numpy 2
@@ -61,13 +65,18 @@ MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
     "the tests' own": lambda _: Shades(),
     **{kind: lambda _, kind=kind: fitted(kind) for kind in KINDS},  # type: ignore[misc]
 }
-SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPImgSyn, DPSAD)
+SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPImgSyn, DPSAD, PromptedGenerator)
 """Whose one variation of each image tells degrees 0.2 and 1 apart, by a factor of three; for others it takes 30."""
 
 
-@pytest.fixture(scope="module", params=MAKERS)
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> GenerationAPI:
-    return MAKERS[request.param](tmp_path_factory.mktemp("api"))
+@pytest.fixture(scope="module", params=[*MAKERS, *HOSTS])
+def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenerationAPI]:
+    if request.param in MAKERS:
+        yield MAKERS[request.param](tmp_path_factory.mktemp("api"))
+    else:
+        host = HOSTS[request.param]
+        with serving(host.serve(Script())) as url:
+            yield host.make(url)
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +95,35 @@ def new(api: GenerationAPI, which: slice = slice(None), salt: int = 0) -> Answer
     drawn = Conditions()
     if isinstance(api, DrawsConditions):  # as the dispatcher does: for all of them at once
         drawn = api.draw_conditions(LABELS, seeds).take(np.arange(len(SEEDS))[which])
-    return api.random_api(RandomRequest(LABELS[which], seeds[which], drawn))
+    labels, cut = LABELS[which], seeds[which]
+    parts = (RandomRequest(labels[i], cut[i], drawn.take(i)) for i in chunks(api, len(cut)))
+    return together([api.random_api(part) for part in parts])
 
 
 def varied(api: GenerationAPI, parents: Answer, degree: float, which: slice = slice(None), salt: int = 5) -> Answer:
     seeds = (SEEDS ^ np.uint64(salt))[which]
-    samples, conditions = parents.samples.take(which), parents.conditions.take(which)
-    return api.variation_api(VariationRequest(samples, LABELS[which], conditions, seeds, degree))
+    samples, labels = parents.samples.take(which), LABELS[which]
+    conditions = parents.conditions.take(which)
+    parts = (
+        VariationRequest(samples.take(i), labels[i], conditions.take(i), seeds[i], degree)
+        for i in chunks(api, len(seeds))
+    )
+    return together([api.variation_api(part) for part in parts])
+
+
+def chunks(api: GenerationAPI, count: int) -> list[slice]:
+    """Where the dispatcher cuts a request."""
+    most = api.capabilities.max_chunk
+    return [slice(start, start + most) for start in range(0, count, most)]
+
+
+def together(answers: list[Answer]) -> Answer:
+    """Chunks, of which each has an answer without misses if there are several."""
+    if len(answers) == 1:
+        return answers[0]
+    assert not any(answer.missing for answer in answers)
+    samples = Images(np.concatenate([answer.samples.array for answer in answers]))
+    return Answer(samples, Conditions.concatenate([answer.conditions for answer in answers]))
 
 
 def same(one: Answer, other: Answer) -> bool:

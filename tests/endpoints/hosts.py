@@ -1,0 +1,47 @@
+"""Every host that has a scripted server, and how to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapters.http import PromptedGenerator
+from adapters.stability import Stability
+from tests.endpoints.faults import Script
+from tests.endpoints.hosted import Hosted
+from tests.endpoints.stability_server import StabilityServer
+
+Generator = PromptedGenerator[Any, Any, Any]
+Make = Callable[..., tuple[Generator, Script]]
+"""Makes a host's adapter, and the script of the server that it talks to."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One of them.
+
+    Attributes:
+        serve: its scripted server.
+        kind: its adapter.
+        settings: that the adapter must have.
+        refusals: the server's faults that are refusals.
+        keyed: what the key's header holds, of a key.
+    """
+
+    serve: Callable[[Script], Hosted]
+    kind: Callable[..., Generator]
+    settings: dict[str, Any]
+    refusals: tuple[str, ...]
+    keyed: str = "Bearer {}"
+    base: str = ""
+    given: dict[str, Any] = field(default_factory=lambda: {"prompts": "a {label}", "image_size": 64, "key_env": None})
+
+    def make(self, url: str, **settings: Any) -> Generator:
+        """The adapter, for a server at this address."""
+        return self.kind(**self.given | self.settings | {"base_url": url + self.base} | settings)
+
+
+HOSTS = {
+    "stability": Host(StabilityServer, Stability, {"model": "sd3.5-large"}, ("refusal", "blurred")),
+}
