@@ -8,9 +8,11 @@ from typing import Any
 
 from adapters.http import PromptedGenerator
 from adapters.stability import Stability
+from adapters.together import Together
 from tests.endpoints.faults import Script
 from tests.endpoints.hosted import Hosted
 from tests.endpoints.stability_server import StabilityServer
+from tests.endpoints.together_server import TogetherServer
 
 Generator = PromptedGenerator[Any, Any, Any]
 Make = Callable[..., tuple[Generator, Script]]
@@ -27,6 +29,8 @@ class Host:
         settings: that the adapter must have.
         refusals: the server's faults that are refusals.
         keyed: what the key's header holds, of a key.
+        base: path of `base_url`.
+        given: settings of all of them.
     """
 
     serve: Callable[[Script], Hosted]
@@ -44,4 +48,11 @@ class Host:
 
 HOSTS = {
     "stability": Host(StabilityServer, Stability, {"model": "sd3.5-large"}, ("refusal", "blurred")),
+    "together": Host(
+        TogetherServer,
+        Together,
+        {"model": "black-forest-labs/FLUX.2-dev", "parent_field": "reference_images"},
+        ("refusal",),
+        base="/v1",
+    ),
 }

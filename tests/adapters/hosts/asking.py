@@ -12,9 +12,9 @@ from tests.endpoints.hosts import Generator
 SIDE = 64
 
 
-def random(api: Generator, seed: int = 40, label: str = "cat") -> Answer:
-    seeds = np.array([seed], dtype=np.uint64)
-    return api.random_api(RandomRequest((label,), seeds, api.draw_conditions((label,), seeds)))
+def random(api: Generator, seed: int = 40, count: int = 1) -> Answer:
+    seeds, labels = np.arange(seed, seed + count, dtype=np.uint64), ("cat",) * count
+    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds)))
 
 
 def varied(api: Generator, degree: float, shade: int = 10, seed: int = 3) -> Answer:
