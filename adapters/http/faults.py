@@ -53,7 +53,8 @@ class Fault(Exception):
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
         """The fault that a response with an error status, or of the wrong kind, is."""
         words, code = body_words(body)
-        return cls(words or "no words", status, code, retry_after(headers))
+        wait = retry_after(headers)
+        return cls(words or "no words", status, code, _retry_info(body) if wait is None else wait)
 
     @classmethod
     def of_object(cls, answer: Mapping[str, Any], lacks: str) -> Fault:
@@ -166,6 +167,13 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
         return None
     date = date if date.tzinfo else date.replace(tzinfo=UTC)
     return max((date - (now or datetime.now(UTC))).total_seconds(), 0.0)
+
+
+def _retry_info(body: str | bytes) -> float | None:
+    """Seconds that an error asks to wait in its body, as Google's do (google.rpc.RetryInfo)."""
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    found = re.search(r'"retryDelay"\s*:\s*"([\d.]{1,19})s"', text)
+    return _number(found[1]) if found else None
 
 
 def _number(value: str | None) -> float | None:

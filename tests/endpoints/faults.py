@@ -37,7 +37,8 @@ class Script:
 
     Attributes:
         seen: fault → how often it was had; "" counts whole answers.
-        keys: the Authorization headers that came.
+        keys: the Authorization headers that came, or those that a host takes in their place.
+        bearers: the Authorization headers that came to a host.
         delivered: images that were sent and arrived as far as the server can tell.
     """
 
@@ -47,6 +48,7 @@ class Script:
         self._lock = threading.Lock()
         self.seen: Counter[str] = Counter()
         self.keys: set[str] = set()
+        self.bearers: set[str] = set()
         self.requests: list[dict[str, Any]] = []
         self.delivered = 0
 

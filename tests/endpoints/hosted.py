@@ -34,7 +34,9 @@ class Hosted:
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        self.script.keys.add(dict(scope["headers"]).get(self.key_header, b"").decode())
+        headers = dict(scope["headers"])
+        self.script.keys.add(headers.get(self.key_header, b"").decode())
+        self.script.bearers.add(headers.get(b"authorization", b"").decode())
         scope["fault"] = self.script.next()
         if not (scope["fault"] and await fail(scope["fault"], send)):
             await self._app(scope, receive, send)

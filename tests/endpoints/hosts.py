@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapters.gemini import Gemini
 from adapters.http import PromptedGenerator
 from adapters.stability import Stability
 from adapters.together import Together
 from tests.endpoints.faults import Script
+from tests.endpoints.gemini_server import GeminiServer
 from tests.endpoints.hosted import Hosted
 from tests.endpoints.stability_server import StabilityServer
 from tests.endpoints.together_server import TogetherServer
@@ -47,6 +49,9 @@ class Host:
 
 
 HOSTS = {
+    "gemini": Host(
+        GeminiServer, Gemini, {"model": "gemini-3.1-flash-image"}, ("blocked", "refusal"), keyed="{}", base="/v1beta"
+    ),
     "stability": Host(StabilityServer, Stability, {"model": "sd3.5-large"}, ("refusal", "blurred")),
     "together": Host(
         TogetherServer,
