@@ -85,6 +85,10 @@ class Credentials:
                 raise
         return send()
 
+    def hide(self, *secrets: str) -> None:
+        """Let no message hold these either."""
+        self._secrets |= set(secrets) - {""}
+
     def clean(self, words: str) -> str:
         """`words` without any key; what is shorter than SHORTEST is left, because it may be part of any word."""
         for secret in sorted(self._secrets, key=len, reverse=True):

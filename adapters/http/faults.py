@@ -17,7 +17,7 @@ from pe.errors import APIError
 LONGEST = 300
 """Characters of a server's words that a message keeps."""
 
-_HEALS = frozenset({408, 409, 429})
+_HEALS = frozenset({408, 409, 424, 429})  # 424: a model that failed, at Bedrock
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _REFUSAL_CODES = frozenset(
     {

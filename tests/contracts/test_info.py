@@ -11,7 +11,17 @@ from pe.plugins.registry import Group, load, plugins, settings_of
 from tests.generators import Mean, Shades
 
 INSTALLED = [(group, kind) for group in ("pe.adapters", "pe.embeddings") for kind in plugins(group)]
-ELSEWHERE = {"diffusion_server", "gemini", "hf_inference", "http", "openai_images", "sdapi", "stability", "together"}
+ELSEWHERE = {
+    "bedrock",
+    "diffusion_server",
+    "gemini",
+    "hf_inference",
+    "http",
+    "openai_images",
+    "sdapi",
+    "stability",
+    "together",
+}
 
 
 @pytest.mark.parametrize(("group", "kind"), INSTALLED)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapters.bedrock import Bedrock
 from adapters.gemini import Gemini
 from adapters.http import PromptedGenerator
 from adapters.stability import Stability
 from adapters.together import Together
+from tests.endpoints.bedrock_server import ACCESS, BedrockServer
 from tests.endpoints.faults import Script
 from tests.endpoints.gemini_server import GeminiServer
 from tests.endpoints.hosted import Hosted
@@ -48,7 +51,16 @@ class Host:
         return self.kind(**self.given | self.settings | {"base_url": url + self.base} | settings)
 
 
+def bedrock(**settings: Any) -> Bedrock:
+    """Bedrock's adapter, in an environment with the account's credentials, in other processes too."""
+    os.environ |= ACCESS
+    return Bedrock(**settings)
+
+
 HOSTS = {
+    "bedrock": Host(
+        BedrockServer, bedrock, {"model": "stability.sd3-5-large-v1:0", "region": "us-west-2"}, ("refusal",)
+    ),
     "gemini": Host(
         GeminiServer, Gemini, {"model": "gemini-3.1-flash-image"}, ("blocked", "refusal"), keyed="{}", base="/v1beta"
     ),

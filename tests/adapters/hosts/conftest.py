@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from adapters.http import policy as policy_module
+from tests.endpoints.bedrock_server import ACCESS
 from tests.endpoints.faults import Script
 from tests.endpoints.hosts import HOSTS, Generator, Make
 from tests.endpoints.serving import serving
@@ -23,6 +24,8 @@ def canary() -> str:
 def make(monkeypatch: pytest.MonkeyPatch, canary: str) -> Iterator[Make]:
     """An adapter, and the script of the server that it talks to."""
     monkeypatch.setenv("THE_KEY", canary)
+    for name, value in ACCESS.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
     with ExitStack() as stack:
 
