@@ -42,7 +42,7 @@ class TogetherSettings(Worded):
     Attributes:
         model: as Together names it; it must be able to edit an image.
         parent_field: how the model takes a parent: `image_url` (FLUX.1 Kontext, FLUX.2 pro and flex) or
-            `reference_images` (FLUX.2 dev, Google's); a model drops the other without a word.
+            `reference_images` (FLUX.2 dev, Google's); a model may ignore the other.
         base_url: None: Together's own.
         size: height and width asked of the model, in multiples of 8; an image of another size has failed. None: its
             default. Kontext takes `extra: {aspect_ratio: "1:1"}` in its place.
