@@ -121,6 +121,11 @@ class ServerClient:
         described = describe_steps(self._given.steps, degree)
         return described if degree else f"{described}, without a call"
 
+    def describe_wait(self) -> str:
+        """What requests wait for now; empty: for nothing."""
+        endpoints = self._endpoints.made
+        return "" if endpoints is None else endpoints.wait
+
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if `prompts` or `classes` is given and names none for a label."""
         if self._prompts is not None:

@@ -16,6 +16,9 @@ class Task:
     def advance(self, count: int, spent: str = "") -> None:
         """`count` more items are done; `spent` is what the whole run has cost so far."""
 
+    def wait(self, words: str) -> None:
+        """Until this is called again the work waits, for what `words` say; empty: it goes on."""
+
 
 class Progress:
     """Says nothing; the command line has one that draws bars.

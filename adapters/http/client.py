@@ -37,6 +37,11 @@ class OnFirstUse(Generic[Made]):
         self._make, self._making = make, Lock()
         self._made: Made | None = None
 
+    @property
+    def made(self) -> Made | None:
+        """The value, if it was asked for."""
+        return self._made
+
     def get(self) -> Made:
         """The value."""
         with self._making:

@@ -59,6 +59,11 @@ class Endpoints:
 
         return self._policy.call_one_of(choose, read)
 
+    @property
+    def wait(self) -> str:
+        """See `Policy.wait`."""
+        return self._policy.wait
+
     def _chosen(self) -> _Place:
         """The place with the fewest requests chosen for it, those that rest last; the request counts from now on."""
         with self._choosing:

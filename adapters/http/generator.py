@@ -74,6 +74,11 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         """What a degree comes to here."""
         return self._ladder.describe(degree)
 
+    def describe_wait(self) -> str:
+        """What requests wait for now; empty: for nothing."""
+        opened = self._opened.made
+        return "" if opened is None else opened[1].wait
+
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""
         self._prompts.check(labels)

@@ -7,12 +7,14 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from adapters.http.faults import Fault, Rejected
 from adapters.http.gate import Gate
 from pe.errors import MissingDependency
 from pe.plugins.protocols import Failed, Refused
+from pe.progress import WORTH_TELLING
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +74,17 @@ class Policy:
         self.name = name
         self._gate = Gate(concurrency)
         self._tries, self._patience, self._clean = tries, patience, clean
+        self._waits_until, self._wait = 0.0, ""
 
     @property
     def width(self) -> int:
         """Requests that may be under way at once, now."""
         return self._gate.width
+
+    @property
+    def wait(self) -> str:
+        """What requests wait for now, if it takes long, in a clause; empty: for nothing."""
+        return self._wait if time.monotonic() < self._waits_until else ""
 
     def call(self, send: Callable[[], Sent], read: Callable[[Sent], Result]) -> Outcome[Result]:
         """Make a request until it is answered, refused or given up.
@@ -115,7 +123,7 @@ class Policy:
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.heals),
             stop=lambda state: counted.over(_fault(state)),
             wait=lambda state: counted.wait(_fault(state)),
-            before_sleep=lambda state: self._say(_fault(state)),
+            before_sleep=lambda state: self._say(_fault(state), state.next_action.sleep),
             reraise=True,
         )
         try:
@@ -135,13 +143,30 @@ class Policy:
                 if fault.throttled:
                     pause = None if fault.wait is None else min(fault.wait, self._patience)
                     gate.throttled(since, pause)
+                    self._note_wait(fault, pause or 0.0)
                 raise
         result = read(sent)
         gate.succeeded()
         return result
 
-    def _say(self, fault: Fault) -> None:
+    def _say(self, fault: Fault, seconds: float) -> None:
         log.info("%s: %s; trying again, %d at once", self.name, self._clean(str(fault)), self._gate.width)
+        self._note_wait(fault, seconds)
+
+    def _note_wait(self, fault: Fault, seconds: float) -> None:
+        """Tell that the next try is so far away, unless it is near or a longer wait is told."""
+        until = time.monotonic() + seconds
+        if seconds < WORTH_TELLING or until <= self._waits_until:
+            return
+        if fault.throttled:
+            asked = fault.wait or seconds
+            again = f", trying again at {_clock(seconds)}" if asked > seconds else ""
+            words = f"rate limited by the server until {_clock(asked)}{again}"
+        else:
+            came = "no answer" if fault.status is None else f"HTTP {fault.status}"
+            words = f"{came} from the server, trying again at {_clock(seconds)}"
+        self._wait, self._waits_until = words, until
+        log.info("%s: %s", self.name, words)
 
 
 class _Tries:
@@ -166,6 +191,13 @@ class _Tries:
             return 0.0 if fault.throttled else min(fault.wait, self._patience)  # the gate holds throttled ones back
         longest = FIRST if fault.throttled else min(MOST, FIRST * 2 ** (self._failed - 1))
         return random.uniform(longest / 4, longest)
+
+
+def _clock(seconds: float) -> str:
+    """The time of day in so many seconds, with the date if it is another day's."""
+    now = datetime.now()
+    then = now + timedelta(seconds=seconds)
+    return f"{then:%H:%M:%S}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M:%S}"
 
 
 def _fault(state: Any) -> Fault:

@@ -64,6 +64,8 @@ def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
         ("Cost", f"{cost:,.2f} {found.price.currency}" if not found.price.free else "free"),
         ("Privacy", f"ε = {charged} charged of {planned}, δ = {found.delta:g}"),
     ]
+    if found.waits:
+        facts.insert(2, ("Waits", found.waits))
     if spent.tokens:
         facts.insert(3, ("Tokens", f"{spent.tokens:,}"))
     if journal.events:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -18,6 +18,7 @@ from pe.dispatch.answers import Answers, Items, Standing, Stored, gather
 from pe.dispatch.limits import LimitToRaise, Meter
 from pe.dispatch.outset import Outset
 from pe.dispatch.reuse import NOBODY, lend
+from pe.dispatch.waits import Waits
 from pe.dispatch.work import Work
 from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError, PluginError
 from pe.plugins.protocols import GenerationAPI
@@ -205,7 +206,7 @@ class Dispatcher:
         waiting: dict[Future[Stored], Items] = {}
         chunks = work.chunks(wanted, standing, self.api)
         error: Exception | None = None
-        with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pe-api") as pool:
+        with Waits(self.api, task, self.run) as waits, ThreadPoolExecutor(workers, "pe-api") as pool:
             while True:
                 while error is None and len(waiting) < 2 * workers and not outset.holds:
                     items = next(chunks, None)
@@ -218,8 +219,7 @@ class Dispatcher:
                         waiting[pool.submit(self._ask, work, items, standing)] = items
                 if not waiting:
                     break
-                done = wait(waiting, return_when=FIRST_COMPLETED).done
-                finished = [future for future in waiting if future in done]  # in the order of asking
+                finished = waits.finished(waiting)
                 for future in finished:
                     del waiting[future]
                 stored, failure = gather(finished)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -23,6 +24,8 @@ from rich.text import Text
 
 from pe.errors import printable
 from pe.progress import Progress, Task
+
+_TEXTS = ("{task.fields[spent]}", "[yellow]{task.fields[waits]}[/]")
 
 _WARM, _SHARE = 30.0, 0.1
 """Seconds of a phase, or a share of its items, after which the time left is estimated."""
@@ -50,9 +53,9 @@ class Bars(Progress):
                 "get_time": self._clock,
             }
             with RichProgress(*_columns(total), **options) as bars:
-                yield _Bar(bars, bars.add_task(description, total=total, spent=""))
+                yield _Bar(bars, bars.add_task(description, total=total, spent="", waits=""))
         else:
-            yield Task()
+            yield _Line(description)
             print(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr, flush=True)
 
     def warn(self, message: str) -> None:
@@ -70,7 +73,7 @@ def _columns(total: int | None) -> list[ProgressColumn]:
     name, elapsed = TextColumn("{task.description:<26}"), TimeElapsedColumn()
     if total is None:
         return [name, BarColumn(), elapsed]
-    return [name, BarColumn(), MofNCompleteColumn(), elapsed, _TimeLeft(), TextColumn("{task.fields[spent]}")]
+    return [name, BarColumn(), MofNCompleteColumn(), elapsed, _TimeLeft(), *map(TextColumn, _TEXTS)]
 
 
 class _TimeLeft(TimeRemainingColumn):
@@ -87,3 +90,18 @@ class _Bar(Task):
 
     def advance(self, count: int, spent: str = "") -> None:
         self._bars.update(self._task, advance=count, spent=spent, refresh=not self._bars.live.auto_refresh)
+
+    def wait(self, words: str) -> None:
+        waits = escape(printable(words))
+        self._bars.update(self._task, waits=waits, refresh=not self._bars.live.auto_refresh)
+
+
+class _Line(Task):
+    """Of a phase whose bar nobody sees."""
+
+    def __init__(self, description: str) -> None:
+        self._description = description
+
+    def wait(self, words: str) -> None:
+        if words:
+            print(f"{self._description}: {printable(words)}", file=sys.stderr, flush=True)

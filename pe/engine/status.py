@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pe.dispatch.limits import Price
-from pe.errors import RunError
+from pe.errors import RunError, printable
 from pe.fit.trainer import FIT, MODEL
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.steps import Plan
 from pe.store.journal import Journal, Totals
-from pe.store.places import CERTIFICATE, PURGED, population_place
+from pe.store.places import CERTIFICATE, PURGED, WAITING, population_place
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
@@ -86,6 +86,7 @@ class Status:
         delta: δ.
         price: the recipe's.
         journal: what the journal tells; None: it was purged.
+        waits: what it waits for; empty: for nothing.
     """
 
     state: State
@@ -95,6 +96,7 @@ class Status:
     delta: float
     price: Price
     journal: Progressed | None
+    waits: str = ""
 
     @property
     def iteration(self) -> int:
@@ -115,6 +117,7 @@ class Status:
         at, event = found.events[-1] if found and found.events else (None, None)
         return {
             "state": self.state,
+            "waits": self.waits or None,
             "pid": self.pid,
             "iteration": self.iteration,
             "iterations": self.iterations,
@@ -157,7 +160,15 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
         delta=delta,
         price=price,
         journal=found,
+        waits=_waits(run) if running else "",
     )
+
+
+def _waits(run: Run) -> str:
+    try:
+        return printable((run.folder / WAITING).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ""
 
 
 def _state(running: bool, found: Progressed | None) -> State:

@@ -269,3 +269,7 @@ class _Step(Task):
         if self.stop.is_set():
             raise Interrupted("Stopped as asked: no metrics are written, and `pe evaluate` again begins anew.")
         self.told.advance(count, spent)
+
+    def wait(self, words: str) -> None:
+        """Tell."""
+        self.told.wait(words)

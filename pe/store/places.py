@@ -20,6 +20,9 @@ PURGED = "purged.txt"
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
 
+WAITING = f"{CONFIDENTIAL}/waiting.txt"
+"""What a run waits for, while it does."""
+
 
 def population_place(t: int) -> str:
     """Where S_t lies in the run's directory."""

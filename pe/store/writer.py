@@ -29,7 +29,7 @@ from pe.store.durable import (
 )
 from pe.store.journal import Journal
 from pe.store.lock import RunLock, check_local
-from pe.store.places import CONFIDENTIAL, EVOLUTION, PUBLIC_IMAGES, RECIPE, SYNTHETIC, check_absent
+from pe.store.places import CONFIDENTIAL, EVOLUTION, PUBLIC_IMAGES, RECIPE, SYNTHETIC, WAITING, check_absent
 from pe.store.publish import level_confidential, put_back
 from pe.store.run import Run
 
@@ -135,6 +135,13 @@ class RunWriter:
     def write(self, name: str, data: bytes | str) -> None:
         """Put a file into the run, whole or not at all."""
         write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
+
+    def set_waiting(self, words: str) -> None:
+        """Say for `pe status` what the run waits for; empty: for nothing."""
+        if words:
+            self.write(WAITING, words)
+        else:
+            (self.folder / WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
         """The population in the run's folder `place` as it was finished, memory-mapped; None while it is not.

@@ -64,7 +64,7 @@ class Script:
 
 
 async def fail(fault: str, send: Send) -> bool:
-    """Answer with a transport fault; False if `fault` is none of them."""
+    """Answer with a transport fault, "429 800" being one that asks for 800 ms; False if `fault` is none of them."""
     json_error = json.dumps({"error": {"message": "scripted", "type": "server_error", "code": "scripted"}}).encode()
     if fault.startswith("429"):
         soon = datetime.now(UTC) + timedelta(seconds=1)
@@ -72,7 +72,7 @@ async def fail(fault: str, send: Send) -> bool:
             "429 seconds": [(b"retry-after", b"0")],
             "429 milliseconds": [(b"retry-after-ms", b"40")],
             "429 date": [(b"retry-after", format_datetime(soon, usegmt=True).encode())],
-        }.get(fault, [])
+        }.get(fault, [(b"retry-after-ms", fault[4:].encode())] if fault[4:].isdigit() else [])
         await _respond(send, 429, json_error, headers)
     elif fault == "500":
         await _respond(send, 500, json_error)

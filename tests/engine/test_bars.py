@@ -40,6 +40,22 @@ def test_a_bar_tells_no_time_left_before_half_a_minute_or_a_tenth() -> None:
         assert "0:00:17" in console.file.read()
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_waited_for_is_told_and_vanishes(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "rate limited [by the server] until 14:32:05"
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
+    assert isinstance(console.file, io.StringIO)
+    with Bars(console=console, clock=lambda: 0.0).task("population 0", 1000) as task:
+        task.wait(words)
+        start = console.file.tell()
+        task.wait("")
+        console.file.seek(start)
+        after = console.file.read()
+    assert (words in console.file.getvalue()) == terminal
+    assert words not in after
+    assert capsys.readouterr().err.startswith("" if terminal else f"population 0: {words}\npopulation 0: 1000 done")
+
+
 def test_what_an_embedding_takes_to_load_is_not_counted_into_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now, told = [0.0], []
     monkeypatch.setattr("time.perf_counter", lambda: now[0])

@@ -26,6 +26,7 @@ from pe.plugins.protocols import Answer, Usage, VariationRequest
 from pe.privacy.accounting import epsilon
 from pe.progress import Progress, Task
 from pe.recipe.schema import Recipe
+from pe.store.places import WAITING
 from pe.store.purge import purge
 from pe.store.run import Run
 from tests.durability import driver
@@ -47,6 +48,9 @@ class Gated(Shades):
         while len(self.variation_requests) >= GATED and not self._gate.exists():
             time.sleep(0.01)
         return Answer(answer.samples, answer.conditions, {}, Usage(1, len(request), 10))
+
+    def describe_wait(self) -> str:
+        return "" if len(self.variation_requests) < GATED or self._gate.exists() else "waits for its gate"
 
 
 def make_recipe(folder: Path) -> Recipe:
@@ -82,7 +86,7 @@ def wait_for_the_gate(folder: Path) -> Status:
     while time.monotonic() < deadline:
         if (folder / "run" / "recipe.yaml").exists():
             found = stand(folder)
-            if found.journal is not None and found.journal.totals.calls == 4 + GATED - 1:
+            if found.journal is not None and found.journal.totals.calls == 4 + GATED - 1 and found.waits:
                 return found
         time.sleep(0.02)
     raise AssertionError("the run did not come to its gate")
@@ -100,7 +104,7 @@ def waiting(tmp_path: Path) -> Iterator[tuple[BaseProcess, Status]]:
 
 def test_a_running_run_tells_how_far_it_is(waiting: tuple[BaseProcess, Status], tmp_path: Path) -> None:
     process, found = waiting
-    assert (found.state, found.pid) == ("running", process.pid)
+    assert (found.state, found.pid, found.waits) == ("running", process.pid, "waits for its gate")
     assert found.journal is not None
     assert found.journal.phase == Phase("lookahead/1", 1, 30, 40)
     assert (found.iteration, found.iterations) == (1, driver.ITERATIONS)
@@ -117,6 +121,7 @@ def test_another_process_reads_it_and_the_run_goes_on(waiting: tuple[BaseProcess
     page = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert f"running (process {process.pid})" in page
     assert "lookahead/1: 30 of 40 samples (75%)" in page
+    assert "Waits       waits for its gate" in page
     answer = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=True).stdout
     values = json.loads(answer)
     assert (values["state"], values["pid"], values["images"]) == ("running", process.pid, 50)
@@ -134,12 +139,13 @@ def test_a_killed_run_is_stopped_and_a_resumed_one_finishes(
     process.kill()
     process.join(60)
     found = stand(tmp_path)
-    assert (found.state, found.pid, found.journal) == ("stopped", None, before.journal)
+    assert (found.state, found.pid, found.journal, found.waits) == ("stopped", None, before.journal, "")
     (tmp_path / "gate").touch()
     again = start(tmp_path)
     again.join(60)
     found = stand(tmp_path)
     assert (found.state, found.pid, found.iteration) == ("finished", None, driver.ITERATIONS)
+    assert not (tmp_path / "run" / WAITING).exists()
     assert found.journal is not None
     assert found.journal.phase is None
     assert [event for _, event in found.journal.events] == ["started", "resumed", "finished"]

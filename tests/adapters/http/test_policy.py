@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -149,6 +150,28 @@ def test_a_wait_beyond_all_patience_is_not_waited_for() -> None:
     outcome = policy(patience=0.2).call(Sender(*[Fault("come back tomorrow", 429, wait=86400)] * 3), str)
     assert outcome.result is None
     assert time.monotonic() - started < 5
+
+
+def test_a_wait_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(policy_module, "WORTH_TELLING", 0.2)
+    caplog.set_level("INFO", "adapters")
+    asked = policy(patience=0.3)
+    asked.call(Sender(Fault("slow down", 429, wait=0.1)), str)
+    assert asked.wait == ""
+    asked.call(Sender(Fault("an hour", 429, wait=86400)), str)
+    clock = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d"
+    told = asked.wait
+    assert re.fullmatch(rf"rate limited by the server until {clock}, trying again at {clock}", told)
+    assert f"the.endpoint: {told}" in caplog.text
+    time.sleep(0.31)
+    assert asked.wait == ""
+    resting = policy(patience=0.3)
+    waiting = threading.Thread(target=lambda: resting.call(Sender(Fault("down", 503, wait=3600)), str))
+    waiting.start()
+    while not resting.wait:
+        time.sleep(0.01)
+    assert re.fullmatch(rf"HTTP 503 from the server, trying again at {clock}", resting.wait)
+    waiting.join()
 
 
 def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it_again() -> None:
