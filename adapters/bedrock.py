@@ -125,10 +125,10 @@ class Bedrock(PromptedGenerator[BedrockSettings, "_Client", "httpx2.Response"]):
         reasons = answer.get("finish_reasons")
         reason = str(reasons[0]) if isinstance(reasons, list) and reasons and reasons[0] else ""
         if reason.startswith("Filter reason"):
-            return [Refused(reason)], 0
+            return [Refused(reason)], None
         if reason:
             raise Fault(reason, 200)
-        return [self._rule.decode_text(image) for image in images_in(answer, "images")], 0
+        return [self._rule.decode_text(image) for image in images_in(answer, "images")], None
 
 
 def _signer(region: str, credentials: Credentials) -> _Sign:

@@ -29,6 +29,7 @@ from adapters.http import (
 )
 from adapters.http.faults import one_line
 from pe.plugins.protocols import Capabilities, Failed, Refused
+from pe.plugins.usage import Usage
 from pe.plugins.validation import Count
 
 if TYPE_CHECKING:
@@ -109,8 +110,7 @@ class Gemini(PromptedGenerator[GeminiSettings, HTTPClient, "httpx2.Response"]):
 
     def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
         answer = object_of(sent)
-        tokens = _mapping(answer.get("usageMetadata")).get("totalTokenCount")
-        billed = tokens if isinstance(tokens, int) else 0
+        billed = _billed(_mapping(answer.get("usageMetadata")))
         feedback = _mapping(answer.get("promptFeedback"))
         if reason := feedback.get("blockReason"):
             return [
@@ -126,6 +126,28 @@ class Gemini(PromptedGenerator[GeminiSettings, HTTPClient, "httpx2.Response"]):
         if images:
             return [self._rule.decode_text(_mapping(images[0]).get("data"))], billed
         return [_missing(candidate, found)], billed
+
+
+def _billed(usage: Mapping[str, Any]) -> Usage:
+    """The tokens that an answer's usageMetadata names, by kind; what it does not tell apart (thoughts) is of none."""
+
+    def count(details: str, modality: str) -> int:
+        found = usage.get(details)
+        rows = [_mapping(row) for row in found] if isinstance(found, list) else []
+        return sum(_number(row.get("tokenCount")) for row in rows if row.get("modality") == modality)
+
+    return Usage(
+        calls=0,
+        tokens=_number(usage.get("totalTokenCount")),
+        text_in=count("promptTokensDetails", "TEXT"),
+        image_in=count("promptTokensDetails", "IMAGE"),
+        text_out=count("candidatesTokensDetails", "TEXT"),
+        image_out=count("candidatesTokensDetails", "IMAGE"),
+    )
+
+
+def _number(found: object) -> int:
+    return found if isinstance(found, int) and found > 0 else 0
 
 
 def _missing(candidate: Mapping[str, Any], parts: list[Mapping[str, Any]]) -> Refused | Failed:

@@ -141,7 +141,7 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
         return _sent(lambda: client.text_to_image(asked.prompt, **fields))
 
     def _read(self, client: _Client, sent: Image) -> Received:
-        return [self._pixels(sent)], 0
+        return [self._pixels(sent)], None
 
     def _pixels(self, image: Image) -> Pixels | Failed:
         """The pixels of an image that the client has opened, and nobody has decoded yet."""
@@ -152,9 +152,7 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
             return Failed(f"the endpoint sent an image of {image.width}×{image.height} pixels")
         try:
             pixels = np.asarray(image.convert("RGB"))
-            return convert_pixels(
-                pixels, size=(rule.height, rule.width), resize=rule.resize, channels=rule.channels, name="The image"
-            )
+            return convert_pixels(pixels, size=None, resize=None, channels=rule.channels, name="The image")
         except (BadImage, OSError, SyntaxError, ValueError) as error:
             return Failed(f"the endpoint's image cannot be decoded: {error}")
 

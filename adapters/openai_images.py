@@ -30,6 +30,7 @@ from adapters.http.pictures import Pixels
 from adapters.prompts import Ladder
 from pe.errors import MissingDependency
 from pe.plugins.protocols import Capabilities, Failed
+from pe.plugins.usage import Usage
 from pe.plugins.validation import Count
 
 if TYPE_CHECKING:
@@ -152,9 +153,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
 
     def _read(self, client: _Client, sent: httpx2.Response) -> Received:
         answer = object_of(sent)
-        entries, usage = images_in(answer, "data"), answer.get("usage")
-        tokens = usage.get("total_tokens") if isinstance(usage, dict) else 0
-        return [self._picture(entry, client[1]) for entry in entries], tokens if isinstance(tokens, int) else 0
+        return [self._picture(entry, client[1]) for entry in images_in(answer, "data")], billed(answer.get("usage"))
 
     def _picture(self, entry: Any, pool: httpx2.Client) -> Pixels | Failed:
         """The image of an entry: in it, or where its address says."""
@@ -175,6 +174,27 @@ def _variation(client: openai.OpenAI, parent: tuple[str, bytes, str], fields: di
         body=body | fields["extra_body"],
         files=[("image", parent)],
         options={"headers": {"Content-Type": "multipart/form-data"}},
+    )
+
+
+def billed(usage: Any) -> Usage | None:
+    """The tokens that an answer's `usage` names, of the kinds that it tells apart; an output not told is an image."""
+    if not isinstance(usage, dict):
+        return None
+
+    def count(key: str, of: Any = usage) -> int:
+        number = of.get(key) if isinstance(of, dict) else None
+        return number if isinstance(number, int) and number > 0 else 0
+
+    asked, made = usage.get("input_tokens_details"), usage.get("output_tokens_details")
+    text_out = count("text_tokens", made)
+    return Usage(
+        calls=0,
+        tokens=count("total_tokens") or count("input_tokens") + count("output_tokens"),
+        text_in=count("text_tokens", asked),
+        image_in=count("image_tokens", asked),
+        text_out=text_out,
+        image_out=count("image_tokens", made) or max(0, count("output_tokens") - text_out),
     )
 
 

@@ -117,4 +117,4 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
         return client.ask("/sdapi/v1/img2img", body | {"init_images": parents, **asked.told})
 
     def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
-        return [self._rule.decode_text(text) for text in images_in(object_of(sent), "images")], 0
+        return [self._rule.decode_text(text) for text in images_in(object_of(sent), "images")], None

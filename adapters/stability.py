@@ -114,5 +114,5 @@ class Stability(PromptedGenerator[StabilitySettings, HTTPClient, "httpx2.Respons
         if not sent.headers.get("content-type", "").startswith("image/"):
             raise Fault.of_response(sent.status_code, {}, sent.content[:4096])
         if sent.headers.get("finish-reason") == "CONTENT_FILTERED":
-            return [Refused("the image was blurred for its content (CONTENT_FILTERED), and billed")], 0
-        return [self._rule.decode(sent.content)], 0
+            return [Refused("the image was blurred for its content (CONTENT_FILTERED), and billed")], None
+        return [self._rule.decode(sent.content)], None

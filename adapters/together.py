@@ -107,7 +107,7 @@ class Together(PromptedGenerator[TogetherSettings, HTTPClient, "httpx2.Response"
         return client.ask("/images/generations", body)
 
     def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
-        return [self._picture(entry) for entry in images_in(object_of(sent), "data")], 0
+        return [self._picture(entry) for entry in images_in(object_of(sent), "data")], None
 
     def _picture(self, entry: Any) -> Pixels | Failed:
         """The image in an entry."""

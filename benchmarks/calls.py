@@ -49,7 +49,7 @@ def measure(changes: tuple[str, ...], seed: int) -> dict[str, float]:
         run = run_recipe(recipe, Path(folder) / "run", Surroundings())
         synthetic = run.synthetic
         with read_journal(run) as journal:
-            spent = float(journal.totals().images)
+            spent = float(journal.totals().usage.images)
         scores = accuracies(synthetic.samples, np.asarray(synthetic.labels), images, test.labels, seed)
     return {"images": spent} | scores
 

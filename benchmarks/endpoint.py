@@ -113,7 +113,7 @@ def measure(port: int, images: int, concurrency: int) -> tuple[float, list[tuple
         dispatcher.random(np.zeros(images, dtype=np.int32))
         seconds = time.monotonic() - started
         watch.over.set()
-        return seconds, [(at - started, *rest) for at, *rest in watch.notes], run.journal.totals().calls
+        return seconds, [(at - started, *rest) for at, *rest in watch.notes], run.journal.totals().usage.calls
 
 
 async def bare(port: int, calls: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +16,11 @@ from adapters.http.policy import Outcome
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import APIError
-from pe.plugins.protocols import Answer, Failed, Refused, Usage
+from pe.plugins.protocols import Answer, Failed, Refused
+from pe.plugins.usage import NOTHING, Usage
 
-Received = tuple[list[Pixels | Failed | Refused], int]
-"""Images in order, or why one is none; and the tokens billed."""
+Received = tuple[list[Pixels | Failed | Refused], Usage | None]
+"""Images in order, or why one is none; and what the answer says of tokens billed, if anything."""
 
 
 def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule) -> Answer:
@@ -26,13 +28,15 @@ def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule) -> Answ
 
     Pictures beyond `count` are billed and ignored; those that are lacking have failed.
     """
-    came, tokens = outcome.result or ([], 0)
+    came, billed = outcome.result or ([], None)
     lacking = outcome.miss or Failed(f"the endpoint sent {len(came)} images where {count} were asked for")
     pictures = [*came[:count], *[lacking] * (count - len(came))]
-    good = [picture for picture in pictures if isinstance(picture, np.ndarray)]
+    good = [rule.sample(picture) for picture in pictures if isinstance(picture, np.ndarray)]
     missing = {i: picture for i, picture in enumerate(pictures) if isinstance(picture, Failed | Refused)}
     pixels = np.stack(good) if good else np.empty((0, *rule.shape), dtype=np.uint8)
-    return Answer(Images(pixels), missing=missing, usage=Usage(outcome.calls, len(came), tokens))
+    drawn = sum(math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.sent or (0,)) for one in came)
+    usage = Usage(outcome.calls, len(came), megapixels=drawn / 1e6) + (billed or NOTHING)
+    return Answer(Images(pixels), missing=missing, usage=usage)
 
 
 def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:

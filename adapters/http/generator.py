@@ -68,7 +68,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn)
         self._opened = OnFirstUse(self._open)
         self._host = urlsplit(given.url).netloc
-        self.info = replace(self.info, hosts=(self._host,), shape=self._rule.shape)
+        self.info = replace(self.info, hosts=(self._host,), shape=self._rule.shape, drawn=given.drawn)
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""

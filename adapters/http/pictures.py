@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.decoding import Channels, Resize, decode_image
+from pe.data.decoding import Channels, Resize, convert_pixels, decode_image
 from pe.errors import BadImage
 from pe.plugins.protocols import Failed
 
@@ -48,21 +48,19 @@ class PictureRule:
         """Height, width and channels of the samples."""
         return self.height, self.width, self.channels
 
+    def sample(self, pixels: Pixels) -> Pixels:
+        """The sample that an image becomes."""
+        return convert_pixels(
+            pixels, size=(self.height, self.width), resize=self.resize, channels=self.channels, name="The image"
+        )
+
     def decode(self, data: bytes) -> Pixels | Failed:
-        """The pixels of PNG, JPEG or WebP bytes, uint8 h×w×c; or why there are none."""
+        """The pixels of PNG, JPEG or WebP bytes as they were drawn, uint8 h×w×c; or why there are none."""
         webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
         if len(data) > MOST_BYTES or not (webp or data.startswith(_STARTS)):
             return Failed(f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image")
         try:
-            if self.sent is not None:
-                decode_image(data, size=self.sent, resize=None, channels=self.channels, name="The endpoint's image")
-            return decode_image(
-                data,
-                size=(self.height, self.width),
-                resize=self.resize,
-                channels=self.channels,
-                name="The endpoint's image",
-            )
+            return decode_image(data, size=self.sent, resize=None, channels=self.channels, name="The endpoint's image")
         except BadImage as error:
             return Failed(str(error))
 

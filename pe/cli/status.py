@@ -53,21 +53,24 @@ def _page(folder: Path, found: Status, certified: bool) -> str:
 
 
 def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
+    from pe.plugins.usage import KINDS
     from pe.privacy.words import round_up
 
-    spent, cost = journal.totals, found.cost
+    spent, refused, cost = journal.totals.usage, journal.totals.refused, found.cost
     charged, planned = (round_up(epsilon, 4) for epsilon in (journal.epsilon_charged, found.epsilon_planned))
     facts = [
         ("Iteration", f"{found.iteration} of {found.iterations}"),
         ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),
-        ("Images", f"{spent.images:,} (calls: {spent.calls:,}, refused: {spent.refused:,})"),
+        ("Images", f"{spent.images:,} (calls: {spent.calls:,}, refused: {refused:,})"),
         ("Cost", f"{cost:,.2f} {found.price.currency}" if not found.price.free else "free"),
         ("Privacy", f"ε = {charged} charged of {planned}, δ = {found.delta:g}"),
     ]
     if found.waits:
         facts.insert(2, ("Waits", found.waits))
     if spent.tokens:
-        facts.insert(3, ("Tokens", f"{spent.tokens:,}"))
+        told = ((getattr(spent, kind), kind) for kind in KINDS)
+        kinds = ", ".join(f"{kind}: {count:,}" for count, kind in told if count)
+        facts.insert(3, ("Tokens", f"{spent.tokens:,}{f' ({kinds})' if kinds else ''}"))
     if journal.events:
         (started, _), (at, event) = journal.events[0], journal.events[-1]
         facts += [("Begun", started), ("Last event", f"{event} {at}")]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pe.data.population import Population
 from pe.data.samples import Array
 from pe.dispatch.packing import decode, encode
-from pe.plugins.protocols import Answer, Refused
+from pe.plugins.protocols import Answer, Refused, Usage
 from pe.progress import Progress
 from pe.store.durable import sha256, write_durably
 from pe.store.journal import ChunkRow, Miss
@@ -98,18 +98,14 @@ class Answers:
             name = f"{phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
             columns = Population.columns(answer.samples, answer.conditions, items=good)
             digest = write_durably(self.run.chunks / name, encode(columns))
-        usage = answer.usage
-        calls, images, tokens = (1, len(good), 0) if usage is None else (usage.calls, usage.images, usage.tokens)
         row = ChunkRow(
             id=0,
             phase=phase,
             file=name,
             sha256=digest,
             answered=len(good),
-            calls=calls,
-            images=images,
-            tokens=tokens,
             seconds=seconds,
+            usage=Usage(1, len(good)) if answer.usage is None else answer.usage,
         )
         return Stored(items, row, misses)
 

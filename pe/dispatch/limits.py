@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import mul
 from threading import Event
 
 from pe.errors import Interrupted, LimitReached, PEError
+from pe.plugins.usage import KINDS, Usage
 from pe.store.journal import Totals
 
 MEANINGFUL = 20
@@ -16,21 +18,48 @@ MEANINGFUL = 20
 
 @dataclass(frozen=True)
 class Price:
-    """What a generator's provider charges, in `currency`. All ≥ 0."""
+    """What a generator's provider charges, in `currency`. All ≥ 0.
+
+    Attributes:
+        call: of a request.
+        image: of an image.
+        megapixel: of a million pixels of images as they are drawn.
+        text_in: of a million such tokens; see `Usage`.
+        image_in: likewise.
+        text_out: likewise.
+        image_out: likewise.
+        currency: of all of them.
+    """
 
     call: float = 0.0
     image: float = 0.0
-    million_tokens: float = 0.0
+    megapixel: float = 0.0
+    text_in: float = 0.0
+    image_in: float = 0.0
+    text_out: float = 0.0
+    image_out: float = 0.0
     currency: str = "USD"
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether tokens cost something."""
+        return any(getattr(self, kind) for kind in KINDS)
 
     @property
     def free(self) -> bool:
         """Whether nothing costs anything."""
-        return not (self.call or self.image or self.million_tokens)
+        return not (self.call or self.image or self.megapixel or self.has_tokens)
 
-    def of(self, calls: int, images: int, tokens: int = 0) -> float:
-        """The cost of so many calls, images and tokens."""
-        return self.call * calls + self.image * images + self.million_tokens * tokens / 1e6
+    def of(self, usage: Usage) -> float:
+        """The cost of what was billed; tokens of no stated kind cost as the dearest kind does."""
+        tokens, prices = ([getattr(each, kind) for kind in KINDS] for each in (usage, self))
+        million: float = sum(map(mul, prices, tokens)) + max(prices) * max(0, usage.tokens - sum(tokens))
+        return self.call * usage.calls + self.image * usage.images + self.megapixel * usage.megapixels + million / 1e6
+
+    def of_next(self, spent: Usage, calls: int, images: int) -> float:
+        """The cost of `calls` more requests for `images` images, whose tokens and size are as those of `spent`."""
+        size = replace(spent, calls=0, images=0)
+        return self.of(Usage(calls, images)) + self.of(size) * images / max(spent.images, 1)
 
 
 @dataclass(frozen=True)
@@ -106,10 +135,11 @@ class Meter:
         limits, asked = self.limits, spent.answered + spent.refused
         if self.stop.is_set():
             return Interrupted("Stopped as asked, with everything that was answered committed.")
-        if limits.max_images is not None and spent.images + images > limits.max_images:
+        made = spent.usage.images
+        if limits.max_images is not None and made + images > limits.max_images:
             return LimitToRaise(
-                f"limits.max_images = {limits.max_images} is reached: {spent.images} images are made, and the next "
-                f"request, with those under way, would make them {spent.images + images}.",
+                f"limits.max_images = {limits.max_images} is reached: {made} images are made, and the next "
+                f"request, with those under way, would make them {made + images}.",
                 "limits.max_images",
             )
         if limits.max_seconds is not None and self._seconds() > limits.max_seconds:
@@ -120,7 +150,7 @@ class Meter:
                 "were refused): change the prompts in a new run, or raise the share.",
                 "refusals.max_share",
             )
-        cost = self.price.of(spent.calls + calls, spent.images + images, spent.tokens)
+        cost = self.price.of(spent.usage) + self.price.of_next(spent.usage, calls, images)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"
             return LimitToRaise(
@@ -134,4 +164,4 @@ class Meter:
         """What `spent` cost, as text; empty when everything is free."""
         if self.price.free:
             return ""
-        return f"{self.price.of(spent.calls, spent.images, spent.tokens):.2f} {self.price.currency}"
+        return f"{self.price.of(spent.usage):.2f} {self.price.currency}"

@@ -47,16 +47,16 @@ class Outset:
         """Enter what requests brought."""
         for one in stored:
             row = one.row
-            self.spent += Totals(row.calls, row.images, row.tokens)
+            self.spent += Totals(row.usage)
             self._reasons |= {_NUMBERS.sub("#", miss.reason) for miss in one.misses}
             self._last = one.misses[-1].reason if one.misses else self._last
-            passing = row.calls > 1 and not row.images
+            passing = row.usage.calls > 1 and not row.usage.images
             refused = any(miss.outcome == "refused" for miss in one.misses)
             self._proven |= bool(row.answered) or refused or passing or len(self._reasons) > 1
 
     def error(self, what: str, cost: str, command: str) -> APIError:
         """That `what` failed, what it took, and what to do; `cost` is empty where nothing is charged."""
-        took = f"{self.spent.calls} calls" + (f" and {cost}" if cost else "")
+        took = f"{self.spent.usage.calls} calls" + (f" and {cost}" if cost else "")
         return APIError(
             f"{what} failed for one reason ({self._last.rstrip('.')}), which took {took}: set the server right, and "
             f"`{command}` goes on; or change `api`, try it with `pe probe`, and begin a new run."

@@ -24,10 +24,10 @@ from pe.plugins.protocols import (
     DrawsConditions,
     GenerationAPI,
     RandomRequest,
-    Usage,
     VariationRequest,
     info_of,
 )
+from pe.plugins.usage import KINDS, Usage
 from pe.recipe.schema import Recipe
 from pe.report.pictures import png
 
@@ -65,6 +65,8 @@ class Call:
             "missing": list(self.missing),
             "calls": self.usage.calls,
             "tokens": self.usage.tokens,
+            "tokens_by_kind": {kind: getattr(self.usage, kind) for kind in KINDS},
+            "megapixels": self.usage.megapixels,
             "cost": self.cost,
         }
 
@@ -191,7 +193,7 @@ def _time(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tup
         samples=answer.samples,
         missing=missing,
         usage=usage,
-        cost=price.of(usage.calls, usage.images, usage.tokens),
+        cost=price.of(usage),
     ), answer
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pe.dispatch.limits import Price
 from pe.errors import RunError, printable
 from pe.fit.trainer import FIT, MODEL
+from pe.plugins.usage import Usage
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.steps import Plan
@@ -108,12 +109,12 @@ class Status:
     def cost(self) -> float | None:
         """Of everything answered, in the price's currency; None: purged."""
         spent = self.journal.totals if self.journal else None
-        return self.price.of(spent.calls, spent.images, spent.tokens) if spent else None
+        return self.price.of(spent.usage) if spent else None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values; what a purge has deleted is null."""
         found = self.journal
-        totals = asdict(found.totals) if found else dict.fromkeys(field.name for field in fields(Totals))
+        billed = asdict(found.totals.usage) if found else dict.fromkeys(field.name for field in fields(Usage))
         at, event = found.events[-1] if found and found.events else (None, None)
         return {
             "state": self.state,
@@ -122,7 +123,9 @@ class Status:
             "iteration": self.iteration,
             "iterations": self.iterations,
             "phase": asdict(found.phase) if found and found.phase else None,
-            **totals,
+            **billed,
+            "refused": found.totals.refused if found else None,
+            "answered": found.totals.answered if found else None,
             "cost": self.cost,
             "currency": self.price.currency,
             "epsilon_charged": found.epsilon_charged if found else None,

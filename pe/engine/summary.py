@@ -18,7 +18,7 @@ def summary(run: Run) -> dict[str, Any]:
     """
     certificate, synthetic = run.guarantee, run.synthetic.samples
     with read_journal(run) as journal:
-        calls = journal.totals().calls
+        calls = journal.totals().usage.calls
     return {
         "epsilon": certificate["epsilon"],
         "delta": certificate["delta"],

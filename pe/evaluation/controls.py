@@ -23,10 +23,11 @@ from pe.dispatch.limits import Price
 from pe.dispatch.work import Work
 from pe.errors import ContractError, RunError
 from pe.evaluation.labelled import Labelled, label_images
-from pe.planning.build import build_dispatcher, price_of
+from pe.planning.build import build_dispatcher, price_of, usage_of
 from pe.planning.calls import Span, variation_calls
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import GenerationAPI, info_of
+from pe.plugins.usage import Usage
 from pe.progress import Part, Progress
 from pe.recipe.schema import Recipe
 from pe.store.places import RECIPE
@@ -118,9 +119,11 @@ class ControlRun:
     def describe(self) -> str:
         """What it asks for and costs, in a sentence."""
         price = self._price
-        cost = "free of charge" if price.free else f"about {price.of(self.calls, self.images):,.2f} {price.currency}"
-        if price.million_tokens:
-            cost += " and the price of the tokens"
+        usage = usage_of(price, self.api, self.calls, self.images)
+        known = price.of(usage or Usage(self.calls, self.images))
+        cost = "free of charge" if price.free else f"about {known:,.2f} {price.currency}"
+        if usage is None:
+            cost += f" and the price of the {'tokens' if price.has_tokens else 'pixels'}"
         return f"The random-selection control makes up to {self.calls:,} calls for {self.images:,} images, {cost}."
 
     @property

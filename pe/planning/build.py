@@ -12,10 +12,10 @@ from pe.data.samples import modality
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter, Price
 from pe.errors import PluginError, RecipeError
-from pe.plugins.protocols import Embedding, GenerationAPI, info_of
+from pe.plugins.protocols import Embedding, GenerationAPI, Usage, info_of
 from pe.plugins.registry import Group, construct, plugins, require
 from pe.progress import Progress
-from pe.recipe.schema import OBJECT, PluginSpec, Recipe
+from pe.recipe.schema import OBJECT, PluginSpec, Recipe, TokenPrices
 from pe.store.writer import RunWriter
 
 
@@ -78,7 +78,20 @@ def build_dispatcher(
 
 def price_of(recipe: Recipe) -> Price:
     """What the recipe says that the generator costs."""
-    return Price(**recipe.api.price.model_dump())
+    price = recipe.api.price
+    stated = price.million_tokens
+    kinds = stated.model_dump() if isinstance(stated, TokenPrices) else dict.fromkeys(TokenPrices.model_fields, stated)
+    dearest = max((each for each in kinds.values() if each is not None), default=0.0)
+    tokens = {kind: dearest if each is None else each for kind, each in kinds.items()}
+    return Price(price.call, price.image, price.megapixel, **tokens, currency=price.currency)
+
+
+def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
+    """What so many calls and images will be billed as; None: tokens cost something, or pixels nobody knows of do."""
+    drawn = None if api is None else info_of(api).drawn
+    if price.has_tokens or (price.megapixel and drawn is None):
+        return None
+    return Usage(calls, images, megapixels=images * drawn[0] * drawn[1] / 1e6 if drawn else 0.0)
 
 
 def _build(group: Group, spec: PluginSpec, given: object | None) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pe.dispatch.limits import Price
 from pe.errors import RecipeError
+from pe.planning.build import usage_of
 from pe.planning.calls import Span
 from pe.planning.deadlines import ClockTerms
 from pe.planning.signal import signal_of, signal_warnings
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
+from pe.plugins.usage import Usage
 from pe.privacy.words import warnings
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
@@ -28,7 +30,7 @@ def refusals(plan: Plan, api: GenerationAPI | None) -> list[str]:
     return [f"A run would not start: {sentence}" for sentence in found if sentence]
 
 
-def cost_warnings(price: Price, calls: Span | None, images: Span) -> list[str]:
+def cost_warnings(price: Price, api: GenerationAPI | None, calls: Span | None, images: Span) -> list[str]:
     """About numbers of calls and images, and costs, that are not settled yet."""
     found = []
     if calls is not None and calls.least < calls.most:
@@ -41,11 +43,12 @@ def cost_warnings(price: Price, calls: Span | None, images: Span) -> list[str]:
             f"The run makes {images.least:,} to {images.most:,} images, the more the fewer parents are chosen, because "
             "the lookahead's are reused; the larger number is stated."
         )
-    if price.million_tokens:
-        least = f"{price.of(calls.least if calls else 0, images.least):.2f} {price.currency}"
-        found.append(f"The cost is unknown, because tokens are; calls and images alone cost {least} or more.")
+    if usage_of(price, api, 0, 0) is None:
+        least = f"{price.of(Usage(calls.least if calls else 0, images.least)):.2f} {price.currency}"
+        what = "tokens are" if price.has_tokens else "the size is at which the generator draws"
+        found.append(f"The cost is unknown, because {what}; calls and images alone cost {least} or more.")
     elif calls is None and price.call:
-        most = f"{price.of(images.most, images.most):.2f} {price.currency}"
+        most = f"{price.of(Usage(images.most, images.most)):.2f} {price.currency}"
         found.append(f"The cost is unknown, because the calls are; with one image a call it would be {most}.")
     return found
 

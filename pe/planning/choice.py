@@ -6,7 +6,7 @@ docs/plan.md explains the rule; it was chosen on drawn digits and public picture
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 from pe.errors import RecipeError
@@ -199,7 +199,7 @@ def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
             f"evolution: auto is chosen by private.declared_units, which is missing: state about how many units "
             f"({private.privacy_unit}) there are (it will be public)."
         )
-    each = price.image + price.call
+    each = price.image + price.call + price.megapixel * (prod(info.drawn) / 1e6 if info.drawn else 1)
     limits = [float(recipe.limits.max_images or inf)]
     if each and recipe.limits.max_cost is not None:
         limits.append(recipe.limits.max_cost / each)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pe.dispatch.limits import Price
-from pe.planning.build import price_of, set_up
+from pe.planning.build import price_of, set_up, usage_of
 from pe.planning.calls import Span, random_calls, total, variation_calls, variation_images
 from pe.planning.cautions import (
     cost_warnings,
@@ -58,10 +58,10 @@ def forecast(
     images = sum((one.images for one in iterations), Span())
     calls = total(one.calls for one in iterations)
     price = price_of(recipe)
-    least, cost = _cost(price, least_of(calls), images.least), _cost(price, most_of(calls), images.most)
+    least, cost = _cost(price, api, least_of(calls), images.least), _cost(price, api, most_of(calls), images.most)
     delta = recipe.privacy.delta
     spent = epsilon(plan.releases, delta)
-    told = [*here, *refusals(plan, api), *cost_warnings(price, calls, images)]
+    told = [*here, *refusals(plan, api), *cost_warnings(price, api, calls, images)]
     told += limit_warnings(recipe, images, (least, cost), images_per_second)
     told += _of_the_guarantee(recipe, plan, clock, spent)
     found = Forecast(
@@ -104,8 +104,7 @@ def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) ->
     )
 
 
-def _cost(price: Price, calls: int | None, images: int) -> float | None:
-    """What so many calls and images cost; None where that depends on unknown calls, or on tokens."""
-    if price.million_tokens or (calls is None and price.call):
-        return None
-    return price.of(calls or 0, images)
+def _cost(price: Price, api: GenerationAPI | None, calls: int | None, images: int) -> float | None:
+    """What so many calls and images cost; None where that depends on unknown calls, tokens or pixels."""
+    usage = usage_of(price, api, calls or 0, images)
+    return None if usage is None or (calls is None and price.call) else price.of(usage)

@@ -17,6 +17,7 @@ from pe.data.conditions import Conditions
 from pe.data.decoding import Resize, UInt8Array
 from pe.data.samples import Samples
 from pe.errors import ContractError
+from pe.plugins.usage import Usage as Usage
 
 Seeds = npt.NDArray[np.uint64]
 Vectors = npt.NDArray[np.float32]
@@ -56,6 +57,7 @@ class PluginInfo:
         by_label: whether a new sample is of the label that it was asked for.
         distinct: new samples of a label that differ, at most, where there are so many and no more, as in a pool.
         shape: (height, width, channels) of all the images that a generator makes; None: not declared.
+        drawn: (height, width) at which a generator draws images, before it resizes them; None: not declared.
         degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
         disjoint_from: of such a one, the run whose records are declared to be others than this run's.
@@ -69,6 +71,7 @@ class PluginInfo:
     by_label: bool = False
     distinct: int | None = None
     shape: tuple[int, int, int] | None = None
+    drawn: tuple[int, int] | None = None
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
     fitted_before: bool = False
     disjoint_from: Path | None = None
@@ -147,15 +150,6 @@ class Failed:
 
     reason: str
     retryable: bool = True
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What an answer cost: calls made, images billed, tokens billed."""
-
-    calls: int = 1
-    images: int = 0
-    tokens: int = 0
 
 
 @dataclass(frozen=True)

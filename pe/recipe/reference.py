@@ -219,6 +219,8 @@ def _values(schema: dict[str, Any]) -> str:
         if "prefixItems" in schema:
             return f"[{', '.join(map(_values, schema['prefixItems']))}]"
         return f"list of {_values(schema.get('items', {}))}"
+    if "$ref" in schema:
+        return "mapping"
     if schema.get("format") == "path":
         return "path"
     word = _WORDS.get(schema.get("type", ""), "anything")

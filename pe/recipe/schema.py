@@ -93,12 +93,24 @@ class RefusalSection(Settings):
     )
 
 
+class TokenPrices(Settings):
+    """What a million tokens of each kind cost; a kind that is left out costs as the dearest."""
+
+    text_in: Amount | None = Field(None, description="of prompts")
+    image_in: Amount | None = Field(None, description="of parents")
+    text_out: Amount | None = Field(None, description="of text that the model writes")
+    image_out: Amount | None = Field(None, description="of images")
+
+
 class PriceSection(Settings):
     """What the generator's provider charges."""
 
     call: Amount = Field(0.0, description="of a request")
     image: Amount = Field(0.0, description="of an image that is made")
-    million_tokens: Amount = Field(0.0, description="of a million tokens, in and out, as the provider counts them")
+    megapixel: Amount = Field(0.0, description="of a million pixels of images, as the generator draws them")
+    million_tokens: Amount | TokenPrices = Field(
+        0.0, description="of a million tokens; or, by kind: text_in, image_in, text_out, image_out"
+    )
     currency: str = Field("USD", description="of all amounts, limits.max_cost included")
 
 
@@ -149,7 +161,8 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _priced_is_limited(self) -> Recipe:
         price = self.api.price
-        if (price.call or price.image or price.million_tokens) and self.limits.max_cost is None:
+        charged = price.call or price.image or price.megapixel or price.million_tokens
+        if charged and self.limits.max_cost is None:
             raise ValueError("api.price is given, so limits.max_cost must be too: say how much the run may cost")
         return self
 

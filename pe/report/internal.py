@@ -11,6 +11,7 @@ from typing import Any
 from pe.dispatch.limits import Price
 from pe.errors import RunError
 from pe.planning.build import price_of
+from pe.plugins.usage import NOTHING, Usage
 from pe.report.diagnostics import evolution, public_plan
 from pe.report.page import render
 from pe.report.quality import quality
@@ -60,26 +61,26 @@ def _costs(run: Run) -> dict[str, object]:
     with read_journal(run) as journal:
         events, phases = journal.events(), [_phase(journal, name, price) for name in journal.phases()]
         totals = journal.totals()
-    spent = price.of(totals.calls, totals.images, totals.tokens)
-    numbers = (f"{totals.calls:,}", "", f"{totals.images:,}", f"{totals.refused:,}", "", _money(price, spent), "")
+    spent = totals.usage
+    numbers = (f"{spent.calls:,}", "", f"{spent.images:,}", f"{totals.refused:,}", "", _money(price, spent), "")
     return {"events": events, "phases": [*phases, ("all", *numbers)]}
 
 
 def _phase(journal: Journal, name: str, price: Price) -> tuple[str, ...]:
     chunks, misses = journal.chunks(name), journal.misses(name)
-    calls, images, tokens = (sum(getattr(row, key) for row in chunks) for key in ("calls", "images", "tokens"))
+    spent = sum((row.usage for row in chunks), NOTHING)
     refused = sum(miss.outcome == "refused" for miss in misses)
     return (
         name,
-        f"{calls:,}",
-        f"{calls - len(chunks):,}",
-        f"{images:,}",
+        f"{spent.calls:,}",
+        f"{spent.calls - len(chunks):,}",
+        f"{spent.images:,}",
         f"{refused:,}",
         f"{len(misses) - refused:,}",
-        _money(price, price.of(calls, images, tokens)),
+        _money(price, spent),
         f"{sum(row.seconds for row in chunks):,.1f}",
     )
 
 
-def _money(price: Price, amount: float) -> str:
-    return "free" if price.free else f"{amount:,.2f} {price.currency}"
+def _money(price: Price, spent: Usage) -> str:
+    return "free" if price.free else f"{price.of(spent):,.2f} {price.currency}"

@@ -13,50 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pe.errors import RunError
-
-SCHEMA_VERSION = 2
-
-_SCHEMA = """
-CREATE TABLE chunks (
-    id INTEGER PRIMARY KEY,
-    phase TEXT NOT NULL,
-    file TEXT,               -- the good items' columns and their indices; NULL when there were none
-    sha256 TEXT,
-    answered INTEGER NOT NULL,
-    calls INTEGER NOT NULL,
-    images INTEGER NOT NULL,
-    tokens INTEGER NOT NULL,
-    seconds REAL NOT NULL    -- from the request to its answer
-) STRICT;
-CREATE INDEX chunks_by_phase ON chunks (phase);
-CREATE TABLE misses (
-    chunk INTEGER NOT NULL REFERENCES chunks (id),
-    item INTEGER NOT NULL,
-    outcome TEXT NOT NULL CHECK (outcome IN ('refused', 'failed')),
-    retryable INTEGER NOT NULL,
-    reason TEXT NOT NULL
-) STRICT;
-CREATE TABLE charges (
-    id INTEGER PRIMARY KEY,
-    name TEXT NOT NULL,
-    declared TEXT NOT NULL,  -- the release as JSON
-    unsafe INTEGER NOT NULL  -- drawn from noise that a test can foretell
-) STRICT;
-CREATE TABLE files (
-    name TEXT PRIMARY KEY,   -- relative to the run's directory
-    sha256 TEXT NOT NULL
-) STRICT;
-CREATE TABLE events (
-    id INTEGER PRIMARY KEY,
-    at TEXT NOT NULL,        -- UTC
-    event TEXT NOT NULL      -- started, resumed, finished, …
-) STRICT;
-CREATE TABLE releases (
-    name TEXT PRIMARY KEY,
-    file TEXT NOT NULL,
-    sha256 TEXT NOT NULL
-) STRICT;
-"""
+from pe.plugins.usage import NOTHING, Usage
+from pe.store.schema import FROM_BEFORE, SCHEMA, SCHEMA_VERSION, SEEN_FROM_BEFORE, VERSION_BEFORE
 
 
 @dataclass(frozen=True)
@@ -68,10 +26,8 @@ class ChunkRow:
     file: str | None
     sha256: str | None
     answered: int
-    calls: int
-    images: int
-    tokens: int
     seconds: float
+    usage: Usage
 
 
 @dataclass(frozen=True)
@@ -86,17 +42,15 @@ class Miss:
 
 @dataclass(frozen=True)
 class Totals:
-    """Calls, images and tokens spent, and items refused and answered, over all chunks."""
+    """What was billed, and items refused and answered, over all chunks."""
 
-    calls: int = 0
-    images: int = 0
-    tokens: int = 0
+    usage: Usage = NOTHING
     refused: int = 0
     answered: int = 0
 
     def __add__(self, other: Totals) -> Totals:
         """Both together."""
-        return Totals(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return Totals(self.usage + other.usage, self.refused + other.refused, self.answered + other.answered)
 
 
 class Journal:
@@ -115,15 +69,18 @@ class Journal:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
-            if version == 0:
-                version = self._make()
+            if version in (0, VERSION_BEFORE):
+                version = self._make(SCHEMA if version == 0 else FROM_BEFORE)
+        elif version == VERSION_BEFORE:
+            self._connection.execute(SEEN_FROM_BEFORE)
+            version = SCHEMA_VERSION
         if version != SCHEMA_VERSION:
             self.close()
             raise RunError(f"{path} has journal version {version}, this software writes {SCHEMA_VERSION}: use its own.")
 
-    def _make(self) -> int:
+    def _make(self, statements: str) -> int:
         with self.transaction() as connection:
-            for statement in _SCHEMA.split(";\n"):
+            for statement in statements.split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         return SCHEMA_VERSION
@@ -154,10 +111,10 @@ class Journal:
         """Commit answers whose files are durable already, with what each left without a sample: all or none."""
         with self.transaction() as connection:
             for row, misses in chunks:
-                values = (row.phase, row.file, row.sha256, row.answered, row.calls, row.images, row.tokens, row.seconds)
+                billed = astuple(row.usage)
+                values = (row.phase, row.file, row.sha256, row.answered, *billed[:3], row.seconds, *billed[3:])
                 cursor = connection.execute(
-                    "INSERT INTO chunks (phase, file, sha256, answered, calls, images, tokens, seconds)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     values,
                 )
                 connection.executemany(
@@ -167,16 +124,19 @@ class Journal:
         if self._spent is not None:
             for row, misses in chunks:
                 refused = sum(miss.outcome == "refused" for miss in misses)
-                self._spent += Totals(row.calls, row.images, row.tokens, refused, row.answered)
+                self._spent += Totals(row.usage, refused, row.answered)
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """The committed answers of a phase, in the order of their commits."""
         rows = self._connection.execute(
-            "SELECT id, phase, file, sha256, answered, calls, images, tokens, seconds FROM chunks"
-            " WHERE phase = ? ORDER BY id",
+            "SELECT id, file, sha256, answered, seconds, calls, images, tokens,"
+            " text_in, image_in, text_out, image_out, megapixels FROM chunks WHERE phase = ? ORDER BY id",
             (phase,),
         )
-        found = [ChunkRow(*row) for row in rows]
+        found = [
+            ChunkRow(chunk, phase, file, digest, answered, seconds, Usage(*billed))
+            for chunk, file, digest, answered, seconds, *billed in rows
+        ]
         for row in found:
             if row.file is not None and Path(row.file).name != row.file:
                 raise RunError(f"The journal names a chunk '{row.file}', which lies elsewhere: it is not a run's own.")
@@ -199,12 +159,12 @@ class Journal:
     def totals(self) -> Totals:
         """What all phases have cost so far."""
         if self._spent is None:
-            calls, images, tokens, answered = self._connection.execute(
-                "SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(images), 0), COALESCE(SUM(tokens), 0),"
-                " COALESCE(SUM(answered), 0) FROM chunks"
+            answered, *billed = self._connection.execute(
+                "SELECT SUM(answered), SUM(calls), SUM(images), SUM(tokens),"
+                " SUM(text_in), SUM(image_in), SUM(text_out), SUM(image_out), SUM(megapixels) FROM chunks"
             ).fetchone()
             (refused,) = self._connection.execute("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'").fetchone()
-            self._spent = Totals(calls, images, tokens, refused, answered)
+            self._spent = Totals(Usage(*(each or 0 for each in billed)), refused, answered or 0)
         return self._spent
 
     def images_per_second(self) -> float | None:

@@ -18,13 +18,13 @@ from PIL import Image
 
 import pe
 from adapters.http import policy as policy_module
-from adapters.openai_images import OpenAIImages, OpenAISettings
+from adapters.openai_images import OpenAIImages, OpenAISettings, billed
 from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal
 from tests.durability.driver import make_private
@@ -92,7 +92,7 @@ def test_one_request_brings_n_images_of_one_prompt(make: Make) -> None:
     api, script = make(size=f"{SIDE}x{SIDE}", quality="low", extra={"guidance_scale": 3.5})
     answer = random(api)
     assert answer.samples.array.shape == (4, SIDE, SIDE, 3)
-    assert (answer.usage.calls, answer.usage.images, answer.usage.tokens) == (1, 4, 40)
+    assert answer.usage == Usage(1, 4, 40, text_in=12, image_out=28, megapixels=4 * SIDE * SIDE / 1e6)
     (body,) = script.requests
     wanted = {"prompt": "a photo of a cat", "model": "gpt-image-x", "n": 4, "quality": "low", "guidance_scale": 3.5}
     assert {name: body[name] for name in wanted} == wanted
@@ -255,6 +255,30 @@ def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name: str) 
     assert answer.usage.tokens == 0
 
 
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [
+        (None, Usage(0)),
+        ("many", Usage(0)),
+        ({"total_tokens": 9}, Usage(0, tokens=9)),
+        ({"input_tokens": 3, "output_tokens": 4}, Usage(0, tokens=7, image_out=4)),
+        (
+            {
+                "total_tokens": 100,
+                "input_tokens": 30,
+                "input_tokens_details": {"text_tokens": 10, "image_tokens": 20, "more": {}},
+                "output_tokens": 70,
+                "output_tokens_details": {"text_tokens": 6, "image_tokens": 64},
+            },
+            Usage(0, tokens=100, text_in=10, image_in=20, text_out=6, image_out=64),
+        ),
+        ({"input_tokens_details": [3], "output_tokens": -4, "total_tokens": "7"}, Usage(0)),
+    ],
+)
+def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told: object, counted: Usage) -> None:
+    assert (billed(told) or Usage(0)) == counted
+
+
 def test_an_endpoint_that_is_down_fails_its_items_and_not_the_run_at_once(make: Make) -> None:
     api, _ = make(Script(first=("500",) * 9), tries=3)
     answer = random(api)
@@ -343,9 +367,9 @@ def test_a_run_of_2000_images_over_a_server_with_every_fault_accounts_for_each(
         totals = journal.totals()
     assert len(run.synthetic) == 500
     assert all(script.seen[fault] for fault in (*TRANSPORT, *CONTENT))
-    assert totals.images == script.delivered
-    assert totals.calls == sum(script.seen.values())
-    assert totals.tokens == 10 * script.delivered
+    assert totals.usage.images == script.delivered
+    assert totals.usage.calls == sum(script.seen.values())
+    assert totals.usage.tokens == 10 * script.delivered
     # refused variations keep their parent or leave the mean; all others are there
     assert 2000 - totals.refused <= totals.answered <= 2000
     assert "adapters.http.policy: " in (run.confidential / "log.txt").read_text()

@@ -79,7 +79,7 @@ def test_refused_items_are_asked_again_with_another_seed(tmp_path: Path) -> None
     seeds = np.concatenate([request.seeds for request in api.random_requests])
     assert len(np.unique(seeds)) == len(seeds) > 50
     assert run.run.journal.totals().refused == len(seeds) - 50
-    assert run.run.journal.totals().images == 50
+    assert run.run.journal.totals().usage.images == 50
 
 
 def test_a_variation_that_is_always_refused_keeps_its_parent(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_failure_that_cannot_heal_ends_the_run_and_keeps_what_was_answered(tmp
     stopped = dispatcher(tmp_path / "run", Moody(fail=11, retryable=False, concurrency=2))
     with pytest.raises(APIError, match="busy"):
         stopped.random(LABELS)
-    kept = stopped.run.journal.totals().images
+    kept = stopped.run.journal.totals().usage.images
     assert kept > 0
     api = Shades()
     dispatcher(tmp_path / "run", api).random(LABELS)

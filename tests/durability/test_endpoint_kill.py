@@ -66,7 +66,7 @@ def test_nothing_that_was_received_is_asked_for_again(tmp_path: Path, seed: int)
         assert again.exitcode == 0
     run = Run.open(tmp_path / "run")
     with read_journal(run) as journal:
-        received = journal.totals().images
+        received = journal.totals().usage.images
     assert len(run.synthetic) == POPULATION
     assert received == IMAGES
     assert stop_at <= before <= script.delivered <= IMAGES + IN_FLIGHT

@@ -59,4 +59,5 @@ def _usage(total: int) -> dict[str, Any]:
         "candidatesTokenCount": total - 4,
         "totalTokenCount": total,
         "candidatesTokensDetails": details,
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 3}],
     }

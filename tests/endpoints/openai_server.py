@@ -79,7 +79,9 @@ class OpenAIServer:
         if fault == "truncated base64":
             images[0] = images[0][: len(images[0]) // 2 * 2 - 7]
         self.script.delivered += count
-        usage = {"total_tokens": 10 * count, "input_tokens": 0, "output_tokens": 10 * count}
+        asked = {"text_tokens": 3 * count - 2 * count * bool(parents), "image_tokens": 2 * count * bool(parents)}
+        usage = {"total_tokens": 10 * count, "input_tokens": 3 * count, "output_tokens": 7 * count}
+        usage |= {"input_tokens_details": asked}
         inside = body.get("response_format", self._format) != "url"
         data = [{"b64_json": image} if inside else {"url": "/images/0.png"} for image in images]
         return JSONResponse({"created": 1, "data": data, "usage": usage})

@@ -20,7 +20,7 @@ from pe.engine.extend import extend_run
 from pe.engine.start import resume_run, run_recipe
 from pe.engine.status import Phase, Status, status_of
 from pe.errors import LimitReached, RunError
-from pe.planning.build import object_kind
+from pe.planning.build import object_kind, price_of
 from pe.planning.layout import lay_out, plan_of
 from pe.plugins.protocols import Answer, Usage, VariationRequest
 from pe.privacy.accounting import epsilon
@@ -76,8 +76,7 @@ def start(folder: Path) -> BaseProcess:
 def stand(folder: Path) -> Status:
     recipe = make_recipe(folder)
     plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
-    price = Price(**recipe.api.price.model_dump())
-    return status_of(Run.open(folder / "run"), plan, price, recipe.privacy.delta)
+    return status_of(Run.open(folder / "run"), plan, price_of(recipe), recipe.privacy.delta)
 
 
 def wait_for_the_gate(folder: Path) -> Status:
@@ -86,7 +85,7 @@ def wait_for_the_gate(folder: Path) -> Status:
     while time.monotonic() < deadline:
         if (folder / "run" / "recipe.yaml").exists():
             found = stand(folder)
-            if found.journal is not None and found.journal.totals.calls == 4 + GATED - 1 and found.waits:
+            if found.journal is not None and found.journal.totals.usage.calls == 4 + GATED - 1 and found.waits:
                 return found
         time.sleep(0.02)
     raise AssertionError("the run did not come to its gate")
@@ -109,7 +108,7 @@ def test_a_running_run_tells_how_far_it_is(waiting: tuple[BaseProcess, Status], 
     assert found.journal.phase == Phase("lookahead/1", 1, 30, 40)
     assert (found.iteration, found.iterations) == (1, driver.ITERATIONS)
     totals = found.journal.totals
-    assert (totals.calls, totals.images, totals.tokens, totals.refused) == (10, 50, 60, 0)
+    assert (totals.usage.calls, totals.usage.images, totals.usage.tokens, totals.refused) == (10, 50, 60, 0)
     assert found.cost == pytest.approx(50 * 0.5 + 60 * 0.001)
     assert found.journal.epsilon_charged == 0 < found.epsilon_planned
     assert [event for _, event in found.journal.events] == ["started"]
@@ -161,7 +160,7 @@ def test_asking_all_the_time_does_not_disturb_the_run(tmp_path: Path) -> None:
         if (tmp_path / "run" / "recipe.yaml").exists():
             seen.append(status_of(Run.open(tmp_path / "run"), plan, Price(), 1e-5))
     assert process.exitcode == 0
-    images = [found.journal.totals.images for found in seen if found.journal is not None]
+    images = [found.journal.totals.usage.images for found in seen if found.journal is not None]
     assert len(images) == len(seen) > 10
     assert images == sorted(images)
     charged = [found.journal.epsilon_charged for found in seen if found.journal is not None]
@@ -255,7 +254,7 @@ def test_after_an_extension_of_a_purged_run_what_is_counted_is_said(tmp_path: Pa
     purge(Run.open(tmp_path / "run"))
     extend_run(tmp_path / "run", 20, 0.5, Surroundings(api=Gated(tmp_path / "gate"), embedding=Mean()))
     found = stand(tmp_path)
-    assert (found.state, found.journal and found.journal.totals.images) == ("finished", 20)
+    assert (found.state, found.journal and found.journal.totals.usage.images) == ("finished", 20)
     command = [PE, "status", tmp_path / "run"]
     page = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert "finished; its first journal is gone (purged, or not copied), so what follows counts from then on\n" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 from math import ceil
 from pathlib import Path
@@ -20,7 +21,7 @@ from pe.planning.calls import Span, variation_calls
 from pe.planning.forecast import forecast
 from pe.planning.forecast_values import Forecast
 from pe.planning.signal import MOST_NOISE, Signal
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, info_of
 from pe.privacy.release import Relation
 from pe.recipe.schema import ApiSpec, Recipe
 from pe.steps import Step
@@ -62,10 +63,10 @@ def carry_out(api: Shades, folder: Path, **evolution: object) -> Forecast:
     run = run_recipe(recipe, folder / "run", Surroundings(api=api, embedding=Mean()))
     with read_journal(run) as journal:
         totals = journal.totals()
-    assert found.images.least <= totals.images <= found.images.most
-    assert totals.images == api.asked
+    assert found.images.least <= totals.usage.images <= found.images.most
+    assert totals.usage.images == api.asked
     assert found.calls is not None
-    assert found.calls.least <= totals.calls <= found.calls.most
+    assert found.calls.least <= totals.usage.calls <= found.calls.most
     assert (found.random.least, found.random.most) == (len(api.random_requests),) * 2
     assert found.variation.least <= len(api.variation_requests) <= found.variation.most
     return found
@@ -148,6 +149,16 @@ def test_what_depends_on_tokens_or_unknown_calls_is_unknown() -> None:
     assert found.warnings[0] == "Unknown."
     assert "with one image a call it would be 30.00 USD" in found.warnings[1]
     assert found.to_dict()["api_calls"] == {"random": None, "variation": None, "images": 30}
+
+
+def test_a_price_per_megapixel_is_of_the_images_as_they_are_drawn() -> None:
+    changes = {"api__price": {"megapixel": 0.5, "image": 0.1}, "limits": {"max_cost": 50}}
+    recipe, api = Recipe.parse(with_(evolution__lookahead=0, **changes), "here"), Shades()
+    found = forecast(recipe, api)
+    assert found.cost is None
+    assert "because the size is at which the generator draws; calls and images alone cost 3.00 USD" in found.warnings[0]
+    api.info = replace(info_of(api), drawn=(1000, 2000))
+    assert forecast(recipe, api).cost == pytest.approx(30 * (0.5 * 2 + 0.1))
 
 
 def test_votes_per_candidate_follow_from_the_declared_size() -> None:

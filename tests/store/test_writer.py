@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,13 @@ import pytest
 import pe.store.writer
 from pe.dispatch.answers import Answers
 from pe.errors import RunError
+from pe.plugins.usage import Usage
 from pe.progress import Progress
 from pe.store.durable import write_durably
 from pe.store.journal import ChunkRow
 from pe.store.lock import check_local
-from pe.store.writer import RunWriter
+from pe.store.run import Run
+from pe.store.writer import RunWriter, read_journal
 
 
 def full(*_: object) -> None:
@@ -61,11 +65,30 @@ def test_a_new_folder_can_be_read_by_whoever_reads_the_run(tmp_path: Path) -> No
 
 def test_answers_that_are_lost_are_not_counted(tmp_path: Path) -> None:
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
-        answer = ChunkRow(0, "population/0", "a.npz", "00", answered=7, calls=1, images=7, tokens=0, seconds=0.1)
+        answer = ChunkRow(0, "population/0", "a.npz", "00", answered=7, seconds=0.1, usage=Usage(1, 7))
         run.journal.add_chunks([(answer, [])])
         assert run.journal.totals().answered == 7
         run.journal.forget_chunks("population/0", [row.id for row in run.journal.chunks("population/0")])
         assert run.journal.totals().answered == 0
+
+
+def test_a_journal_of_the_version_before_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        run.journal.add_chunks([(ChunkRow(0, "population/0", None, None, 0, 0.5, Usage(2, 3, 40)), [])])
+        fresh = run.journal.chunks("population/0")
+    with closing(sqlite3.connect(tmp_path / "run" / "confidential" / "journal.sqlite")) as connection:
+        for name in ("text_in", "image_in", "text_out", "image_out", "megapixels"):
+            connection.execute(f"ALTER TABLE chunks DROP COLUMN {name}")
+        connection.execute("PRAGMA user_version = 2")
+    with read_journal(Run(tmp_path / "run")) as journal:
+        assert journal.totals().usage == Usage(2, 3, 40)
+        assert journal.chunks("population/0") == fresh
+    more = Usage(1, 1, 25, text_in=1, image_in=2, text_out=3, image_out=19, megapixels=1.5)
+    with RunWriter.reopen(tmp_path / "run") as run:
+        run.journal.add_chunks([(ChunkRow(0, "population/1", None, None, 0, 0.5, more), [])])
+        assert run.journal.chunks("population/1")[0].usage == more
+    with read_journal(Run(tmp_path / "run")) as journal:
+        assert journal.totals().usage == Usage(2, 3, 40) + more
 
 
 def test_a_link_to_a_network_mount_is_followed(tmp_path: Path) -> None:
@@ -80,7 +103,7 @@ def test_a_link_to_a_network_mount_is_followed(tmp_path: Path) -> None:
 def test_a_chunk_that_lies_elsewhere_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "victim.txt").write_text("mine")
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
-        row = ChunkRow(0, "lookahead/1", "../../../victim.txt", "00", 1, 1, 1, 0, 0.1)
+        row = ChunkRow(0, "lookahead/1", "../../../victim.txt", "00", 1, 0.1, Usage(1, 1))
         run.journal.add_chunks([(row, [])])
         with pytest.raises(RunError, match=r"names a chunk '../../../victim.txt', which lies elsewhere"):
             Answers(run, Progress()).forget("lookahead/1")

@@ -19,7 +19,8 @@ from tests.endpoints.hosts import Make
 
 def test_a_new_image_is_asked_for_and_its_tokens_are_counted(make: Make) -> None:
     api, script = make("gemini", aspect_ratio="3:2", resolution="1K")
-    assert random(api).usage.tokens == 1300
+    billed = random(api).usage
+    assert (billed.tokens, billed.text_in, billed.image_out) == (1300, 3, 1296)
     assert script.requests == [
         {
             "call": "gemini-3.1-flash-image:generateContent",

@@ -112,7 +112,7 @@ def carry_out(folder: Path, api: dict[str, Any], name: str = "run", population: 
 
 def received(folder: Path) -> int:
     with read_journal(Run.open(folder / "run")) as journal:
-        return journal.totals().images
+        return journal.totals().usage.images
 
 
 def remote(server: Server, concurrency: int = 4) -> dict[str, Any]:

@@ -1,0 +1,64 @@
+"""The journal's tables, and how those of the version before become them."""
+
+SCHEMA_VERSION = 3
+
+SCHEMA = """
+CREATE TABLE chunks (
+    id INTEGER PRIMARY KEY,
+    phase TEXT NOT NULL,
+    file TEXT,               -- the good items' columns and their indices; NULL when there were none
+    sha256 TEXT,
+    answered INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    images INTEGER NOT NULL,
+    tokens INTEGER NOT NULL, -- of all kinds
+    seconds REAL NOT NULL,   -- from the request to its answer
+    text_in INTEGER NOT NULL DEFAULT 0,  -- tokens of that kind
+    image_in INTEGER NOT NULL DEFAULT 0,
+    text_out INTEGER NOT NULL DEFAULT 0,
+    image_out INTEGER NOT NULL DEFAULT 0,
+    megapixels REAL NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX chunks_by_phase ON chunks (phase);
+CREATE TABLE misses (
+    chunk INTEGER NOT NULL REFERENCES chunks (id),
+    item INTEGER NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('refused', 'failed')),
+    retryable INTEGER NOT NULL,
+    reason TEXT NOT NULL
+) STRICT;
+CREATE TABLE charges (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    declared TEXT NOT NULL,  -- the release as JSON
+    unsafe INTEGER NOT NULL  -- drawn from noise that a test can foretell
+) STRICT;
+CREATE TABLE files (
+    name TEXT PRIMARY KEY,   -- relative to the run's directory
+    sha256 TEXT NOT NULL
+) STRICT;
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,        -- UTC
+    event TEXT NOT NULL      -- started, resumed, finished, …
+) STRICT;
+CREATE TABLE releases (
+    name TEXT PRIMARY KEY,
+    file TEXT NOT NULL,
+    sha256 TEXT NOT NULL
+) STRICT;
+"""
+
+VERSION_BEFORE = 2
+"""Whose chunks lack kinds of tokens, and megapixels."""
+FROM_BEFORE = """
+ALTER TABLE chunks ADD COLUMN text_in INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunks ADD COLUMN image_in INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunks ADD COLUMN text_out INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunks ADD COLUMN image_out INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunks ADD COLUMN megapixels REAL NOT NULL DEFAULT 0;
+"""
+SEEN_FROM_BEFORE = (
+    "CREATE TEMP VIEW chunks AS"
+    " SELECT *, 0 AS text_in, 0 AS image_in, 0 AS text_out, 0 AS image_out, 0.0 AS megapixels FROM main.chunks"
+)

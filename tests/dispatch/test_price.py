@@ -1,0 +1,64 @@
+"""What was billed, at the prices that the recipe states."""
+
+from __future__ import annotations
+
+import pytest
+
+from pe.dispatch.limits import Limits, LimitToRaise, Meter, Price
+from pe.errors import RecipeError
+from pe.planning.build import price_of
+from pe.plugins.usage import Usage
+from pe.recipe.schema import Recipe
+from pe.store.journal import Totals
+
+BY_KIND = {"text_in": 5.0, "image_in": 8.0, "image_out": 30.0}
+MADE = Usage(2, 3, 1_000_000, text_in=100_000, image_in=200_000, image_out=600_000, megapixels=3.5)
+
+
+def price(**stated: object) -> Price:
+    """As a recipe states it."""
+    private = {"kind": "npz", "path": "a.npz", "size": 4, "channels": 1, "classes": ["a"], "declared_size": 9}
+    content = {"private": private, "api": {"kind": "glyphs", "price": stated}, "limits": {"max_cost": 9}}
+    return price_of(Recipe.parse(content | {"privacy": {"epsilon": 1, "delta": 0.1}}, "the test"))
+
+
+def test_each_kind_of_token_has_its_price_and_one_that_is_not_told_the_dearest() -> None:
+    known = 0.1 * 5 + 0.2 * 8 + 0.6 * 30
+    assert price(million_tokens=BY_KIND).of(MADE) == pytest.approx(known + 0.1 * 30)
+    assert price(million_tokens={"image_out": 30}).of(MADE) == pytest.approx(30)
+    assert price(million_tokens={**BY_KIND, "text_out": 0}).of(MADE) == pytest.approx(known + 0.1 * 30)
+
+
+def test_a_price_of_all_tokens_holds_for_each() -> None:
+    assert price(million_tokens=7).of(MADE) == pytest.approx(7)
+    assert price(million_tokens=7).of(Usage(1, 1, 500_000)) == pytest.approx(3.5)
+
+
+def test_calls_images_and_megapixels_add_up() -> None:
+    assert price(call=1, image=0.5, megapixel=0.2).of(MADE) == pytest.approx(2 + 1.5 + 0.7)
+
+
+def test_a_price_of_tokens_wants_a_limit() -> None:
+    with pytest.raises(RecipeError, match=r"limits\.max_cost must be too"):
+        Recipe.parse(
+            {
+                "private": {"kind": "mnist"},
+                "api": {"kind": "glyphs", "price": {"million_tokens": BY_KIND}},
+                "privacy": {"epsilon": 1, "delta": 1e-6},
+            },
+            "the test",
+        )
+
+
+def test_a_kind_that_there_is_not_is_refused() -> None:
+    with pytest.raises(RecipeError, match="video_out"):
+        price(million_tokens={"video_out": 3})
+
+
+def test_the_limit_foresees_the_next_images_tokens_and_pixels_by_those_before() -> None:
+    spent = Totals(Usage(10, 10, 1_000_000, image_out=1_000_000, megapixels=10), answered=10)
+    meter = Meter(Limits(max_cost=41.9), price(million_tokens=BY_KIND, megapixel=0.5))
+    assert meter.refusal(spent, calls=1, images=1) is None  # 35 are spent, and each image costs 3.5
+    stop = meter.refusal(spent, calls=2, images=2)
+    assert isinstance(stop, LimitToRaise)
+    assert "35.00 USD are spent, and the next request, with those under way, would make them 42.00" in str(stop)
