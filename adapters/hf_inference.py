@@ -74,6 +74,11 @@ class HFSettings(Worded):
         return self
 
     @property
+    def drawn(self) -> tuple[int, int] | None:
+        """(height, width) that all images must have, variations too, where they are kept as drawn; else any."""
+        return self.size if self.keep_size else None
+
+    @property
     def is_own(self) -> bool:
         """Whether it is asked for as an endpoint of one's own, to which alone the key goes, as a bearer token."""
         return self.base_url is not None and self.provider is None
@@ -152,7 +157,7 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
             return Failed(f"the endpoint sent an image of {image.width}×{image.height} pixels")
         try:
             pixels = np.asarray(image.convert("RGB"))
-            return convert_pixels(pixels, size=None, resize=None, channels=rule.channels, name="The image")
+            return convert_pixels(pixels, size=rule.sent, resize=None, channels=3, name="The image")
         except (BadImage, OSError, SyntaxError, ValueError) as error:
             return Failed(f"the endpoint's image cannot be decoded: {error}")
 

@@ -13,6 +13,7 @@ from PIL import Image
 from adapters.http.faults import Fault
 from adapters.http.pictures import PictureRule, Pixels
 from adapters.http.policy import Outcome
+from pe.data.conditions import DRAWN, Conditions
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import APIError
@@ -23,20 +24,37 @@ Received = tuple[list[Pixels | Failed | Refused], Usage | None]
 """Images in order, or why one is none; and what the answer says of tokens billed, if anything."""
 
 
-def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule) -> Answer:
+def answer_of(
+    count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions | None = None
+) -> Answer:
     """The answer to a request for `count` items.
 
     Pictures beyond `count` are billed and ignored; those that are lacking have failed.
+
+    Args:
+        count: of the items.
+        outcome: what came, as it was drawn.
+        rule: makes samples of it.
+        conditions: of the items, which the samples get, with what was drawn; None: that is not kept.
     """
     came, billed = outcome.result or ([], None)
     lacking = outcome.miss or Failed(f"the endpoint sent {len(came)} images where {count} were asked for")
     pictures = [*came[:count], *[lacking] * (count - len(came))]
-    good = [rule.sample(picture) for picture in pictures if isinstance(picture, np.ndarray)]
+    good = [picture for picture in pictures if isinstance(picture, np.ndarray)]
     missing = {i: picture for i, picture in enumerate(pictures) if isinstance(picture, Failed | Refused)}
-    pixels = np.stack(good) if good else np.empty((0, *rule.shape), dtype=np.uint8)
+    samples = Images(_stacked([rule.sample(picture) for picture in good], rule.shape))
+    if conditions is None:
+        kept = Conditions()
+    else:
+        rest = conditions.take([i for i in range(count) if i not in missing])
+        kept = Conditions({**rest, DRAWN: _stacked(good, (*(rule.sent or ()), 3))})
     drawn = sum(math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.sent or (0,)) for one in came)
     usage = Usage(outcome.calls, len(came), megapixels=drawn / 1e6) + (billed or NOTHING)
-    return Answer(Images(pixels), missing=missing, usage=usage)
+    return Answer(samples, kept, missing, usage)
+
+
+def _stacked(pictures: list[Pixels], shape: tuple[int, ...]) -> Pixels:
+    return np.stack(pictures) if pictures else np.empty((0, *shape), dtype=np.uint8)
 
 
 def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:

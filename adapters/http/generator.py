@@ -15,7 +15,8 @@ from adapters.http.pictures import PictureRule
 from adapters.http.policy import Policy
 from adapters.http.settings import Concurrent, Prompted
 from adapters.prompts import Prompts, prompts_of
-from pe.data.conditions import Conditions
+from pe.data.conditions import DRAWN, Conditions
+from pe.data.images import Images
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import read_settings
 
@@ -68,7 +69,10 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn)
         self._opened = OnFirstUse(self._open)
         self._host = urlsplit(given.url).netloc
-        self.info = replace(self.info, hosts=(self._host,), shape=self._rule.shape, drawn=given.drawn)
+        self._keeps = given.keep_size and given.drawn != given.image_size
+        self.info = replace(
+            self.info, hosts=(self._host,), shape=self._rule.shape, drawn=given.drawn, keeps_drawn=self._keeps
+        )
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""
@@ -93,10 +97,10 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         Raises:
             Rejected: the endpoint will not answer however often it is asked.
         """
-        return self._ask(Asked(_prompt(request), request.seeds))
+        return self._ask(Asked(_prompt(request), request.seeds), request.conditions)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """A variation of each parent; at degree 0 the parents themselves, without a call.
+        """A variation of each parent, as it was drawn if that is kept; at degree 0 the parents, without a call.
 
         Raises:
             Rejected: see `random_api`.
@@ -104,7 +108,9 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         prompt, told = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
-        return self._ask(Asked(prompt, request.seeds, encoded(request.samples), told))
+        drawn = request.conditions.get(DRAWN) if self._keeps else None
+        parents = encoded(request.samples if drawn is None else Images(drawn))
+        return self._ask(Asked(prompt, request.seeds, parents, told), request.conditions)
 
     @abstractmethod
     def _connect(self, credentials: Credentials) -> Client:
@@ -118,12 +124,12 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
     def _read(self, client: Client, sent: Sent) -> Received:
         """What an answer holds; a `Fault` where that is no image."""
 
-    def _ask(self, asked: Asked) -> Answer:
+    def _ask(self, asked: Asked, conditions: Conditions) -> Answer:
         client, policy, credentials = self._opened.get()
         outcome = policy.call(
             lambda: credentials.ask(lambda: self._send(client, asked)), lambda sent: self._read(client, sent)
         )
-        return answer_of(len(asked.seeds), outcome, self._rule)
+        return answer_of(len(asked.seeds), outcome, self._rule, conditions if self._keeps else None)
 
     def _open(self) -> tuple[Client, Policy, Credentials]:
         given, credentials = self._given, self._credentials()

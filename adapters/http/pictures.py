@@ -55,12 +55,12 @@ class PictureRule:
         )
 
     def decode(self, data: bytes) -> Pixels | Failed:
-        """The pixels of PNG, JPEG or WebP bytes as they were drawn, uint8 h×w×c; or why there are none."""
+        """The pixels of PNG, JPEG or WebP bytes as they were drawn, uint8 h×w×3; or why there are none."""
         webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
         if len(data) > MOST_BYTES or not (webp or data.startswith(_STARTS)):
             return Failed(f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image")
         try:
-            return decode_image(data, size=self.sent, resize=None, channels=self.channels, name="The endpoint's image")
+            return decode_image(data, size=self.sent, resize=None, channels=3, name="The endpoint's image")
         except BadImage as error:
             return Failed(str(error))
 

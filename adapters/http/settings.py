@@ -120,11 +120,25 @@ class Pictures(Settings):
 
 
 class Prompted(Concurrent, Pictures):
-    """An endpoint that draws from prompts."""
+    """An endpoint that draws from prompts.
+
+    Attributes:
+        keep_size: keep each sample as it was drawn, too, at `size`, and vary that; else variations are made of samples
+            at `image_size`, and detail is lost in every iteration.
+    """
 
     prompts: TextsByLabel
     image_size: Size
+    keep_size: bool = False
     base_url: str | None = None
+
+    @model_validator(mode="after")
+    def _check_drawn(self) -> Self:
+        if self.keep_size and self.drawn is None:
+            raise RecipeError(
+                "keep_size needs one known size at which the endpoint draws: give size, or leave keep_size out."
+            )
+        return self
 
     @property
     def url(self) -> str:

@@ -21,6 +21,10 @@ Column = npt.NDArray[Any]
 SOFT_LABEL = "soft_label"
 """The column in which a generator may give each sample's probabilities of the labels: float32 (n, labels)."""
 
+DRAWN = "drawn"
+"""The column in which a generator may keep each sample as it was drawn, before it was resized, to vary that:
+uint8 (n, height, width, 3). It is no reason to ask for samples apart."""
+
 
 @dataclass(frozen=True, eq=False)
 class Conditions(Mapping[str, Column]):

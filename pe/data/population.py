@@ -15,6 +15,8 @@ from pe.data.samples import Array, Indices, Samples, kind_among, modality
 from pe.errors import ContractError
 
 NO_PARENT = -1
+CONDITION = "condition."
+"""Before a condition's name, as its column is stored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class Population:
     @staticmethod
     def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
         """Samples and conditions (and other arrays of n rows) as named arrays, as they are stored."""
-        named = {f"condition.{name}": column for name, column in conditions.items()}
+        named = {f"{CONDITION}{name}": column for name, column in conditions.items()}
         return {samples.kind: samples.array, **named, **others}
 
     @classmethod
@@ -68,6 +70,5 @@ class Population:
 def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
     """The samples and conditions among the stored arrays `columns`."""
     kind = kind_among(columns.keys())
-    prefix = "condition."
-    conditions = {name.removeprefix(prefix): array for name, array in columns.items() if name.startswith(prefix)}
+    conditions = {name.removeprefix(CONDITION): array for name, array in columns.items() if name.startswith(CONDITION)}
     return modality(kind)(columns[kind]), Conditions(conditions)

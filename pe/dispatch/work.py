@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.conditions import Conditions
+from pe.data.conditions import DRAWN, Conditions
 from pe.data.population import Population
 from pe.data.seeds import item_seeds
 from pe.dispatch.answers import Items, Standing
@@ -188,7 +188,7 @@ def _cut(group: Items, capabilities: Capabilities) -> Iterator[Items]:
 def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
     """The same number for items of the same label and condition."""
     keys = labels.astype(np.int64)
-    for column in conditions.values():
+    for column in (column for name, column in conditions.items() if name != DRAWN):
         _, inverse = np.unique(column, axis=0, return_inverse=True)
         _, keys = np.unique(np.stack([keys, inverse.reshape(-1)]), axis=1, return_inverse=True)
         keys = keys.reshape(-1)

@@ -18,6 +18,7 @@ from pe.planning.cautions import (
 )
 from pe.planning.choice import settle
 from pe.planning.deadlines import HeldBack, held_back
+from pe.planning.disk import disk_of
 from pe.planning.fitting import fit_dry_runs
 from pe.planning.forecast_text import page_of
 from pe.planning.forecast_values import Forecast, Iteration, least_of, most_of
@@ -76,6 +77,7 @@ def forecast(
         warnings=tuple(told),
         clock=clock,
         synthetic=sum(plan.steps[-1].sizes if plan.steps else plan.sizes),
+        disk=disk_of(recipe, plan, api),
         fit=plan.fit,
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
         dry_runs=dry_runs,

@@ -54,6 +54,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
     return [
         ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
         ("Synthetic", f"{found.synthetic:,} images at the end; `pe extend` makes more of them at no further ε"),
+        *([] if found.disk is None else [("Disk", f"up to {_bytes(found.disk)} for samples")]),
         ("Cost", _cost(found)),
         (
             "Time",
@@ -131,6 +132,10 @@ def _releases(same: list[Release]) -> str:
     times = f", {draws:,} steps" if draws > 1 else ""
     rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""
     return f"{named}{times}: multiplier {first.noise_multiplier:.4g}{rate}"
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 1e6:,.3g} MB" if number < 1e9 else f"{number / 1e9:,.3g} GB"
 
 
 def _cost(found: Forecast) -> str:

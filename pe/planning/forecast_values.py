@@ -50,6 +50,7 @@ class Forecast:
         seconds: for the images, at the most, at the rate given; None: none was given.
         warnings: one sentence each.
         synthetic: images that the run ends with, |S_T|.
+        disk: the most bytes that samples take while the run goes on; None: unknown.
         clock: what the public clock adds.
         choice: what was chosen of the evolution, and why.
         fit: the releases by which the generator is fitted, before S_0.
@@ -68,6 +69,7 @@ class Forecast:
     seconds: float | None
     warnings: tuple[str, ...]
     synthetic: int
+    disk: int | None
     clock: HeldBack
     choice: Choice
     fit: tuple[Release, ...] = ()
@@ -121,6 +123,7 @@ class Forecast:
             "cost_at_least": self.cost_at_least,
             "currency": self.currency,
             "synthetic_images": self.synthetic,
+            "disk_bytes": self.disk,
             "seconds": self.seconds,
             "epsilon": self.epsilon,
             "delta": self.delta,

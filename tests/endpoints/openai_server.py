@@ -32,6 +32,7 @@ class OpenAIServer:
     def __init__(self, script: Script, response_format: str = "b64_json", side: int = SIDE) -> None:
         self.script, self._format, self.side = script, response_format, side
         self._random = np.random.default_rng(0)
+        self.drawn: list[bytes] = []
         routes = [
             Route("/v1/images/generations", self.generations, methods=["POST"]),
             Route("/v1/images/edits", self.edits, methods=["POST"]),
@@ -74,6 +75,7 @@ class OpenAIServer:
         count = int(body.get("n", 1))
         count += {"fewer": -1, "more": 1}.get(fault, 0)
         images = [self._image(self.side + (fault == "wrong size")) for _ in range(count)]
+        self.drawn += map(base64.b64decode, images)
         if fault == "duplicated":
             images = images[:1] * count
         if fault == "truncated base64":

@@ -1,0 +1,29 @@
+"""What a run's samples take on disk."""
+
+from __future__ import annotations
+
+from math import prod
+
+from pe.plugins.protocols import GenerationAPI, info_of
+from pe.recipe.schema import Recipe
+from pe.steps import Plan
+
+
+def disk_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> int | None:
+    """The most bytes that samples take at one time, a byte for each number of a pixel; None: their size is unknown.
+
+    Populations stay. Answers that are no population yet lie beside them, the lookahead's included; at the end the
+    synthetic data is written, and the shareable side copied before it is replaced.
+    """
+    info = None if api is None else info_of(api)
+    if info is None or info.modality != "images":
+        return None
+    sample = prod(info.shape or recipe.private.shape)
+    each = sample + (3 * prod(info.drawn) if info.keeps_drawn and info.drawn is not None else 0)
+    kept = size = sum(plan.sizes)
+    most = 2 * kept
+    for step in plan.steps:
+        ahead, size = step.lookahead * size, sum(step.sizes)
+        kept += size
+        most = max(most, kept + size + ahead)
+    return max(each * most, 2 * (each * kept + sample * size))
