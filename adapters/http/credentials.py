@@ -36,13 +36,14 @@ class Credentials:
     Args:
         connection: names where the key, and what else is sent, is held.
         header: that the key stands in; None: a library puts the key in itself.
+        scheme: before the key in `Authorization`.
 
     Raises:
         RecipeError: what a setting names is not there.
     """
 
-    def __init__(self, connection: Connection, *, header: str | None = "Authorization") -> None:
-        self._given, self._header, self._renewing = connection, header, Lock()
+    def __init__(self, connection: Connection, *, header: str | None = "Authorization", scheme: str = "Bearer") -> None:
+        self._given, self._header, self._scheme, self._renewing = connection, header, scheme, Lock()
         self._headers = {
             name: value_of(f"headers_env.{name}", variable) for name, variable in (connection.headers_env or {}).items()
         }
@@ -67,7 +68,7 @@ class Credentials:
                 request.headers.pop(name, None)
             if key := self.key:
                 bare = self._header != "Authorization" or self._given.basic_auth_env is not None
-                request.headers[self._header] = key if bare else f"Bearer {key}"
+                request.headers[self._header] = key if bare else f"{self._scheme} {key}"
         request.headers.update(self._headers)
 
     def ask(self, send: Callable[[], Sent]) -> Sent:

@@ -17,6 +17,7 @@ from adapters.http.settings import Concurrent, Prompted
 from adapters.prompts import Prompts, prompts_of
 from pe.data.conditions import DRAWN, Conditions
 from pe.data.images import Images
+from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import read_settings
 
@@ -34,12 +35,14 @@ class Asked:
         seeds: uint64, one per image.
         parents: PNG files to be varied, one per image; none: new images.
         told: the field that tells the degree of variations, where the endpoint has one.
+        job: where a host's job is noted.
     """
 
     prompt: str
     seeds: Seeds
     parents: Sequence[bytes] = ()
     told: Mapping[str, float] = field(default_factory=dict)
+    job: JobNote = field(default_factory=JobNote)
 
     @property
     def seed(self) -> int:
@@ -97,7 +100,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         Raises:
             Rejected: the endpoint will not answer however often it is asked.
         """
-        return self._ask(Asked(_prompt(request), request.seeds), request.conditions)
+        return self._ask(Asked(_prompt(request), request.seeds, job=request.job), request.conditions)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """A variation of each parent, as it was drawn if that is kept; at degree 0 the parents, without a call.
@@ -110,7 +113,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         prompt, told = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
         drawn = request.conditions.get(DRAWN) if self._keeps else None
         parents = encoded(request.samples if drawn is None else Images(drawn))
-        return self._ask(Asked(prompt, request.seeds, parents, told), request.conditions)
+        return self._ask(Asked(prompt, request.seeds, parents, told, request.job), request.conditions)
 
     @abstractmethod
     def _connect(self, credentials: Credentials) -> Client:

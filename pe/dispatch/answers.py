@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,11 @@ import numpy.typing as npt
 from pe.data.population import Population
 from pe.data.samples import Array
 from pe.dispatch.packing import decode, encode
+from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, Refused, Usage
 from pe.progress import Progress
 from pe.store.durable import sha256, write_durably
+from pe.store.jobs import Jobs
 from pe.store.journal import ChunkRow, Miss
 from pe.store.writer import RunWriter
 
@@ -65,11 +68,13 @@ class Stored:
         items: int64 (n,), what was asked for.
         row: what the journal will say of it.
         misses: the items that it left without a sample.
+        job: the job that it came by, if the generator noted one.
     """
 
     items: Items
     row: ChunkRow
     misses: list[Miss]
+    job: JobNote
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,13 @@ class Answers:
     run: RunWriter
     progress: Progress
 
-    def store(self, phase: str, items: Items, answer: Answer, seconds: float) -> Stored:
+    def job_of(self, request: str) -> JobNote:
+        """The note of a request's job, as it is; any thread may ask."""
+        jobs = Jobs(self.run.journal)
+        job = jobs.find(request)
+        return JobNote(job, calls=int(bool(job)), key=request, keep=partial(jobs.keep, request))
+
+    def store(self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote) -> Stored:
         """Put the samples of an answer to `items`, which took `seconds`, in a durable file; any thread may."""
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
@@ -107,11 +118,12 @@ class Answers:
             seconds=seconds,
             usage=Usage(1, len(good)) if answer.usage is None else answer.usage,
         )
-        return Stored(items, row, misses)
+        return Stored(items, row, misses, job)
 
     def commit(self, stored: list[Stored]) -> None:
-        """Enter answers whose files are durable in the journal, all or none."""
-        self.run.journal.add_chunks([(one.row, one.misses) for one in stored])
+        """Enter answers whose files are durable in the journal, all or none; their jobs are forgotten."""
+        done = [one.job.key for one in stored if one.job.job]
+        self.run.journal.add_chunks([(one.row, one.misses) for one in stored], done)
 
     def standing(self, phase: str, count: int) -> Standing:
         """Where the `count` items of a phase stand; answers that were lost or changed are taken back."""

@@ -237,8 +237,9 @@ class Dispatcher:
     def _ask(self, work: Work, items: Items, standing: Standing) -> Stored:
         """Ask for `items`, and make the answer's file durable."""
         started = time.monotonic()
-        answer = work.ask(self.api, items, standing)
-        return self._answers.store(work.phase, items, answer, time.monotonic() - started)
+        job = self._answers.job_of(work.name_request(items, standing))
+        answer = work.ask(self.api, items, standing, job)
+        return self._answers.store(work.phase, items, answer, time.monotonic() - started, job)
 
     def _keep(self, stored: list[Stored], standing: Standing, task: Task) -> None:
         """Commit answers and enter them."""

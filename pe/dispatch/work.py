@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from pe.data.seeds import item_seeds
 from pe.dispatch.answers import Items, Standing
 from pe.dispatch.reuse import Loan
 from pe.errors import ContractError
+from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
@@ -121,20 +123,34 @@ class Work:
     def _names(self, items: Items) -> tuple[str, ...]:
         return tuple(self.classes[label] for label in self.labels[items])
 
-    def ask(self, api: GenerationAPI, items: Items, standing: Standing) -> Answer:
+    def _seeds(self, items: Items, standing: Standing) -> Seeds:
+        """Of the next try of each of `items`."""
+        return item_seeds(self.seed, self.phase, items, standing.tries(items))
+
+    def name_request(self, items: Items, standing: Standing) -> str:
+        """The name of the next request for `items`: the same after a kill, and none else's."""
+        return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
+
+    def ask(self, api: GenerationAPI, items: Items, standing: Standing, job: JobNote | None = None) -> Answer:
         """Ask the generator for `items`, each with the seed of its next try.
+
+        Args:
+            api: the generator.
+            items: the items.
+            standing: says how often each was asked for.
+            job: where the generator may note the job of this request; None: nowhere that lasts.
 
         Raises:
             ContractError: the answer is not what the protocol says.
         """
-        seeds = item_seeds(self.seed, self.phase, items, standing.tries(items))
+        seeds, job = self._seeds(items, standing), job or JobNote()
         labels, name = self._names(items), type(api).__name__
         if self.source is None:
             conditions = self._draw_conditions(api, items, standing.refused[items])
-            answer = api.random_api(RandomRequest(labels, seeds, conditions))
+            answer = api.random_api(RandomRequest(labels, seeds, conditions, job))
             return _with_conditions(check_answer(f"{name}.random_api", answer, len(items)), conditions)
         parents = self.source.take(self.parents[items])
-        request = VariationRequest(parents.samples, labels, parents.conditions, seeds, self.degree)
+        request = VariationRequest(parents.samples, labels, parents.conditions, seeds, self.degree, job)
         answer = check_answer(f"{name}.variation_api", api.variation_api(request), len(items))
         return _with_conditions(answer, parents.conditions)
 

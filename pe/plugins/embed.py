@@ -10,7 +10,7 @@ import numpy as np
 from pe.data.quiet import quiet
 from pe.data.samples import Samples, Shape
 from pe.errors import ContractError, PEError
-from pe.plugins.protocols import Embedding, Vectors, check_vectors
+from pe.plugins.protocols import Embedding, Vectors
 
 ALONE = 0.01
 """How far a vector may move when the samples around it change, as a share of how far different samples lie apart.
@@ -171,3 +171,16 @@ def _of_blank(embedding: Embedding, samples: Samples) -> Vectors:
         log.error("%s fails on blank samples.", name, exc_info=error)
         failed = type(error).__name__
     raise ContractError(f"{name}.embed fails even on black images ({failed}): the log says why.")
+
+
+def check_vectors(embedding: Embedding, vectors: object, count: int) -> Vectors:
+    """`vectors` if an embedding may answer so for `count` samples.
+
+    Raises:
+        ContractError: not a float32 array of `count` rows.
+    """
+    if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == count:
+        return vectors
+    got = f"{vectors.dtype} {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
+    name = type(embedding).__name__
+    raise ContractError(f"{name}.embed returned {got} for {count} samples: return float32 of shape ({count}, d).")

@@ -17,6 +17,7 @@ from pe.data.conditions import Conditions
 from pe.data.decoding import Resize, UInt8Array
 from pe.data.samples import Samples
 from pe.errors import ContractError
+from pe.plugins.jobs import JobNote
 from pe.plugins.usage import Usage as Usage
 
 Seeds = npt.NDArray[np.uint64]
@@ -107,11 +108,13 @@ class RandomRequest:
         labels: the public label name of each item.
         seeds: uint64 (n,), one per item: all randomness of item i is from seeds[i], and none from the chunk it came in.
         conditions: what the generator's own `draw_conditions` drew for the items, n rows; no columns where it has none.
+        job: for a generator whose host answers by jobs.
     """
 
     labels: tuple[str, ...]
     seeds: Seeds
     conditions: Conditions = field(default_factory=Conditions)
+    job: JobNote = field(default_factory=JobNote)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -127,6 +130,7 @@ class VariationRequest:
         conditions: the parents' conditions, n rows.
         seeds: uint64 (n,), one per item.
         degree: variation in [0, 1]; 0 = unchanged, 1 = as new.
+        job: for a generator whose host answers by jobs.
     """
 
     samples: Samples
@@ -134,6 +138,7 @@ class VariationRequest:
     conditions: Conditions
     seeds: Seeds
     degree: float
+    job: JobNote = field(default_factory=JobNote)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -281,16 +286,3 @@ class HasWeights(Protocol):
     def weights_here(cls) -> bool:
         """Whether they are; nothing is fetched, and no network is built."""
         ...
-
-
-def check_vectors(embedding: Embedding, vectors: object, count: int) -> Vectors:
-    """`vectors` if an embedding may answer so for `count` samples.
-
-    Raises:
-        ContractError: not a float32 array of `count` rows.
-    """
-    if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == count:
-        return vectors
-    got = f"{vectors.dtype} {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
-    name = type(embedding).__name__
-    raise ContractError(f"{name}.embed returned {got} for {count} samples: return float32 of shape ({count}, d).")

@@ -6,11 +6,12 @@ A row is committed only after the file it names is durable, so whatever the jour
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 
 from pe.errors import RunError
 from pe.plugins.usage import NOTHING, Usage
@@ -63,6 +64,7 @@ class Journal:
             RunError: it has another version of the journal, or none yet.
         """
         self._spent: Totals | None = None
+        self._writing = Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if not reading:
@@ -91,25 +93,31 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of the block's statements or none, durable when the block ends.
+        """All of the block's statements or none, durable when the block ends; any thread may.
 
         Raises:
             RunError: the disk refused.
         """
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+            with self._writing:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._connection
+                except BaseException:
+                    self._connection.execute("ROLLBACK")
+                    raise
+                self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise RunError(f"The journal cannot be written ({error}): see to the disk, then resume the run.") from error
 
-    def add_chunks(self, chunks: list[tuple[ChunkRow, list[Miss]]]) -> None:
-        """Commit answers whose files are durable already, with what each left without a sample: all or none."""
+    def add_chunks(self, chunks: list[tuple[ChunkRow, list[Miss]]], requests: Sequence[str] = ()) -> None:
+        """Commit answers whose files are durable already, with what each left without a sample: all or none.
+
+        The jobs of `requests`, to which these are the answers, are forgotten; see `Jobs`.
+        """
         with self.transaction() as connection:
+            for request in requests:
+                connection.execute("DELETE FROM jobs WHERE request = ?", (request,))
             for row, misses in chunks:
                 billed = astuple(row.usage)
                 values = (row.phase, row.file, row.sha256, row.answered, *billed[:3], row.seconds, *billed[3:])

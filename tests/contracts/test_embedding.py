@@ -10,8 +10,8 @@ import pytest
 from embeddings.pixels import Pixels
 from pe.data.images import Images
 from pe.errors import ContractError
-from pe.plugins.embed import try_embedding
-from pe.plugins.protocols import Embedding, Vectors, check_vectors
+from pe.plugins.embed import check_vectors, try_embedding
+from pe.plugins.protocols import Embedding, Vectors
 from tests.embeddings.networks import networks
 from tests.generators import Mean
 

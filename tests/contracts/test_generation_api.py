@@ -26,6 +26,7 @@ from tests.adapters.diffusion.test_improved import SMALL, weights
 from tests.contracts.fitted import KINDS, fitted
 from tests.endpoints.faults import Script
 from tests.endpoints.hosts import HOSTS
+from tests.endpoints.job_hosts import SERVERS, hosted
 from tests.endpoints.serving import serving
 from tests.generators import Shades
 
@@ -69,10 +70,14 @@ SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPImgSyn, DPSAD, Promp
 """Whose one variation of each image tells degrees 0.2 and 1 apart, by a factor of three; for others it takes 30."""
 
 
-@pytest.fixture(scope="module", params=[*MAKERS, *HOSTS])
+@pytest.fixture(scope="module", params=[*MAKERS, *HOSTS, *SERVERS])
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenerationAPI]:
+    folder = tmp_path_factory.mktemp("api")
     if request.param in MAKERS:
-        yield MAKERS[request.param](tmp_path_factory.mktemp("api"))
+        yield MAKERS[request.param](folder)
+    elif request.param in SERVERS:
+        with hosted(request.param, folder) as (made, _):
+            yield made
     else:
         host = HOSTS[request.param]
         with serving(host.serve(Script())) as url:

@@ -13,6 +13,7 @@ from tests.generators import Mean, Shades
 INSTALLED = [(group, kind) for group in ("pe.adapters", "pe.embeddings") for kind in plugins(group)]
 ELSEWHERE = {
     "bedrock",
+    "comfyui",
     "diffusion_server",
     "gemini",
     "hf_inference",

@@ -1,0 +1,260 @@
+"""The one policy for hosts that answer by jobs: submit, note the job, look until it has ended, fetch what it made.
+
+A job is noted before anybody waits for it. The same request, made again after a kill, looks at the job that is noted.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from urllib.parse import urlsplit
+from weakref import finalize
+
+from adapters.http.addresses import Addresses, HostName
+from adapters.http.answers import answer_of
+from adapters.http.client import open_client, respond
+from adapters.http.credentials import Credentials
+from adapters.http.faults import Fault, Rejected
+from adapters.http.generator import Asked, PromptedGenerator
+from adapters.http.policy import Outcome
+from adapters.http.settings import Concurrent, Prompted, Seconds
+from adapters.prompts import Ladder, Texts
+from pe.data.conditions import Conditions
+from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo
+from pe.plugins.validation import Count
+
+if TYPE_CHECKING:
+    import httpx2
+
+log = logging.getLogger(__name__)
+
+GRACE = 15.0
+"""Seconds for which a host may not know a job before the job counts as forgotten: hosts have several machines."""
+
+RARER = 1.5, 10.0
+"""By what factor each wait for a job exceeds the one before, and the longest the first."""
+
+
+class ByJobs(Prompted):
+    """A host that answers by jobs.
+
+    Attributes:
+        base_url: of the host.
+        poll: seconds before a job is first looked at; later looks come up to ten times as rarely.
+        job_timeout: seconds that a job is waited for, before its samples count as failed.
+        result_hosts: names of hosts that images may be fetched from, besides `base_url`'s; None: the documented ones.
+        wordings: degree → text; see `openai_images`. None: those shipped, unless the degree is sent as a number.
+        concurrency: jobs at once, at the most.
+    """
+
+    base_url: str
+    poll: Seconds = 1.0
+    job_timeout: Seconds = 1800.0
+    result_hosts: list[HostName] | None = None
+    wordings: dict[float, Texts] | None = None
+    concurrency: Count = 4
+
+    @property
+    def ladder(self) -> Ladder:
+        """How it is told a degree of variation."""
+        return Ladder.of(self.wordings)
+
+
+Given = TypeVar("Given", bound=ByJobs)
+
+
+class Ended(Exception):  # no Fault: the policy would make the request again
+    """A job that ended without a result.
+
+    Attributes:
+        fault: why; a refusal, if a content filter ended it.
+    """
+
+    def __init__(self, words: str, *, refused: bool = False) -> None:
+        super().__init__(words)
+        self.fault = Fault(words, 400, "content_filter") if refused else Fault(words)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a host says of a job that has not failed.
+
+    Attributes:
+        state: `waiting`: it is queued or at work; `unknown`: the host knows of none; `done`: it has a result.
+        answer: the host's words on one that is done.
+        wait: seconds that the host asks to wait.
+    """
+
+    state: Literal["waiting", "unknown", "done"]
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    wait: float | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job that has a result.
+
+    Attributes:
+        asked: what it was asked for.
+        answer: the host's words on it.
+    """
+
+    asked: Asked
+    answer: Mapping[str, Any]
+
+
+class JobClient:
+    """Requests to a host, with credentials; and for images, without.
+
+    Args:
+        given: how the host is reached.
+        credentials: who asks.
+        keyed: what may be asked with credentials.
+        results: where images are fetched.
+    """
+
+    def __init__(self, given: ByJobs, credentials: Credentials, keyed: Addresses, results: Addresses) -> None:
+        self._base, self._credentials = given.base_url.rstrip("/"), credentials
+        self._keyed, self.results = keyed, results
+        self._pool = open_client(given, given.concurrency, credentials)
+        self._pictures = open_client(given, given.concurrency)
+        for client in (self._pool, self._pictures):
+            finalize(self, client.close)
+
+    def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
+        """The response of the host; `where` is a path, or an address that the host named.
+
+        Raises:
+            Fault: none came, or one with an error status.
+            Rejected: the address is not one of the host's.
+        """
+        url = f"{self._base}{where}" if where.startswith("/") else where
+        if refusal := self._keyed.refusal(url):
+            raise Rejected(f"{urlsplit(self._base).netloc} {refusal}, because the key would go there")
+        return self._credentials.ask(lambda: respond(self._pool, method, url, **request))
+
+    def fetch(self, url: str) -> bytes | Failed:
+        """The content of an address of a result, asked for without credentials; or why there is none.
+
+        Raises:
+            Fault: a later try may bring it.
+        """
+        if refusal := self.results.refusal(url):
+            return Failed(f"the host {refusal} (result_hosts names others)")
+        try:
+            return respond(self._pictures, "GET", url).content
+        except Fault as fault:
+            if fault.heals:
+                raise
+            return Failed(f"an image could not be fetched: {fault}")
+
+
+class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):
+    """RANDOM_API and VARIATION_API by a host that answers by jobs; a request is one job.
+
+    A kind says how to submit, how to look, and how to read a result.
+
+    Attributes:
+        key_hosts: names of hosts that are asked with the key, besides `base_url`'s, where the host names an address.
+        result_hosts: where images are fetched, as the host documents it.
+    """
+
+    info = PluginInfo(
+        machine_settings=(*Concurrent.model_fields, "poll", "job_timeout", "result_hosts"),
+        code_settings=("key_command",),
+    )
+    key_hosts: ClassVar[tuple[str, ...]] = ()
+    result_hosts: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """One parent, or one prompt, per request; a job at a time for each worker."""
+        return Capabilities(self._most, self._given.concurrency, "parent", self._ladder.degree, deterministic=False)
+
+    @property
+    def _most(self) -> int:
+        """Most images of one job."""
+        return 1
+
+    def _connect(self, credentials: Credentials) -> JobClient:
+        given = self._given
+        results = self.result_hosts if given.result_hosts is None else tuple(given.result_hosts)
+        keyed, fetched = Addresses(given.url, self.key_hosts), Addresses(given.url, results)
+        return JobClient(given, credentials, keyed, fetched)
+
+    @abstractmethod
+    def _submit(self, client: JobClient, asked: Asked) -> None:
+        """Have the host start a job and write its id to `asked.job`: before it is sent, where the id is ours."""
+
+    @abstractmethod
+    def _look(self, client: JobClient, job: str) -> Look:
+        """What the host says of a job; `Ended` where it has none to give, a `Fault` where it does not say."""
+
+    def _cancel(self, client: JobClient, job: str) -> None:
+        """Tell the host that nobody waits for a job any longer, where it can be told."""
+        return
+
+    def _ask(self, asked: Asked, conditions: Conditions) -> Answer:
+        try:
+            answer = super()._ask(asked, conditions)
+        except Ended as ended:
+            clean = self._opened.get()[2].clean
+            fault = Fault(clean(ended.fault.words), ended.fault.status, ended.fault.code)
+            answer = answer_of(len(asked.seeds), Outcome(None, fault, 0), self._rule)
+        usage = answer.usage
+        return answer if usage is None else replace(answer, usage=replace(usage, calls=asked.job.calls))
+
+    def _send(self, client: JobClient, asked: Asked) -> Finished:
+        """The job's result: of the one that is noted, or of one that is submitted now.
+
+        Raises:
+            Ended: there is none, or not in time.
+            Fault: it cannot be submitted, or the host will not say.
+        """
+        given, note = self._given, asked.job
+        end = time.monotonic() + given.job_timeout
+        if found := bool(note.job):
+            log.info("%s: waiting for the job %s, which is noted", self._host, note.job)
+        else:
+            self._start(client, asked)
+        pause, known = given.poll, time.monotonic()
+        while True:
+            look = self._look_patiently(client, note.job)
+            now = time.monotonic()
+            if look.state == "done":
+                return Finished(asked, look.answer)
+            if look.state == "waiting":
+                known = now
+            elif now - known >= GRACE:
+                if not found:
+                    raise Ended(f"the host does not know the job {note.job}, which it has taken")
+                log.warning("%s does not know the job %s: it is submitted again.", self._host, note.job)
+                self._start(client, asked)
+                found, pause, known = False, given.poll, time.monotonic()
+                continue
+            if now >= end:
+                with suppress(Fault):
+                    self._cancel(client, note.job)
+                raise Ended(f"the job {note.job} did not end within job_timeout, {given.job_timeout:g} s")
+            time.sleep(min(max(look.wait or 0.0, random.uniform(pause / 2, pause)), end - now))
+            pause = min(pause * RARER[0], given.poll * RARER[1])
+
+    def _start(self, client: JobClient, asked: Asked) -> None:
+        asked.job.calls += 1
+        self._submit(client, asked)
+
+    def _look_patiently(self, client: JobClient, job: str) -> Look:
+        """What the host says of a job; one that does not answer for now is asked again later."""
+        try:
+            return self._look(client, job)
+        except Fault as fault:
+            if not fault.heals:
+                raise
+            log.info("%s: %s; looking at the job again later", self._host, self._opened.get()[2].clean(str(fault)))
+            return Look("waiting", wait=fault.wait)

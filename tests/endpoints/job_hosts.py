@@ -1,0 +1,30 @@
+"""Every host that answers by jobs: its scripted server, and our adapter for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from adapters.comfyui import ComfyUI
+from adapters.http.jobs import JobGenerator
+from tests.endpoints.comfy_server import ComfyServer, workflows
+from tests.endpoints.job_host import JobHost
+from tests.endpoints.serving import serving
+
+SERVERS: dict[str, Callable[..., JobHost]] = {"comfyui": ComfyServer}
+
+
+def generator(kind: str, url: str, folder: Path, **settings: Any) -> JobGenerator[Any]:
+    """Our adapter, of a host at `url`."""
+    given = {"base_url": url, "prompts": "a {label}", "image_size": 16, "timeout": 1.0, "poll": 0.002, **settings}
+    return ComfyUI(**workflows(folder) | given)
+
+
+@contextmanager
+def hosted(kind: str, folder: Path, **settings: Any) -> Iterator[tuple[JobGenerator[Any], JobHost]]:
+    """The adapter over a server of its own."""
+    server = SERVERS[kind]()
+    with serving(server) as url:
+        yield generator(kind, url, folder, **settings), server
