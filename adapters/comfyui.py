@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from adapters.http import Asked, Received, Scalar, Size, object_of
 from adapters.http.faults import Fault
-from adapters.http.jobs import ByJobs, Ended, Finished, JobClient, JobGenerator, Look
+from adapters.http.jobs import ByJobs, Ended, Finished, JobClient, JobGenerator, Look, content_of
 from adapters.http.pictures import Pixels
 from adapters.prompts import Ladder
 from pe.errors import RecipeError, nearest_name
@@ -177,7 +177,7 @@ class ComfyUI(JobGenerator[ComfyUISettings]):
         if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
             return Failed("the server sent an entry without an image's name")
         place = {key: str(image.get(key) or "") for key in ("filename", "subfolder", "type")}
-        return self._rule.decode(client.ask("GET", "/view", params=place).content)
+        return self._rule.decode(content_of(client.ask("GET", "/view", params=place)))
 
 
 def _upload(client: JobClient, parent: bytes) -> str:

@@ -29,7 +29,9 @@ _REFUSAL_CODES = frozenset(
         "responsible_ai_policy_violation",
     }
 )
-_REFUSAL_WORDS = re.compile(r"safety system|content (?:policy|filter|management)|moderation|nsfw", re.IGNORECASE)
+_REFUSAL_WORDS = re.compile(
+    r"safety system|content[ _](?:policy|filter|management|checker)|moderation|nsfw|flagged as sensitive", re.IGNORECASE
+)
 _SAYING = ("message", "detail", "error", "errors", "title")
 _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 

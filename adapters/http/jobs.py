@@ -18,10 +18,11 @@ from weakref import finalize
 
 from adapters.http.addresses import Addresses, HostName
 from adapters.http.answers import answer_of
-from adapters.http.client import open_client, respond
+from adapters.http.client import object_of, open_client, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
 from adapters.http.generator import Asked, PromptedGenerator
+from adapters.http.pictures import PictureRule, Pixels
 from adapters.http.policy import Outcome
 from adapters.http.settings import Concurrent, Prompted, Seconds
 from adapters.prompts import Ladder, Texts
@@ -72,13 +73,18 @@ Given = TypeVar("Given", bound=ByJobs)
 class Ended(Exception):  # no Fault: the policy would make the request again
     """A job that ended without a result.
 
+    Args:
+        words: why.
+        refused: a content filter ended it, though the words may not say so.
+
     Attributes:
-        fault: why; a refusal, if a content filter ended it.
+        fault: why; perhaps a refusal.
     """
 
     def __init__(self, words: str, *, refused: bool = False) -> None:
         super().__init__(words)
-        self.fault = Fault(words, 400, "content_filter") if refused else Fault(words)
+        fault = Fault(words, 400, "content_filter" if refused else "")
+        self.fault = fault if fault.refusal else Fault(words)
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,10 @@ class JobClient:
             raise Rejected(f"{urlsplit(self._base).netloc} {refusal}, because the key would go there")
         return self._credentials.ask(lambda: respond(self._pool, method, url, **request))
 
+    def read(self, url: str) -> httpx2.Response:
+        """The response of an address that the recipe names, asked without credentials; a `Fault` where none comes."""
+        return respond(self._pictures, "GET", url)
+
     def fetch(self, url: str) -> bytes | Failed:
         """The content of an address of a result, asked for without credentials; or why there is none.
 
@@ -148,11 +158,29 @@ class JobClient:
         if refusal := self.results.refusal(url):
             return Failed(f"the host {refusal} (result_hosts names others)")
         try:
-            return respond(self._pictures, "GET", url).content
+            return content_of(self.read(url))
         except Fault as fault:
             if fault.heals:
                 raise
             return Failed(f"an image could not be fetched: {fault}")
+
+    def picture(self, url: object, rule: PictureRule) -> Pixels | Failed:
+        """The image of a data URI, or of an address; or why there is none.
+
+        Raises:
+            Fault: see `fetch`.
+        """
+        if not isinstance(url, str) or url.startswith("data:"):
+            return rule.decode_text(url)
+        data = self.fetch(url)
+        return data if isinstance(data, Failed) else rule.decode(data)
+
+
+def content_of(response: httpx2.Response) -> bytes:
+    """What a response to a request for an image holds; a `Fault` where that is text, such as a gateway's page."""
+    if response.headers.get("content-type", "").startswith("text/"):
+        raise Fault.of_response(response.status_code, {}, response.content)
+    return response.content
 
 
 class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):
@@ -187,6 +215,15 @@ class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):
         results = self.result_hosts if given.result_hosts is None else tuple(given.result_hosts)
         keyed, fetched = Addresses(given.url, self.key_hosts), Addresses(given.url, results)
         return JobClient(given, credentials, keyed, fetched)
+
+    def _find(self, client: JobClient, where: str) -> dict[str, Any] | None:
+        """What the host says at an address; None: there is nothing there."""
+        try:
+            return object_of(client.ask("GET", where))
+        except Fault as fault:
+            if fault.status != 404:
+                raise
+            return None
 
     @abstractmethod
     def _submit(self, client: JobClient, asked: Asked) -> None:

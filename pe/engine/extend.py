@@ -33,7 +33,8 @@ from pe.store.writer import RunWriter
 
 _PENDING = f"{CONFIDENTIAL}/extension.json"
 _CONNECTION = (
-    "base_url", "result_hosts", "key_env", "key_file", "basic_auth_env", "headers_env", "client_cert", "client_key",
+    "base_url", "description_url", "result_hosts", "key_env", "key_file", "basic_auth_env", "headers_env",
+    "client_cert", "client_key",
 )  # fmt: skip
 """Settings that say where this machine connects, and with what of its own."""
 

@@ -13,12 +13,15 @@ from tests.generators import Mean, Shades
 INSTALLED = [(group, kind) for group in ("pe.adapters", "pe.embeddings") for kind in plugins(group)]
 ELSEWHERE = {
     "bedrock",
+    "bfl",
     "comfyui",
     "diffusion_server",
+    "fal",
     "gemini",
     "hf_inference",
     "http",
     "openai_images",
+    "replicate",
     "sdapi",
     "stability",
     "together",

@@ -22,7 +22,7 @@ WARM = (
     *("faiss", "PIL.PngImagePlugin", "scipy.special", "httpx2", "openai"),
     *("pe.cli.main", "pe.engine.start", "pe.evaluation.evaluate", "pe.engine.status"),
     *("adapters.openai_images", "adapters.server_client"),
-    *("tests.durability.driver", "tests.endpoints.openai_server"),
+    *("tests.durability.driver", "tests.endpoints.job_hosts", "tests.endpoints.openai_server"),
 )
 """What all of them import; else most kills, at instants that are a share of the whole, would strike imports alone."""
 

@@ -37,6 +37,7 @@ class JobHost:
 
     Attributes:
         knows: ends without a result that such a host has.
+        submit_at: which request submits the first job.
         script: which requests have transport faults; `lost`: the request is heeded, and its answer is lost.
         outcomes: of the next jobs: refusal, failed, cancelled, unknown, fewer, torn, large, elsewhere; "" a result.
         finished: how many jobs may end; those after them stay at work.
@@ -47,6 +48,7 @@ class JobHost:
     """
 
     knows: ClassVar[tuple[str, ...]] = ("refusal", "failed", "cancelled")
+    submit_at: ClassVar[int] = 0
     script: Script = field(default_factory=Script)
     outcomes: list[str] = field(default_factory=list)
     finished: float = float("inf")

@@ -7,19 +7,36 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from adapters.bfl import BFL
 from adapters.comfyui import ComfyUI
+from adapters.fal import Fal
 from adapters.http.jobs import JobGenerator
+from adapters.replicate import Replicate
 from tests.endpoints.comfy_server import ComfyServer, workflows
+from tests.endpoints.hosted_servers import BFLServer, FalServer, ReplicateServer
 from tests.endpoints.job_host import JobHost
 from tests.endpoints.serving import serving
 
-SERVERS: dict[str, Callable[..., JobHost]] = {"comfyui": ComfyServer}
+SERVERS: dict[str, Callable[..., JobHost]] = {
+    "bfl": BFLServer,
+    "comfyui": ComfyServer,
+    "fal": FalServer,
+    "replicate": ReplicateServer,
+}
 
 
 def generator(kind: str, url: str, folder: Path, **settings: Any) -> JobGenerator[Any]:
     """Our adapter, of a host at `url`."""
     given = {"base_url": url, "prompts": "a {label}", "image_size": 16, "timeout": 1.0, "poll": 0.002, **settings}
-    return ComfyUI(**workflows(folder) | given)
+    if kind == "comfyui":
+        return ComfyUI(**workflows(folder) | given)
+    given = {"key_env": None, **given}
+    if kind == "bfl":
+        return BFL(**{"model": "flux-2-pro", "size": (16, 16)} | given)
+    if kind == "replicate":
+        return Replicate(**{"model": "black-forest-labs/flux-dev", "degree_field": "prompt_strength"} | given)
+    models = {"model": "fal-ai/flux/dev", "variation_model": "fal-ai/flux/dev/image-to-image"}
+    return Fal(**models | {"degree_field": "strength", "description_url": f"{url}/openapi.json"} | given)
 
 
 @contextmanager
