@@ -39,7 +39,7 @@ def evolve(
         histogram = dp_nn_histogram(private, candidates, population.labels, step.release, ledger, plan.voting)  # Alg. 2
         parents = choose(histogram, population.labels, step, plan, warn)  # P and S'
         population = api.variations(step.t, population, parents, step.degree, step.reuse)  # S_t
-        api.forget_lookahead(step.t)
+        api.forget(f"lookahead/{step.t}")
     return population
 
 

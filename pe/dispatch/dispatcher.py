@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Population, parse_columns
-from pe.data.samples import Array, Samples
+from pe.data.samples import Samples
 from pe.dispatch.answers import Answers, Items, Standing, Stored, gather
+from pe.dispatch.finished import columns_of
 from pe.dispatch.limits import LimitToRaise, Meter
 from pe.dispatch.outset import Outset
-from pe.dispatch.reuse import NOBODY, lend
+from pe.dispatch.reuse import lend
 from pe.dispatch.waits import Waits
 from pe.dispatch.work import Work
 from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError, PluginError
@@ -65,11 +66,18 @@ class Dispatcher:
         Raises:
             APIError: an item failed in every attempt, or was refused however often it was drawn anew.
         """
-        done = self._find_finished(population_place(0))
-        if done is not None:
-            return done
+        return self.draw("population/0", population_place(0), labels, "RANDOM_API")
+
+    def draw(
+        self, phase: str, place: str, labels: npt.NDArray[np.int32], description: str, alike: bool = False
+    ) -> Population:
+        """New samples as a durable population in the run's folder `place`, all of one condition if `alike`.
+
+        Raises:
+            APIError: see `random`.
+        """
         founders = np.full(len(labels), NO_PARENT, np.int64)
-        return self._make(population_place(0), self._work("population/0", labels, founders), "RANDOM_API")
+        return self._make(place, replace(self._work(phase, labels, founders), alike=alike), description)
 
     def variations(self, t: int, population: Population, parents: Items, degree: float, reuse: int = 0) -> Population:
         """S_t: one variation of each of `parents`, int64 (n,) indices into `population`.
@@ -101,21 +109,28 @@ class Dispatcher:
         self, phase: str, place: str, population: Population, parents: Items, degree: float, description: str
     ) -> Population:
         """Variations of `parents` as a durable population in the run's folder `place`; see `variations`."""
-        done = self._find_finished(place)
-        if done is not None:
-            return done
         return self._make(place, self._variation_work(phase, population, parents, degree), description)
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterator[tuple[Items, Samples]]:
         """Variations of every member, k each, by chunk: (the members they are of, samples), without refused ones."""
-        work = self._lookahead_work(t, population, k, degree)
-        self._fulfil(work, f"lookahead {t}")
+        return self._by_chunk(self._lookahead_work(t, population, k, degree), f"lookahead {t}")
+
+    def vary_each(
+        self, phase: str, stream: str, population: Population, degree: float, description: str
+    ) -> Iterator[tuple[Items, Samples]]:
+        """One variation of every member, by chunk as `lookahead`; phases of one `stream` have equal seeds."""
+        work = self._variation_work(phase, population, np.arange(len(population)), degree)
+        return self._by_chunk(replace(work, stream=stream), description)
+
+    def forget(self, phase: str) -> None:
+        """Delete the samples of a phase, once what was to be made of them is durable."""
+        self._answers.forget(phase)
+
+    def _by_chunk(self, work: Work, description: str) -> Iterator[tuple[Items, Samples]]:
+        """The answers of a phase, chunk by chunk: (parents, samples)."""
+        self._fulfil(work, description)
         for items, columns in self._answers.committed(work.phase):
             yield work.parents[items], parse_columns(columns)[0]
-
-    def forget_lookahead(self, t: int) -> None:
-        """Delete the lookahead's samples, once the population after them is durable."""
-        self._answers.forget(f"lookahead/{t}")
 
     @property
     def _answers(self) -> Answers:
@@ -165,9 +180,11 @@ class Dispatcher:
         return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree)
 
     def _make(self, place: str, work: Work, description: str) -> Population:
-        """The answers of a phase as a durable population; its chunks are deleted then."""
+        """The answers of a phase as a durable population, unless it is there; its chunks are deleted then."""
+        if (done := self._find_finished(place)) is not None:
+            return done
         self._fulfil(work, description)
-        population = self.run.add_population(place, work.labels, work.parents, self._parts(work))
+        population = self.run.add_population(place, work.labels, work.parents, columns_of(self._answers, work))
         self._answers.forget(work.phase)
         return population
 
@@ -277,24 +294,3 @@ class Dispatcher:
                 f"'{self.classes[work.labels[item]]}') in {standing.tries(fatal[:1])[0]} attempts: "
                 f"{self._answers.last_reasons(work.phase)[item]}"
             )
-
-    def _parts(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """The columns of a finished phase: answered, lent by the lookahead, and kept from parents."""
-        missing = np.ones(len(work), dtype=bool)
-        for items, columns in self._loan_parts(work):
-            missing[items] = False
-            yield items, columns
-        rows = np.flatnonzero(missing)
-        if rows.size and work.source is not None:
-            kept = work.source.take(work.parents[rows])
-            yield rows, Population.columns(kept.samples, kept.conditions)
-
-    def _loan_parts(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-        yield from self._answers.committed(work.phase)
-        if work.loan is None:
-            return
-        for items, columns in self._answers.committed(work.loan.phase):
-            children = work.loan.child[items]
-            lent = np.flatnonzero(children != NOBODY)
-            if lent.size:
-                yield children[lent], {name: column[lent] for name, column in columns.items()}

@@ -43,6 +43,8 @@ class Work:
         retries: how often an item that is refused is asked for again with another seed; then a variation is
             given up, and a random sample is drawn anew, with a new condition.
         loan: the lookahead's variations that some of the items are.
+        stream: seeds the items in place of `phase`, so that phases of one stream have equal seeds; None: `phase` does.
+        alike: all new samples get the first one's condition.
     """
 
     phase: str
@@ -55,6 +57,8 @@ class Work:
     attempts: int = 5
     retries: int = 2
     loan: Loan | None = None
+    stream: str | None = None
+    alike: bool = False
     _drawn: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
@@ -117,7 +121,8 @@ class Work:
         if draw not in self._drawn:
             items = np.arange(len(self))
             seeds = item_seeds(self.seed, f"{self.phase}/condition", items, np.full(len(self), draw))
-            self._drawn[draw] = draw_conditions(api, self._names(items), seeds)
+            drawn = draw_conditions(api, self._names(items), seeds)
+            self._drawn[draw] = drawn.take(np.zeros_like(items)) if self.alike else drawn
         return self._drawn[draw]
 
     def _names(self, items: Items) -> tuple[str, ...]:
@@ -125,7 +130,7 @@ class Work:
 
     def _seeds(self, items: Items, standing: Standing) -> Seeds:
         """Of the next try of each of `items`."""
-        return item_seeds(self.seed, self.phase, items, standing.tries(items))
+        return item_seeds(self.seed, self.stream or self.phase, items, standing.tries(items))
 
     def name_request(self, items: Items, standing: Standing) -> str:
         """The name of the next request for `items`: the same after a kill, and none else's."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
@@ -14,19 +13,21 @@ from pe.class_counts import dp_class_counts
 from pe.data.population import Population
 from pe.engine.audit_record import write_audit_record
 from pe.engine.clock import public_clock
+from pe.engine.fitting import fit_generator
 from pe.engine.going_on import to_resume
 from pe.engine.logs import logging_to
+from pe.engine.measuring import check_degree
 from pe.engine.private_side import PrivateSide
 from pe.engine.public_pool import PublicPool
 from pe.engine.software import software_versions
 from pe.errors import PluginError
-from pe.fit.fitted import FITTED, Fitted
-from pe.fit.trainer import FIT, MODEL, ChecksMachine, FitTerms, Fitting, Kept, Trainer, load_model
+from pe.fit.fitted import Fitted
+from pe.fit.trainer import MODEL, ChecksMachine, Trainer
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
 from pe.planning.cautions import guarantee_warnings, vote_warnings
 from pe.planning.choice import settle
-from pe.planning.fitting import fit_terms
 from pe.planning.layout import budget_of, lay_out
+from pe.planning.measuring import degrees_asked
 from pe.planning.readiness import check_labels, check_public_place, overlap_warnings, size_warnings
 from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
@@ -111,7 +112,7 @@ class Execution:
         """
         check_labels(self.api, self.plan.classes)
         if isinstance(self.api, DescribesDegree):
-            for degree in {step.degree for step in self.plan.steps}:
+            for degree in degrees_asked(self.recipe, self.plan, self.api):
                 self.api.describe_degree(degree)
         if isinstance(self.api, ChecksMachine):
             self.api.check_machine()
@@ -160,19 +161,16 @@ class Execution:
             progress.warn(warning)
         if not all(ledger.drawn(step.release) for step in self.plan.steps):
             self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
+        stop, command = self.surroundings.stop, partial(to_resume, run.folder, python=self.surroundings.python)
+        dispatcher = build_dispatcher(self.recipe, self.api, run, progress=progress, stop=stop, command=command)
+        if not isinstance(self.api, Trainer):  # else there is nothing to ask yet
+            check_degree(self.recipe, self.plan, dispatcher, self.embedding)  # before anything is charged
         plan = self._size_plan(ledger)
-        self.fit(run, ledger)
-        command = partial(to_resume, run.folder, python=self.surroundings.python)
-        population = evolution.evolve(
-            plan,
-            lambda: self.private.embeddings(run),
-            build_dispatcher(
-                self.recipe, self.api, run, progress=progress, stop=self.surroundings.stop, command=command
-            ),
-            self.embedding,
-            ledger,
-            progress.warn,
-        )
+        self._fit(run, ledger)
+        if isinstance(self.api, Trainer):
+            check_degree(self.recipe, self.plan, dispatcher, self.embedding)
+        private = partial(self.private.embeddings, run)
+        population = evolution.evolve(plan, private, dispatcher, self.embedding, ledger, progress.warn)
         self.check_pool(run)  # as it was read by the generator
         _finish(run, plan, population)
         publish(run.folder)
@@ -189,47 +187,21 @@ class Execution:
         )
         ledger.clock = self.private.clock = clock
 
-    def fit(self, run: RunWriter, ledger: Ledger) -> None:
+    def _fit(self, run: RunWriter, ledger: Ledger) -> None:
         """Fit the generator on the private records, if it is one that is fitted, and not done already."""
-        if not isinstance(self.api, Trainer):
-            return
-        if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
-            terms = fit_terms(self.recipe, self.plan.classes, self.recipe.private.privacy_unit)
-            with run.new_folder(MODEL) as folder:
-                surroundings = self.surroundings
-                progress, stop, kept = surroundings.progress, surroundings.stop, run.run.confidential / "fit"
-                self.api.fit(
-                    Fitting(
-                        terms=terms,
-                        private=self.private.records,
-                        ledger=ledger,
-                        folder=folder,
-                        progress=progress,
-                        stop=stop,
-                        kept=Kept(kept),
-                    )
-                )
-                self.check_pool(run)  # as it was read by the fit
-                if not (folder / FITTED).exists():
-                    self._describe_fit(run, ledger, terms).write(folder)
-            if kept.exists():
-                shutil.rmtree(kept)
-        run.check_files(f"{MODEL}/")
-        load_model(self.api, run.folder)
-
-    def _describe_fit(self, run: RunWriter, ledger: Ledger, terms: FitTerms) -> Fitted:
-        """What the fit that has just ended was, and cost."""
-        spent = [release for release in ledger.events() if release.name.startswith(FIT)]
-        api = self.recipe.api
-        return Fitted(
-            run=run.folder.name,
-            kind=api.kind,
-            settings=api.settings,
-            classes=terms.classes,
-            shape=terms.shape,
-            releases=tuple(spent),
-            holds=not ledger.unsafe,
-        )
+        if isinstance(self.api, Trainer):
+            given = self.surroundings
+            fit_generator(
+                self.recipe,
+                self.plan,
+                self.api,
+                self.private.records,
+                run=run,
+                ledger=ledger,
+                progress=given.progress,
+                stop=given.stop,
+                check_public=lambda: self.check_pool(run),
+            )
 
     def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
         """Write the certificate of all shareable files, last of all: a run that has one is finished."""

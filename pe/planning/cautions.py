@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pe.dispatch.limits import Price
 from pe.errors import RecipeError
 from pe.planning.build import usage_of
@@ -23,10 +25,9 @@ def meaning_of(api: GenerationAPI, degree: float) -> tuple[str, str]:
         return "refused", str(error)
 
 
-def refusals(plan: Plan, api: GenerationAPI | None) -> list[str]:
-    """About degrees that the generator cannot obey."""
-    degrees = sorted({step.degree for step in plan.steps})
-    found = [] if api is None else [meaning_of(api, degree)[1] for degree in degrees]
+def refusals(degrees: Iterable[float], api: GenerationAPI | None) -> list[str]:
+    """About those of the degrees that the generator cannot obey."""
+    found = [] if api is None else [meaning_of(api, degree)[1] for degree in sorted(degrees)]
     return [f"A run would not start: {sentence}" for sentence in found if sentence]
 
 

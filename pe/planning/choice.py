@@ -12,6 +12,7 @@ from typing import Any
 from pe.errors import RecipeError
 from pe.planning.fitting import fit_releases
 from pe.planning.layout import planned_releases
+from pe.planning.measuring import IMAGES, may_measure
 from pe.planning.signal import votes_cast
 from pe.plugins.protocols import PluginInfo, info_of
 from pe.plugins.registry import load, plugins
@@ -209,7 +210,7 @@ def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
         units=private.declared_units or private.declared_size,
         sigma=_sigma(recipe),
         growing=privacy.epsilon is not None,
-        images=min(limits) * (1 - SLACK),
+        images=min(limits) * (1 - SLACK) - (IMAGES if may_measure(recipe, info) else 0),
         paid=bool(each or price.million_tokens),
         degrees=info.degrees,
         by_label=info.by_label,

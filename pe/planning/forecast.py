@@ -23,6 +23,7 @@ from pe.planning.fitting import fit_dry_runs
 from pe.planning.forecast_text import page_of
 from pe.planning.forecast_values import Forecast, Iteration, least_of, most_of
 from pe.planning.layout import lay_out
+from pe.planning.measuring import Measuring, degrees_asked
 from pe.planning.readiness import cap_obstacles
 from pe.planning.signal import signal_of
 from pe.plugins.protocols import GenerationAPI
@@ -56,13 +57,14 @@ def forecast(
     dry_runs = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
     clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
     iterations = tuple(_iteration(t, recipe, plan, api) for t in range(len(plan.steps) + 1))
-    images = sum((one.images for one in iterations), Span())
-    calls = total(one.calls for one in iterations)
+    measuring = Measuring.of(recipe, plan, api)
+    images = sum((one.images for one in iterations), measuring.images)
+    calls = total((*(one.calls for one in iterations), measuring.random, measuring.variation))
     price = price_of(recipe)
     least, cost = _cost(price, api, least_of(calls), images.least), _cost(price, api, most_of(calls), images.most)
     delta = recipe.privacy.delta
     spent = epsilon(plan.releases, delta)
-    told = [*here, *refusals(plan, api), *cost_warnings(price, api, calls, images)]
+    told = [*here, *refusals(degrees_asked(recipe, plan, api), api), *cost_warnings(price, api, calls, images)]
     told += limit_warnings(recipe, images, (least, cost), images_per_second)
     told += _of_the_guarantee(recipe, plan, clock, spent)
     found = Forecast(
@@ -82,6 +84,7 @@ def forecast(
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
         dry_runs=dry_runs,
         choice=choice,
+        measuring=measuring,
     )
     return replace(found, page=page_of(recipe.name, found))
 

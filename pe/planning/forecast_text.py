@@ -7,6 +7,7 @@ from typing import Any
 from pe.fit.trainer import DryRun
 from pe.planning.calls import Span
 from pe.planning.forecast_values import Forecast, Iteration
+from pe.planning.measuring import HIGH, LOW, PARENTS
 from pe.privacy.release import Poisson, Release
 from pe.privacy.words import round_up
 
@@ -21,7 +22,12 @@ _HEAD = ("t", "calls", "images", "degree", "candidates", "votes/candidate", "σ,
 
 def page_of(name: str, found: Forecast) -> str:
     """The forecast as a person reads it."""
-    rows = [_HEAD, *(_row(one) for one in found.iterations), ("all", _calls(found.calls), _calls(found.images))]
+    rows = [
+        _HEAD,
+        *_measuring(found),
+        *(_row(one) for one in found.iterations),
+        ("all", _calls(found.calls), _calls(found.images)),
+    ]
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(_HEAD))]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
     facts = [f"{key:<12}{value}" for key, value in _facts(found)]
@@ -66,7 +72,21 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *_clock(found),
         *_chosen(found),
         ("Degree", _DEGREES[found.degree]),
+        *_measured(found),
     ]
+
+
+def _measuring(found: Forecast) -> list[tuple[str, ...]]:
+    """The row of what is asked for before t = 0."""
+    asked = found.measuring
+    return [("try", _calls(asked.random + asked.variation), _calls(asked.images))] if asked else []
+
+
+def _measured(found: Forecast) -> list[tuple[str, str]]:
+    """That the run measures how the degree is heeded, and what may come of it."""
+    tried = f"first tried on {PARENTS} new samples, each varied at {LOW:g} and {HIGH:g}"
+    told = f"{tried}: a run stops unless the server heeds the degree and the parent"
+    return [("", told)] if found.measuring else []
 
 
 def _clock(found: Forecast) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from pe.fit.trainer import DryRun
 from pe.planning.calls import Span, total
 from pe.planning.choice import Choice
 from pe.planning.deadlines import HeldBack
+from pe.planning.measuring import Measuring
 from pe.planning.signal import Signal
 from pe.privacy.release import Release
 
@@ -53,6 +54,7 @@ class Forecast:
         disk: the most bytes that samples take while the run goes on; None: unknown.
         clock: what the public clock adds.
         choice: what was chosen of the evolution, and why.
+        measuring: what is asked for before t = 0, to measure how the degree is heeded.
         fit: the releases by which the generator is fitted, before S_0.
         fit_epsilon: of those alone, at `delta`.
         dry_runs: what each part of the fit will take here, where it was tried.
@@ -72,6 +74,7 @@ class Forecast:
     disk: int | None
     clock: HeldBack
     choice: Choice
+    measuring: Measuring
     fit: tuple[Release, ...] = ()
     fit_epsilon: float = 0.0
     dry_runs: tuple[DryRun, ...] = ()
@@ -83,22 +86,22 @@ class Forecast:
     @property
     def images(self) -> Span:
         """Images asked for over the whole run."""
-        return sum((one.images for one in self.iterations), Span())
+        return sum((one.images for one in self.iterations), self.measuring.images)
 
     @property
     def random(self) -> Span | None:
         """Calls of RANDOM_API; None: unknown."""
-        return self.iterations[0].calls
+        return total((self.iterations[0].calls, self.measuring.random))
 
     @property
     def variation(self) -> Span | None:
         """Calls of VARIATION_API, the lookahead's included; None: unknown."""
-        return total(one.calls for one in self.iterations[1:])
+        return total((*(one.calls for one in self.iterations[1:]), self.measuring.variation))
 
     @property
     def calls(self) -> Span | None:
         """Calls of both; None: unknown."""
-        return total(one.calls for one in self.iterations)
+        return total((self.random, self.variation))
 
     @property
     def signals(self) -> list[Signal]:
@@ -130,6 +133,7 @@ class Forecast:
             "noise_multiplier": _one_or_all([signal.noise_multiplier for signal in self.signals]),
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
+            "measured_by": self.measuring.images.most or None,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
             "public_clock": {"on": self.clock.terms.on, "why": self.clock.terms.why, "deadlines": self.clock.seconds},

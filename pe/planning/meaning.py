@@ -12,7 +12,7 @@ from pe.recipe.schema import PluginSpec, Recipe
 
 _MACHINE_ONLY = (
     "name", "limits", "private.path", "private.ledger_file", "private.largest_side", "api.price", "refusals.max_share",
-    "evolution.neighbor_search", "privacy.public_clock", "privacy.clock_slack",
+    "evolution.neighbor_search", "evolution.measure_degree", "privacy.public_clock", "privacy.clock_slack",
 )  # fmt: skip
 
 

@@ -58,6 +58,12 @@ class Evolution(Settings):
     estimate_label_sizes: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="share of ε for noisy label counts, which then take the place of label_sizes"
     )
+    measure_degree: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="whether the run first measures, by 24 images at degrees 0.1 and 1, that the generator heeds the "
+        "degree and the parent, and stops if not; auto: if it asks other machines, and only puts several degrees in "
+        "words, or sends several parents at once",
+    )
     attempts: Count = Field(5, description="how often a sample may fail before the run stops")
 
     @model_validator(mode="before")

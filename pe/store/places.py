@@ -14,6 +14,8 @@ SYNTHETIC = "synthetic.npz"
 EVOLUTION = "evolution.png"
 PUBLIC_IMAGES = "public_images.json"
 """Of a run whose generator reads public images: how many, and the SHA-256 of their pixels, in order."""
+DEGREE = "degree.json"
+"""Of a run that measured how its generator heeds the degree: what it found."""
 CERTIFICATE = Path("certificate.json")
 PURGED = "purged.txt"
 """Of a run whose confidential side `pe purge` deleted."""

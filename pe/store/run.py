@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
@@ -20,7 +21,7 @@ from pe.store.certified import (
 )
 from pe.store.export import export
 from pe.store.formats import Format
-from pe.store.places import CONFIDENTIAL, population_place
+from pe.store.places import CONFIDENTIAL, DEGREE, population_place
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,22 @@ class Run:
         if not populations:  # as for an instant while they are published
             raise RunError(f"{self.folder} has no populations: `pe resume` finishes it, or restore them from a copy.")
         return populations[-1]
+
+    @property
+    def degree(self) -> dict[str, Any] | None:
+        """What the run measured of how its generator heeds the degree; None: nothing, or nothing yet.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        path = self.folder / DEGREE
+        if not path.is_file():
+            return None
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return {**found, "degree": str(found["degree"]), "told": str(found["told"])}
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{path} is damaged: restore it from a copy.") from error
 
     def extensions(self) -> list[Population]:
         """What `pe extend` added, in order, memory-mapped; as far as the certificate covers it."""

@@ -29,7 +29,7 @@ from pe.store.durable import (
 )
 from pe.store.journal import Journal
 from pe.store.lock import RunLock, check_local
-from pe.store.places import CONFIDENTIAL, EVOLUTION, PUBLIC_IMAGES, RECIPE, SYNTHETIC, WAITING, check_absent
+from pe.store.places import CONFIDENTIAL, DEGREE, EVOLUTION, PUBLIC_IMAGES, RECIPE, SYNTHETIC, WAITING, check_absent
 from pe.store.publish import level_confidential, put_back
 from pe.store.run import Run
 
@@ -213,7 +213,9 @@ class RunWriter:
 
     def written(self) -> dict[str, str]:
         """Name → SHA-256 of each shareable file that the run wrote, but the certificate: whatever else lies there."""
-        result = [name for name in (RECIPE, SYNTHETIC, EVOLUTION, PUBLIC_IMAGES) if (self.folder / name).is_file()]
+        result = [
+            name for name in (RECIPE, SYNTHETIC, EVOLUTION, PUBLIC_IMAGES, DEGREE) if (self.folder / name).is_file()
+        ]
         own = {name: sha256(self.folder / name) for name in result}
         entered = {**own, **self.journal.released(), **self.journal.files("")}
         return {name: entered[name] for name in sorted(entered) if not name.startswith(f"{CONFIDENTIAL}/")}

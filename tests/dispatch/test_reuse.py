@@ -112,7 +112,7 @@ def test_lookahead_that_was_damaged_before_it_could_be_reused_is_asked_for_again
 
 def test_a_population_that_is_there_asks_for_nothing_and_the_lookahead_can_go(tmp_path: Path) -> None:
     first, child, dispatch = offspring(tmp_path / "run", Shades())
-    dispatch.forget_lookahead(1)
+    dispatch.forget("lookahead/1")
     assert not list((tmp_path / "run" / "confidential" / "chunks").iterdir())
     api = Shades()
     again = dispatcher(tmp_path / "run", api).variations(1, first, PARENTS, 0.5, K)

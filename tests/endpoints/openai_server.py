@@ -27,9 +27,13 @@ class OpenAIServer:
             path on the server's disk (Xinference, SGLang, LocalAI); `refused`: a request that says it is rejected
             (OpenAI's gpt-image models).
         side: of its images, pixels.
+        heeds: the field by which an edit says how much of its image may be new; None: it all is.
     """
 
-    def __init__(self, script: Script, response_format: str = "b64_json", side: int = SIDE) -> None:
+    def __init__(
+        self, script: Script, response_format: str = "b64_json", side: int = SIDE, heeds: str | None = None
+    ) -> None:
+        self._heeds = heeds
         self.script, self._format, self.side = script, response_format, side
         self._random = np.random.default_rng(0)
         self.drawn: list[bytes] = []
@@ -74,7 +78,9 @@ class OpenAIServer:
             return JSONResponse({"error": {"message": message, "code": "unknown_parameter"}}, status_code=400)
         count = int(body.get("n", 1))
         count += {"fewer": -1, "more": 1}.get(fault, 0)
-        images = [self._image(self.side + (fault == "wrong size")) for _ in range(count)]
+        parent = parents[0] if parents and self._heeds in body else None
+        share = float(body[self._heeds]) if parent and self._heeds else 1.0
+        images = [self._image(self.side + (fault == "wrong size"), parent, share) for _ in range(count)]
         self.drawn += map(base64.b64decode, images)
         if fault == "duplicated":
             images = images[:1] * count
@@ -88,8 +94,11 @@ class OpenAIServer:
         data = [{"b64_json": image} if inside else {"url": "/images/0.png"} for image in images]
         return JSONResponse({"created": 1, "data": data, "usage": usage})
 
-    def _image(self, side: int) -> str:
+    def _image(self, side: int, parent: bytes | None, share: float) -> str:
         pixels = self._random.integers(0, 256, (side, side, 3)).astype(np.uint8)
+        if parent is not None:
+            kept = self._random.random((side, side, 1)) >= share
+            pixels = np.where(kept, np.asarray(Image.open(io.BytesIO(parent)).convert("RGB")), pixels)
         buffer = io.BytesIO()
         Image.fromarray(pixels).save(buffer, "PNG")
         return base64.b64encode(buffer.getvalue()).decode()
