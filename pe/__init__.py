@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pe.data.conditions import Conditions
     from pe.data.images import Images
     from pe.data.population import Population
-    from pe.engine.python import api, embedding, evaluate, evolve, extend, plan, resume, write_report
+    from pe.engine.python import api, embedding, evaluate, evolve, extend, plan, probe, resume, write_report
     from pe.errors import APIError, PEError
     from pe.plugins.protocols import (
         Answer,
@@ -47,7 +47,7 @@ _HOMES = {
     "pe.data.conditions": ["Conditions"],
     "pe.data.population": ["Population"],
     "pe.data.images": ["Images"],
-    "pe.engine.python": ["api", "embedding", "evaluate", "evolve", "extend", "plan", "resume", "write_report"],
+    "pe.engine.python": ["api", "embedding", "evaluate", "evolve", "extend", "plan", "probe", "resume", "write_report"],
     "pe.errors": ["APIError", "PEError"],
     "pe.private.folder": ["ImageFolder"],
     "pe.private.medical": ["Dicom"],
@@ -100,6 +100,7 @@ __all__ = [
     "evolve",
     "extend",
     "plan",
+    "probe",
     "resume",
     "write_report",
 ]

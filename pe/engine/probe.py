@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,14 @@ class Call:
     usage: Usage
     cost: float
 
+    def line(self, currency: str) -> str:
+        """In a line, as a person reads it."""
+        shape = "×".join(map(str, self.samples.shape))
+        cost = f", {self.cost:.4g} {currency}" if self.cost else ""
+        tokens = f", {self.usage.tokens:,} tokens" if self.usage.tokens else ""
+        calls = f" in {self.usage.calls} calls" if self.usage.calls != 1 else ""
+        return f"{self.api:<14}{len(self.samples)} of {shape}{calls}, {self.seconds:.2f} s{tokens}{cost}"
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         return {
@@ -104,11 +112,7 @@ class Probe:
 
     def picture(self) -> bytes:
         """A PNG file: the new samples in the upper row, below each its variation."""
-        first, second = (_row(call.samples.pictures()) for call in self.calls)
-        page = Image.new("RGB", (max(first.width, second.width), first.height + _GAP + second.height), "white")
-        page.paste(first, (0, 0))
-        page.paste(second, (0, first.height + _GAP))
-        return png(page)
+        return page_of(call.samples.pictures() for call in self.calls)
 
 
 def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
@@ -123,28 +127,47 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
         RecipeError: a label or degree that there is not, or public images that lie where the private records do.
         APIError: the generator made no sample; why is said.
     """
-    labels = recipe.private.labels
-    label = labels[0] if label is None else label
-    if label not in labels:
-        raise RecipeError(f"There is no label '{label}'; {nearest_name(label, labels)}")
+    label = known_label(recipe, label)
     api = build_generator(recipe)
     degree = _degree(recipe, api) if degree is None else degree
-    if not 0 <= degree <= 1:
-        raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
+    check_degrees(degree)
     check_public_place(recipe, api)
     price = price_of(recipe)
     first, founders = _random(api, label, recipe.seed, price)
     second = _variation(api, label, founders=founders, degree=degree, seed=recipe.seed, price=price)
     conditions = {name: _in_words(column[0]) for name, column in founders.conditions.items() if len(column)}
-    meaning = api.describe_degree(degree) if isinstance(api, DescribesDegree) else ""
     return Probe(
         label=label,
         conditions=conditions,
         degree=degree,
-        meaning=meaning,
+        meaning=meaning_of(api, degree),
         currency=price.currency,
         calls=(first, second),
     )
+
+
+def known_label(recipe: Recipe, label: str | None) -> str:
+    """The label to ask for: the recipe's first, unless one is named.
+
+    Raises:
+        RecipeError: there is none of this name.
+    """
+    labels = recipe.private.labels
+    if label is not None and label not in labels:
+        raise RecipeError(f"There is no label '{label}'; {nearest_name(label, labels)}")
+    return labels[0] if label is None else label
+
+
+def check_degrees(*degrees: float) -> None:
+    """Raise RecipeError for what is no degree."""
+    for degree in degrees:
+        if not 0 <= degree <= 1:
+            raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
+
+
+def meaning_of(api: GenerationAPI, degree: float) -> str:
+    """What a degree comes to, in the generator's own words; empty: it has none."""
+    return api.describe_degree(degree) if isinstance(api, DescribesDegree) else ""
 
 
 def _in_words(value: Any) -> str:
@@ -204,7 +227,18 @@ def _degree(recipe: Recipe, api: GenerationAPI) -> float:
     return (degree[0] if degree else 0.5) if isinstance(degree, list) else degree
 
 
-def _row(pictures: list[Image.Image]) -> Image.Image:
+def page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
+    """A PNG file of rows of pictures, one below the other."""
+    drawn = [_row(pictures) for pictures in rows]
+    page = Image.new("RGB", (max(row.width for row in drawn), sum(row.height + _GAP for row in drawn) - _GAP), "white")
+    y = 0
+    for row in drawn:
+        page.paste(row, (0, y))
+        y += row.height + _GAP
+    return png(page)
+
+
+def _row(pictures: Sequence[Image.Image]) -> Image.Image:
     """Pictures side by side, small ones enlarged; white where there is none."""
     if not pictures:
         return Image.new("RGB", (1, _HEIGHT), "white")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +15,7 @@ from pe.engine.bars import Bars
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.logs import logging_to
+from pe.engine.probe_ladder import DEGREES, LadderProbe, probe_ladder
 from pe.engine.signals import stop_from_python
 from pe.engine.start import resume_run, run_recipe, stored_recipe
 from pe.errors import RecipeError, nearest_name
@@ -113,15 +114,37 @@ def plan(
     Raises:
         PEError: see pe.errors; a run with these settings would be refused, wherever it starts.
     """
-    if isinstance(private, PrivateSource):
-        recipe = read_arguments("pe.plan", private, api, embedding, {}, settings)
-    elif api is None and embedding is None and not settings:
-        recipe = Recipe.load(Path(private))
-    else:
-        raise RecipeError("pe.plan: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
+    recipe = _recipe("pe.plan", private, api, embedding, settings)
     given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
     here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
     return forecast(recipe, given, here, images_per_second, dry_run)
+
+
+def probe(
+    private: PrivateSource | str | Path,
+    api: GenerationAPI | ApiSpec | None = None,
+    *,
+    embedding: Embedding | PluginSpec | str | None = None,
+    label: str | None = None,
+    degrees: Sequence[float] = DEGREES,
+    **settings: Any,
+) -> LadderProbe:
+    """Vary a few new samples at several degrees, as `pe probe --ladder` does. No private record is read.
+
+    Args:
+        private: a recipe's file, alone; or the records, as for `pe.evolve`.
+        api: as for `pe.evolve`.
+        embedding: as for `pe.evolve`.
+        label: of the samples; None: the first.
+        degrees: each in [0, 1].
+        **settings: as for `pe.evolve`.
+
+    Raises:
+        PEError: see pe.errors; the generator made no sample, say.
+    """
+    recipe = _recipe("pe.probe", private, api, embedding, settings)
+    own, embeds = _own(api, embedding)
+    return probe_ladder(recipe, label, degrees, own, embeds)
 
 
 def resume(
@@ -231,11 +254,25 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 @contextmanager
 def _surroundings(api: object, embedding: object, progress: Progress | None) -> Iterator[Surroundings]:
     """What a run needs besides its recipe: objects of the user's own, who is told of it, and what stops it."""
-    own: Any = None if isinstance(api, PluginSpec) else api
-    embeds: Any = None if isinstance(embedding, PluginSpec | str) else embedding
+    own, embeds = _own(api, embedding)
     told = _told(progress)
     with stop_from_python(told) as stop:
         yield Surroundings(api=own, embedding=embeds, progress=told, stop=stop, python=True)
+
+
+def _recipe(where: str, private: object, api: object, embedding: object, settings: dict[str, Any]) -> Recipe:
+    """The recipe of a file, or of arguments as of `pe.evolve`."""
+    if isinstance(private, PrivateSource):
+        return read_arguments(where, private, api, embedding, {}, settings)
+    if isinstance(private, str | Path) and api is None and embedding is None and not settings:
+        return Recipe.load(Path(private))
+    raise RecipeError(f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
+
+
+def _own(api: object, embedding: object) -> tuple[Any, Any]:
+    """The generator and the embedding where they are objects of the user's own; else None."""
+    own = None if isinstance(api, PluginSpec) else api
+    return own, None if isinstance(embedding, PluginSpec | str) else embedding
 
 
 def _told(progress: Progress | None) -> Progress:

@@ -9,12 +9,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from pe.dispatch.limits import Price
 from pe.errors import RunError, printable
 from pe.fit.trainer import FIT, MODEL
+from pe.planning.measuring import PARENTS
 from pe.plugins.usage import Usage
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
@@ -32,8 +34,8 @@ class Phase:
     """A stretch of work.
 
     Attributes:
-        name: as in the journal: population/2, lookahead/2, histogram/2, class_counts, extension/1; of a generator
-            that is fitted the next of its releases, fit/…, and then fit.
+        name: as in the journal: degree/1, population/2, lookahead/2, histogram/2, class_counts, extension/1; of a
+            generator that is fitted the next of its releases, fit/…, and then fit.
         iteration: t.
         done: samples answered; None for a release, which has none.
         total: samples wanted; None for a release, and for offspring of which the lookahead has made some.
@@ -88,6 +90,7 @@ class Status:
         price: the recipe's.
         journal: what the journal tells; None: it was purged.
         waits: what it waits for; empty: for nothing.
+        degree: what was measured of how the generator heeds the degree (`Run.degree`); None: nothing.
     """
 
     state: State
@@ -98,6 +101,7 @@ class Status:
     price: Price
     journal: Progressed | None
     waits: str = ""
+    degree: dict[str, Any] | None = None
 
     @property
     def iteration(self) -> int:
@@ -131,6 +135,7 @@ class Status:
             "epsilon_charged": found.epsilon_charged if found else None,
             "epsilon_planned": self.epsilon_planned,
             "delta": self.delta,
+            "degree": self.degree["degree"] if self.degree else None,
             "started": found.events[0][0] if found and found.events else None,
             "last_event": event,
             "last_event_at": at,
@@ -164,6 +169,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
         price=price,
         journal=found,
         waits=_waits(run) if running else "",
+        degree=run.degree,
     )
 
 
@@ -191,7 +197,7 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
         charges = [Release.from_dict(json.loads(declared)) for _, declared, _ in journal.charges()]
         purged = _lost_journal(run, journal)
         charged = run.guarantee["epsilon"] if purged else epsilon(charges, delta)
-        phases = _phases(run, plan, journal, purged)
+        phases = chain(_trying(run, journal), _phases(run, plan, journal, purged))
         phase = next((phase for phase, over in phases if not over), None)
         return Progressed(phase, journal.totals(), charged, journal.events(), purged)
 
@@ -201,6 +207,13 @@ def _lost_journal(run: Run, journal: Journal) -> bool:
     if (run.folder / PURGED).is_file():
         return True
     return (run.folder / CERTIFICATE).is_file() and not journal.happened("started")
+
+
+def _trying(run: Run, journal: Journal) -> Iterator[tuple[Phase, bool]]:
+    """The phases in which the degree is tried, from the first of their answers on."""
+    if run.degree is None:
+        begun = [name for name in journal.phases() if name.startswith("degree/")]
+        yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != begun[-1]) for name in begun)
 
 
 def _phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:

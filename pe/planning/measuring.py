@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from pe.planning.calls import Span
 from pe.plugins.protocols import GenerationAPI, PluginInfo, info_of
@@ -15,6 +17,12 @@ LOW, HIGH = 0.1, 1.0
 """The degrees at which each of the parents is varied once."""
 IMAGES = 3 * PARENTS
 _NONE = Span()
+_FOUND = {
+    "heeded": "heeded",
+    "ignored": "not heeded",
+    "mixed up": "unknown, because parents are mixed up",
+    "unknown": "unknown",
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,11 @@ class Measuring:
 
     def __bool__(self) -> bool:
         return bool(self.images.most)
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    """What a run measured of the degree (`Run.degree`), in a clause."""
+    return f"{_FOUND.get(found['degree'], 'unknown')}, as measured: {found['told']}"
 
 
 def degrees_asked(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> set[float]:

@@ -14,6 +14,7 @@ import numpy as np
 from pe.data.population import Population
 from pe.data.samples import distinct
 from pe.planning.cautions import guarantee_warnings
+from pe.planning.measuring import in_words
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
 from pe.privacy.words import POOL_OVERLAPS, power, round_up
@@ -55,6 +56,7 @@ def shareable_report(run: Run) -> str:
         "promise": promise(certificate) if certificate else "No guarantee can be stated before the run is finished.",
         "count": len(populations[-1]),
         "variety": variety(populations[-1], values["plan"].classes),
+        "degree": "" if run.degree is None else in_words(run.degree),
         "noun": populations[-1].samples.noun,
         "unit": populations[-1].samples.unit,
         "extensions": [(len(one), strips(one, values["plan"].classes)) for one in run.extensions()],

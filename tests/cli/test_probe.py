@@ -79,6 +79,43 @@ def test_a_refusal_is_told_in_its_words(tmp_path: Path) -> None:
             ask(path, "--out", tmp_path / "p.png")
 
 
+def test_a_ladder_shows_parents_and_their_variations_by_degree(tmp_path: Path) -> None:
+    path = recipe(tmp_path, {"kind": "glyphs", "size": 28})
+    page = ask(path, "--ladder", "--out", tmp_path / "p.png")
+    assert "RANDOM_API    5 of 28×28×1" in page
+    assert re.search(r"^ +degree +distance +embedding +equal\n +0 +0 +0 +5\n +0\.1 ", page, re.MULTILINE)
+    assert "Does the distance grow with the degree? between samples yes, in the embedding yes" in page
+    assert "The degree is heeded, as measured: variations of degree 1 lie farther from their 5 parents" in page
+    picture = np.asarray(Image.open(tmp_path / "p.png"))
+    assert picture.shape[:2] == (5 * 112 + 4 * 8, 6 * 112 + 5 * 8)
+    assert (picture[:112, :112] == picture[:112, 120:232]).all()  # degree 0 is the parent
+    assert (picture[:112, :112] != picture[:112, -112:]).any()
+
+
+def test_a_server_that_ignores_the_degree_shows_in_the_ladder(tmp_path: Path) -> None:
+    script = Script()
+    with serving(OpenAIServer(script, heeds="nothing")) as url:
+        api = {"kind": "openai_images", "model": "m", "prompts": "a", "image_size": 16, "key_env": None}
+        path = recipe(tmp_path, api | {"base_url": f"{url}/v1", "price": {"image": 0.5}}, max_cost=1)
+        options = ("--ladder", "--degree", "1", "--degree", "0.1", "--out", tmp_path / "p.png", "--json")
+        found = json.loads(ask(path, *options))
+    assert (found["degree"], found["rises"]) == ("ignored", {"samples": False, "embedding": False})
+    assert [(one["degree"], one["samples"], one["equal"], one["calls"]) for one in found["rungs"]] == [
+        (0.1, 5, 0, 5),
+        (1.0, 5, 5, 5),
+    ]
+    assert script.delivered == 15
+    assert "almost identical image" in found["rungs"][0]["degree_means"]
+    assert found["rungs"][1]["cost"] == pytest.approx(2.5)
+
+
+def test_several_degrees_are_a_ladder_s(tmp_path: Path) -> None:
+    path = recipe(tmp_path, {"kind": "glyphs", "size": 28})
+    result = CliRunner().invoke(probe, [str(path), "--degree", "0.1", "--degree", "1"])
+    assert result.exit_code == 2
+    assert "give --ladder too, or one --degree" in result.output
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"), [(("--label", "8"), "no label '8'"), (("--degree", "2"), "from 0 to 1, not at 2")]
 )

@@ -21,7 +21,9 @@ from tests.generators import Mean
 
 N, CONCURRENCY, POPULATION = 2, 4, 40
 IN_FLIGHT = 2 * (CONCURRENCY + 1) * N
-IMAGES = POPULATION * (1 + 2 + 1)
+TRIED = 24
+IMAGES = TRIED + POPULATION * (1 + 2 + 1)
+TRYING, EVOLVING = (2, TRIED), (TRIED, IMAGES - 8)
 
 
 def carry_out(folder: Path, url: str) -> None:
@@ -32,6 +34,7 @@ def carry_out(folder: Path, url: str) -> None:
         "prompts": "a",
         "image_size": SIDE,
         "n": N,
+        "degree_field": "strength",
         "concurrency": CONCURRENCY,
     }
     private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
@@ -40,7 +43,7 @@ def carry_out(folder: Path, url: str) -> None:
         "api": api | {"base_url": f"{url}/v1", "key_env": None},
         "embedding": {"kind": "object:tests.generators.Mean"},
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
-        "evolution": {"iterations": 1, "population": POPULATION, "lookahead": 2},
+        "evolution": {"iterations": 1, "population": POPULATION, "lookahead": 2, "measure_degree": "always"},
     }
     surroundings = Surroundings(embedding=Mean(), noise=SameNoise())
     if (folder / "run").exists():
@@ -49,12 +52,12 @@ def carry_out(folder: Path, url: str) -> None:
         run_recipe(Recipe.parse(content, "the test"), folder / "run", surroundings)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_nothing_that_was_received_is_asked_for_again(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "span"), [(0, TRYING), (1, TRYING), (2, EVOLVING), (3, EVOLVING)])
+def test_nothing_that_was_received_is_asked_for_again(tmp_path: Path, seed: int, span: tuple[int, int]) -> None:
     make_private(tmp_path / "private.npz")
     script = Script()
-    stop_at = random.Random(seed).randrange(4, IMAGES - 8)
-    with serving(OpenAIServer(script)) as url:
+    stop_at = random.Random(seed).randrange(*span)
+    with serving(OpenAIServer(script, heeds="strength")) as url:
         process = forked(carry_out, tmp_path, url)
         while script.delivered < stop_at and process.is_alive():
             time.sleep(0.001)

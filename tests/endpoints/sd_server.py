@@ -25,10 +25,11 @@ class SDServer:
         side: of its images.
         takes: `list`: each parent is varied, or the one as often as asked (AUTOMATIC1111); `first`: only the first of
             them, as often as asked (stable-diffusion.cpp).
+        spread: by how much the shades of images of one request differ.
     """
 
-    def __init__(self, script: Script, side: int = 16, takes: str = "list") -> None:
-        self.script, self._side, self._takes = script, side, takes
+    def __init__(self, script: Script, side: int = 16, takes: str = "list", spread: int = 1) -> None:
+        self.script, self._side, self._takes, self._spread = script, side, takes, spread
         routes = [
             Route("/sdapi/v1/txt2img", self.txt2img, methods=["POST"]),
             Route("/sdapi/v1/img2img", self.img2img, methods=["POST"]),
@@ -47,7 +48,7 @@ class SDServer:
 
     async def txt2img(self, request: Request) -> Response:
         body = await request.json()
-        return self._images(request, body, [(body["seed"] + i) % 256 for i in range(body["batch_size"])])
+        return self._images(request, body, [(body["seed"] + self._spread * i) % 256 for i in range(body["batch_size"])])
 
     async def img2img(self, request: Request) -> Response:
         body = await request.json()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from pe.planning.measuring import IMAGES, PARENTS
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.report.shareable import shareable_report
+from pe.store.export import examine
 from pe.store.run import Run
 from pe.store.writer import read_journal
 from tests.endpoints.faults import Script
@@ -42,18 +40,22 @@ class Told(Progress):
         self.warnings.append(message)
 
 
-def recipe(folder: Path, url: str, kind: str = "openai_images", **changes: Any) -> Recipe:
-    settings = {"model": "m", "base_url": f"{url}/v1", "degree_field": "strength"}
-    api = settings if kind == "openai_images" else {"base_url": url, "batch": 4, "several_parents": True}
-    records = np.random.default_rng(0).integers(0, 255, (60, SIDE, SIDE, 3)).astype(np.uint8)
-    np.savez(folder / "private.npz", images=records, labels=np.array(["a", "b"] * 30))
+def recipe(folder: Path, url: str, **changes: dict[str, Any]) -> Recipe:
+    changed = {"kind": "openai_images"} | changes.get("api", {})
+    endpoint = {"base_url": url, "prompts": "a", "image_size": SIDE, "key_env": None, "price": {"image": 0.1}}
+    kinds: dict[str, dict[str, Any]] = {
+        "openai_images": endpoint | {"base_url": f"{url}/v1", "model": "m", "degree_field": "strength"},
+        "sdapi": endpoint,
+        "glyphs": {},
+    }
     content = {
         "private": {"kind": "npz", "path": folder / "private.npz", "size": SIDE, "classes": ["a", "b"]},
-        "api": {"kind": kind, "prompts": "a", "image_size": SIDE, "key_env": None, "price": {"image": 0.1}} | api,
+        "api": kinds[changed["kind"]] | changed,
         "embedding": {"kind": "pixels", "size": 8},
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
         "evolution": {"population": POPULATION, "degree": DEGREES} | changes.get("evolution", {}),
         "limits": {"max_cost": 100} | changes.get("limits", {}),
+        "refusals": changes.get("refusals", {}),
     }
     return Recipe.parse(content, "the test")
 
@@ -64,20 +66,126 @@ def images(folder: Path) -> int:
 
 
 def carry_out(wanted: Recipe, folder: Path) -> list[str]:
-    """Run it; the warnings."""
+    """Run it; what was warned of the degree."""
     told = Told()
     run_recipe(wanted, folder / "run", Surroundings(progress=told))
-    return told.warnings
+    return [warning for warning in told.warnings if "degree" in warning]
 
 
-def test_a_server_that_heeds_the_degree_is_told_as_measured(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    records = np.random.default_rng(0).integers(0, 255, (60, SIDE, SIDE, 3)).astype(np.uint8)
+    np.savez(tmp_path / "private.npz", images=records, labels=np.array(["a", "b"] * 30))
+    return tmp_path
+
+
+def test_a_server_that_heeds_the_degree_is_told_as_measured(folder: Path) -> None:
     script = Script()
     with serving(OpenAIServer(script, heeds="strength")) as url:
-        wanted = recipe(tmp_path, url)
-        carry_out(wanted, tmp_path)
+        wanted = recipe(folder, url)
         planned = forecast(wanted, set_up_generator(wanted.api)[0])
-    run = Run.open(tmp_path / "run")
-    assert run.degree is not None
-    print(run.degree)
-    assert run.degree["degree"] == "heeded"
-    assert images(tmp_path) == script.delivered == IMAGES + 3 * POPULATION == planned.images.most
+        assert carry_out(wanted, folder) == []
+    assert images(folder) == script.delivered == IMAGES + 3 * POPULATION == planned.images.most
+    assert planned.cost == pytest.approx(0.1 * script.delivered)
+    assert planned.calls is not None
+    assert planned.calls.most == planned.images.most
+    assert f"{'try':>3}{IMAGES:>7}" in planned.page
+    assert "first tried on 8 new samples, each varied at 0.1 and 1" in planned.page
+    run = Run.open(folder / "run")
+    found = run.degree
+    assert found is not None
+    assert (found["degree"], planned.degree, planned.to_dict()["measured_by"]) == ("heeded", "wording", IMAGES)
+    low, high = found["distances"]
+    assert 25 < low["samples"] < 45 < 90 < high["samples"]
+    told = "heeded, as measured: variations of degree 1 lie farther from their 8 parents than those of degree 0.1"
+    assert told in shareable_report(run)
+    assert told in " ".join(CliRunner().invoke(status, [str(run.folder)]).output.split())
+    assert "degree.json" in [one["file"] for one in run.guarantee["covered"]]
+    assert examine(run.folder)[1] == []
+
+
+def test_one_that_ignores_it_stops_the_run_before_it_has_cost_much(folder: Path) -> None:
+    script = Script()
+    with serving(OpenAIServer(script, heeds="nothing")) as url:
+        wanted = recipe(folder, url)
+        sentence = r"OpenAIImages does not heed the degree: variations of degree 1 lie no farther from their 8 parents"
+        for attempt in (lambda: carry_out(wanted, folder), lambda: resume_run(folder / "run", Surroundings())):
+            with pytest.raises(APIError, match=sentence) as caught:
+                attempt()
+            assert f"pe resume {folder / 'run'} --set evolution.measure_degree=…` with `never` goes on" in str(
+                caught.value
+            )
+            assert script.delivered == IMAGES
+        assert Run.open(folder / "run").populations() == []
+        resume_run(folder / "run", Surroundings(), stored_recipe(folder / "run", ("evolution.measure_degree=never",)))
+    assert script.delivered == IMAGES + 3 * POPULATION
+    assert "not heeded, as measured" in shareable_report(Run.open(folder / "run"))
+
+
+@pytest.mark.parametrize(("takes", "batch"), [("list", 4), ("list", 8), ("first", 2), ("first", 8)])
+def test_a_server_that_varies_the_first_of_several_parents_alone_stops_the_run(
+    folder: Path, takes: str, batch: int
+) -> None:
+    script = Script()
+    with serving(SDServer(script, side=SIDE, takes=takes, spread=83)) as url:
+        wanted = recipe(folder, url, api={"kind": "sdapi", "batch": batch, "several_parents": True})
+        if takes == "first":
+            with pytest.raises(
+                APIError, match=r"SDAPI mixes parents up: of 8 variations of degree 0.1, [4-8] belong to"
+            ):
+                carry_out(wanted, folder)
+            assert script.delivered == IMAGES
+        else:
+            assert carry_out(wanted, folder) == []
+            assert images(folder) == IMAGES + 3 * POPULATION
+
+
+@pytest.mark.parametrize(
+    ("api", "evolution", "measured"),
+    [
+        ({}, {}, True),
+        ({}, {"degree": [0.5, 0.5]}, False),
+        ({}, {"iterations": 0, "degree": 0.5}, False),
+        ({}, {"measure_degree": "never"}, False),
+        ({"degree_exact": True}, {}, False),
+        ({"degree_exact": True}, {"measure_degree": "always"}, True),
+        ({"variation": "variations", "degree_field": None}, {}, False),
+        ({"kind": "sdapi", "batch": 8}, {}, False),
+        ({"kind": "sdapi", "batch": 8, "several_parents": True}, {"degree": [0.5, 0.5]}, True),
+        ({"kind": "glyphs"}, {}, False),
+    ],
+)
+def test_it_is_measured_where_the_plan_leans_on_what_nobody_has_shown(
+    folder: Path, api: dict[str, Any], evolution: dict[str, Any], measured: bool
+) -> None:
+    wanted = recipe(folder, "http://localhost", api=api, evolution=evolution)
+    planned = forecast(wanted, set_up_generator(wanted.api)[0])
+    assert bool(planned.measuring) == measured
+    assert ("first tried" in planned.page) == measured
+
+
+def test_a_server_that_refuses_is_not_judged(folder: Path) -> None:
+    script = Script(first=("",) * PARENTS + ("refusal",) * 4)
+    with serving(OpenAIServer(script, heeds="strength")) as url:
+        wanted = recipe(folder, url, limits={"max_concurrency": 1}, refusals={"retries": 0})
+        (warning,) = carry_out(wanted, folder)
+    assert warning == (
+        "Whether OpenAIImages heeds the degree could not be measured: 4 parents, not 5, have variations of the degrees "
+        "0.1 and 1."
+    )
+    found = Run.open(folder / "run").degree
+    assert found is not None
+    assert found["degree"] == "unknown"
+
+
+def test_limits_hold_and_what_was_answered_is_not_asked_again(folder: Path) -> None:
+    script = Script()
+    with serving(OpenAIServer(script, heeds="strength")) as url:
+        wanted = recipe(folder, url, limits={"max_images": PARENTS + 3, "max_cost": 100})
+        with pytest.raises(LimitReached, match=r"3 of 8 samples of degree/0.1 are there; `pe resume"):
+            carry_out(wanted, folder)
+        assert script.delivered == PARENTS + 3
+        page = CliRunner().invoke(status, [str(folder / "run")]).output
+        assert "degree/0.1: 3 of 8 samples" in page
+        resume_run(folder / "run", Surroundings(), stored_recipe(folder / "run", ("limits.max_images=200",)))
+    assert script.delivered == IMAGES + 3 * POPULATION == images(folder)
