@@ -30,16 +30,16 @@ SPACES = ("samples", "embedding")
 
 @dataclass(frozen=True, eq=False)
 class Rung:
-    """The variations of one degree. `apart`, `nearer` and `strayed` have an entry for each of SPACES; NaN has no vector.
+    """The variations of one degree. NaN in `apart` and `nearer` has no vector.
 
     Attributes:
         degree: in [0, 1].
         parents: int64 (m,), the parents of those variations that were made, ascending.
         samples: the m variations.
-        apart: float64 (m,), the distance of each from its parent.
-        nearer: float64 (≤ m,), of each that came in one answer with others: how much nearer its parent is than theirs,
+        apart: for each of SPACES, float64 (m,): the distance of each from its parent.
+        nearer: likewise (≤ m,): of each that came in one answer with others: how much nearer its parent is than theirs,
             on average.
-        strayed: how many of these lie nearer to another's parent than half way from there to their own.
+        strayed: likewise, how many of these lie nearer to another's parent than half way from there to their own.
     """
 
     degree: float
@@ -109,7 +109,8 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
     Either is taken for shown if, between samples or in the embedding, the differences are more than chance makes of
     their signs (CHANCE): noise must hide it in both. Of 8 parents, honest variations whose differences scatter by two
     thirds of their mean fail once in 300 times; those that do not depend on the degree pass once in ten times, and
-    never if equal seeds make them equal. Parents are called mixed up only if variations lie with others', besides.
+    never if equal seeds make them equal. Parents are called mixed up only if variations lie with others', besides, and
+    neither samples nor vectors deny it.
 
     Args:
         low: of the lower degree, above 0.
@@ -120,14 +121,12 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
     count, least, most = len(mine), f"{low.degree:g}", f"{high.degree:g}"
     if count < FEWEST:
         return Verdict("unknown", f"{count} parents, not {FEWEST}, have variations of the degrees {least} and {most}")
-    for space in SPACES:
-        strayed = low.strayed[space]
-        if strayed >= STRAYED * count and chance(low.nearer[space]) > CHANCE:
-            return Verdict(
-                "mixed up",
-                f"of {count} variations of degree {least}, {strayed} belong to the parent of another one in the same "
-                "answer, and all together lie no nearer to their own parents than to the others'",
-            )
+    if (strayed := _mixed_up(low)) is not None:
+        return Verdict(
+            "mixed up",
+            f"of {len(low.parents)} variations of degree {least}, {strayed} belong to the parent of another one in the "
+            "same answer, and all together lie no nearer to their own parents than to the others'",
+        )
     farther = any(chance(high.apart[space][its] - low.apart[space][mine]) <= CHANCE for space in SPACES)
     near, far = (
         " and ".join(f"{_mean(one.apart[space][rows]) or 0:.3g}" for space in SPACES)
@@ -139,6 +138,15 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
         f"variations of degree {most} lie {lie} from their {count} parents than those of degree {least}: {far} against "
         f"{near} ({unit}; in the embedding)",
     )
+
+
+def _mixed_up(low: Rung) -> int | None:
+    """How many variations lie with another's parent; None where they are not many, or one of SPACES denies it."""
+    many = {space: low.strayed[space] >= STRAYED * len(low.parents) for space in SPACES}
+    own = {space: chance(low.nearer[space]) <= CHANCE for space in SPACES}
+    if any(own[space] and not many[space] for space in SPACES):
+        return None
+    return max((low.strayed[space] for space in SPACES if many[space] and not own[space]), default=None)
 
 
 def chance(differences: Floats) -> float:
