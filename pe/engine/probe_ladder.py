@@ -23,6 +23,7 @@ from pe.planning.build import build_embedding, build_generator, price_of
 from pe.planning.measuring import in_words
 from pe.planning.readiness import check_public_place
 from pe.plugins.protocols import Answer, Embedding, GenerationAPI, Usage
+from pe.plugins.usage import NOTHING
 from pe.recipe.schema import Recipe
 
 _GROWS = {"samples": "between samples", "embedding": "in the embedding"}
@@ -191,14 +192,13 @@ def _parents(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[P
 
 def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
     """Each request's answer, with the items that were made; and what all of them took."""
-    standing, found, missing, total = Standing.untouched(len(work)), [], [], Usage(0)
+    standing, found, missing, total = Standing.untouched(len(work)), [], [], NOTHING
     started = time.monotonic()
     for items in work.chunks(np.arange(len(work)), standing, api):
         answer = work.ask(api, items, standing)
         found.append((np.delete(items, sorted(answer.missing)), answer))
         missing += [miss.reason for _, miss in sorted(answer.missing.items())]
-        used = answer.usage or Usage(1, len(answer.samples))
-        total = Usage(total.calls + used.calls, total.images + used.images, total.tokens + used.tokens)
+        total += answer.usage or Usage(1, len(answer.samples))
     samples = [answer.samples for items, answer in found if items.size] or [found[0][1].samples]
     call = Call(
         api=name,
@@ -206,6 +206,6 @@ def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[
         samples=type(samples[0])(np.concatenate([one.array for one in samples])),
         missing=tuple(missing),
         usage=total,
-        cost=price.of(total.calls, total.images, total.tokens),
+        cost=price.of(total),
     )
     return found, call

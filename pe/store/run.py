@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pe.data.population import Population
-from pe.errors import RunError
+from pe.errors import RunError, printable
 from pe.store.certified import (
     PAGE,
     check_has_samples,
@@ -95,7 +95,7 @@ class Run:
             return None
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return {**found, "degree": str(found["degree"]), "told": str(found["told"])}
+            return {**found, "degree": str(found["degree"]), "told": printable(str(found["told"]))}
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{path} is damaged: restore it from a copy.") from error
 
