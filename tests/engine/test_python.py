@@ -113,6 +113,15 @@ def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(
         pe.plan(recipe, pool)
 
 
+def test_an_object_s_ladder_is_measured_from_python(private: pe.ImageNpz) -> None:
+    found = pe.probe(private, Shades(), embedding=Mean(), label="light", degrees=(0.05, 1), **SETTINGS)
+    assert (found.label, found.verdict.degree, [rung.degree for rung in found.rungs]) == ("light", "heeded", [0.05, 1])
+    assert "Does the distance grow with the degree? between samples yes, in the embedding yes" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["parents"] == len(found.parents)
+    with pytest.raises(RecipeError, match="A ladder has at least one degree"):
+        pe.probe(private, Shades(), embedding=Mean(), degrees=(), **SETTINGS)
+
+
 def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private: pe.ImageNpz, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     silent, api = pe.Progress(), Shades()
