@@ -62,7 +62,7 @@ def recipe(folder: Path, url: str, **changes: dict[str, Any]) -> Recipe:
 
 def images(folder: Path) -> int:
     with read_journal(Run.open(folder / "run")) as journal:
-        return journal.totals().images
+        return journal.totals().usage.images
 
 
 def carry_out(wanted: Recipe, folder: Path) -> list[str]:
