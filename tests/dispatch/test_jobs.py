@@ -25,10 +25,12 @@ class Noting(Shades):
 
     def random_api(self, request: RandomRequest) -> Answer:
         first = int(request.seeds[0])
-        self.found[first] = request.job.job
+        with self._lock:
+            self.found[first] = request.job.job
+            too_many = len(self.found) > self.most
         if not request.job.job:
             request.job.write(f"job {first}")
-        if len(self.found) > self.most:
+        if too_many:
             raise APIError("the host is away")
         return super().random_api(request)
 

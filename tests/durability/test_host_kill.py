@@ -62,6 +62,6 @@ def test_nothing_that_was_received_is_asked_for_again(tmp_path: Path, host: str)
         again.join(100)
         assert again.exitcode == 0
     with read_journal(Run.open(tmp_path / "run")) as journal:
-        received = journal.totals().images
+        received = journal.totals().usage.images
     assert received == IMAGES
     assert stop_at <= before <= script.delivered <= IMAGES + IN_FLIGHT
