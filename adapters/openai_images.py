@@ -1,4 +1,4 @@
-"""Any endpoint that speaks OpenAI's images API: OpenAI, Azure, vLLM-Omni, SGLang, Xinference and LocalAI.
+"""Any endpoint that speaks OpenAI's images API: OpenAI, Azure, vLLM-Omni, SGLang, Xinference and others.
 
 RANDOM_API is images/generations; VARIATION_API is images/edits with a variation prompt, or images/variations
 where a server still has it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import urlsplit
 from weakref import finalize
 
 from adapters.http import (
@@ -27,6 +26,8 @@ from adapters.http import (
 )
 from adapters.http.answers import images_in
 from adapters.http.pictures import Pixels
+from adapters.http.profiles import OpenAIServer, Profile, profile
+from adapters.http.recognition import asker, recognised, server_by_address
 from adapters.prompts import Ladder
 from pe.errors import MissingDependency
 from pe.plugins.protocols import Capabilities, Failed
@@ -37,10 +38,7 @@ if TYPE_CHECKING:
     import httpx2
     import openai
 
-    _Client = tuple[openai.OpenAI, httpx2.Client]
-
-_REFUSE_FORMAT = (".openai.com", ".azure.com", ".azure.us", ".azure.cn")
-"""Hosts of OpenAI and of Azure."""
+    _Client = tuple[openai.OpenAI, httpx2.Client, httpx2.Client]
 
 
 class OpenAISettings(Worded):
@@ -49,6 +47,9 @@ class OpenAISettings(Worded):
     Attributes:
         model: as the endpoint names it; there is no default, because names are retired often.
         base_url: of the endpoint; None: OpenAI's own.
+        server: which software answers: it stands for `response_format`, `seed_field`, `degree_field` and
+            `degree_exact` where they are not given; `auto`: it is asked before the first request (docs/adapters.md).
+            None: none of those known; nothing is asked.
         azure_api_version: for Azure OpenAI, whose `base_url` is the resource's address.
         variation: how variations are made: `edit` by a prompt, `variations` by images/variations.
         input_fidelity: high or low, for edits; None: the server's default.
@@ -56,8 +57,8 @@ class OpenAISettings(Worded):
         quality: asked of the server.
         output_format: png, jpeg or webp; None: the server's default.
         n: most images of one request.
-        response_format: `b64_json` is sent, without which many servers name an address in place of the image; `auto`:
-            to every `base_url` but OpenAI's and Azure's own, whose gpt-image models refuse it; None: it is not sent.
+        response_format: `b64_json` is sent, without which many servers name an address in place of the image; None: it
+            is not sent, as to OpenAI and Azure, whose gpt-image models refuse it.
         seed_field: a field by which the server takes a seed.
         extra: further fields, sent as they are (guidance_scale, num_inference_steps …).
     """
@@ -65,6 +66,7 @@ class OpenAISettings(Worded):
     model: str
     key_env: str | None = "OPENAI_API_KEY"
     concurrency: Count = 8
+    server: OpenAIServer | None = "auto"
     azure_api_version: str | None = None
     variation: Literal["edit", "variations"] = "edit"
     input_fidelity: Literal["high", "low"] | None = None
@@ -72,7 +74,7 @@ class OpenAISettings(Worded):
     quality: str | None = None
     output_format: Literal["png", "jpeg", "webp"] | None = None
     n: Count = 1
-    response_format: Literal["auto", "b64_json"] | None = "auto"
+    response_format: Literal["b64_json"] | None = "b64_json"
     seed_field: str | None = None
     extra: dict[str, Scalar] | None = None
 
@@ -93,10 +95,18 @@ class OpenAISettings(Worded):
         return (int(height), int(width)) if width.isdigit() and height.isdigit() else None
 
     @property
-    def format_sent(self) -> str | None:
-        """The response_format that requests name; None: they name none."""
-        own = self.azure_api_version is not None or (urlsplit(self.url).hostname or "").endswith(_REFUSE_FORMAT)
-        return None if self.response_format is None or (self.response_format == "auto" and own) else "b64_json"
+    def profile(self) -> Profile | None:
+        """What is known of the server without asking it."""
+        named = self.server
+        if named == "auto":
+            azure = self.azure_api_version is not None
+            return profile("openai_images", "azure" if azure else server_by_address(self.url) or "")
+        return None if named is None else profile("openai_images", named)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the server is to be asked who it is."""
+        return self.server == "auto" and self.profile is None
 
 
 class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response"]):
@@ -125,8 +135,12 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
             finalize(self, client.close)
         common: dict[str, Any] = {"api_key": credentials.key or "none", "max_retries": 0, "http_client": pool}
         if given.azure_api_version is not None:
-            return openai.AzureOpenAI(azure_endpoint=given.url, api_version=given.azure_api_version, **common), pictures
-        return openai.OpenAI(base_url=given.url, **common), pictures
+            azure = openai.AzureOpenAI(azure_endpoint=given.url, api_version=given.azure_api_version, **common)
+            return azure, pool, pictures
+        return openai.OpenAI(base_url=given.url, **common), pool, pictures
+
+    def _recognise(self, client: _Client) -> Profile | None:
+        return recognised("openai_images", self._given.url, asker(client[1]))
 
     def _credentials(self) -> Credentials:
         given = self._given
@@ -137,7 +151,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
         given, images = self._given, client[0].images.with_raw_response
         seed = {given.seed_field: asked.seed} if given.seed_field else {}
         fields = stated(size=given.size, quality=given.quality, output_format=given.output_format)
-        fields |= stated(response_format=given.format_sent)
+        fields |= stated(response_format=given.response_format)
         fields |= {
             "model": given.model,
             "n": len(asked.seeds),
@@ -153,7 +167,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
 
     def _read(self, client: _Client, sent: httpx2.Response) -> Received:
         answer = object_of(sent)
-        return [self._picture(entry, client[1]) for entry in images_in(answer, "data")], billed(answer.get("usage"))
+        return [self._picture(entry, client[2]) for entry in images_in(answer, "data")], billed(answer.get("usage"))
 
     def _picture(self, entry: Any, pool: httpx2.Client) -> Pixels | Failed:
         """The image of an entry: in it, or where its address says."""

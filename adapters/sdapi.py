@@ -19,6 +19,8 @@ from adapters.http import (
     workers_for,
 )
 from adapters.http.answers import images_in
+from adapters.http.profiles import Profile, SDServer, profile
+from adapters.http.recognition import asker, recognised
 from adapters.prompts import Ladder
 from pe.plugins.protocols import Capabilities
 from pe.plugins.validation import Count
@@ -32,6 +34,8 @@ class SDSettings(Prompted):
 
     Attributes:
         base_url: of the server, without /sdapi.
+        server: which software answers: it stands for `several_parents` and `data_uri` where they are not given; `auto`:
+            it is asked before the first request (docs/adapters.md). None: none of those known; nothing is asked.
         size: height and width that the server draws at; None: `image_size`.
         batch: most images of one request: new ones of one prompt, or variations of one parent.
         several_parents: send up to `batch` parents of one prompt in a request of variations: only for a server that
@@ -45,6 +49,7 @@ class SDSettings(Prompted):
     """
 
     base_url: str
+    server: SDServer | None = "auto"
     timeout: Seconds = 300.0
     size: Size | None = None
     batch: Count = 1
@@ -65,6 +70,16 @@ class SDSettings(Prompted):
     def drawn(self) -> tuple[int, int]:
         """(height, width) that the server is asked for."""
         return self.size or self.image_size
+
+    @property
+    def profile(self) -> Profile | None:
+        """What is known of the server without asking it."""
+        return None if self.server is None else profile("sdapi", self.server)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the server is to be asked who it is."""
+        return self.server == "auto"
 
 
 class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
@@ -92,6 +107,9 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
 
     def _connect(self, credentials: Credentials) -> HTTPClient:
         return HTTPClient(self._given.base_url, self._given, self._given.concurrency, credentials)
+
+    def _recognise(self, client: HTTPClient) -> Profile | None:
+        return recognised("sdapi", self._given.base_url, asker(client.pool))
 
     def _send(self, client: HTTPClient, asked: Asked) -> httpx2.Response:
         given = self._given

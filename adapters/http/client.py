@@ -150,6 +150,9 @@ def _show(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
 class HTTPClient:
     """Requests to endpoints without a library of their own.
 
+    Attributes:
+        pool: of its connections.
+
     Args:
         base_url: where the endpoint is.
         connection: how it is reached.
@@ -159,8 +162,8 @@ class HTTPClient:
 
     def __init__(self, base_url: str, connection: Connection, concurrency: int, credentials: Credentials) -> None:
         self._base = base_url.rstrip("/")
-        self._client = open_client(connection, concurrency, credentials)
-        finalize(self, self._client.close)
+        self.pool = open_client(connection, concurrency, credentials)
+        finalize(self, self.pool.close)
 
     def ask(self, path: str, content: Content = None, kind: str = "") -> httpx2.Response:
         """The response to a GET, or to a POST of `content`: a mapping as JSON, bytes as of the content type `kind`.
@@ -171,11 +174,11 @@ class HTTPClient:
         raw = isinstance(content, bytes)
         body: dict[str, Any] = {"content": content} if raw else {"json": content}
         method, headers = "GET" if content is None else "POST", {"Content-Type": kind} if raw else {}
-        return respond(self._client, method, f"{self._base}{path}", headers=headers, **body)
+        return respond(self.pool, method, f"{self._base}{path}", headers=headers, **body)
 
     def post(self, path: str, **request: Any) -> httpx2.Response:
         """The response to a POST of what `respond` takes; what is raised: see `ask`."""
-        return respond(self._client, "POST", f"{self._base}{path}", **request)
+        return respond(self.pool, "POST", f"{self._base}{path}", **request)
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:

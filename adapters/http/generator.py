@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from adapters.http.client import OnFirstUse
 from adapters.http.credentials import Credentials
 from adapters.http.pictures import PictureRule
 from adapters.http.policy import Policy
+from adapters.http.profiles import Profile
 from adapters.http.settings import Concurrent, Prompted
 from adapters.prompts import Prompts, prompts_of
 from pe.data.conditions import DRAWN, Conditions
@@ -20,6 +22,8 @@ from pe.data.images import Images
 from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import read_settings
+
+log = logging.getLogger(__name__)
 
 Given = TypeVar("Given", bound=Prompted)
 Client = TypeVar("Client")
@@ -67,10 +71,11 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
     info = PluginInfo(machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",))
 
     def __init__(self, **settings: Any) -> None:
-        self._given = given = read_settings(self.Settings, settings, type(self).__name__)
+        given = read_settings(self.Settings, settings, type(self).__name__)
+        self._given = given = given.served_by(given.profile)
         self._prompts, self._ladder = Prompts.of(given.prompts), given.ladder
         self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn)
-        self._opened = OnFirstUse(self._open)
+        self._opened, self._settled = OnFirstUse(self._open), OnFirstUse(self._settle)
         self._host = urlsplit(given.url).netloc
         self._keeps = given.keep_size and given.drawn != given.image_size
         self.info = replace(
@@ -100,7 +105,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         Raises:
             Rejected: the endpoint will not answer however often it is asked.
         """
-        return self._ask(Asked(_prompt(request), request.seeds, job=request.job), request.conditions)
+        return self._ask(request, lambda: Asked(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """A variation of each parent, as it was drawn if that is kept; at degree 0 the parents, without a call.
@@ -110,10 +115,14 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
-        prompt, told = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
         drawn = request.conditions.get(DRAWN) if self._keeps else None
         parents = encoded(request.samples if drawn is None else Images(drawn))
-        return self._ask(Asked(prompt, request.seeds, parents, told, request.job), request.conditions)
+
+        def asked() -> Asked:
+            prompt, told = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
+            return Asked(prompt, request.seeds, parents, told, request.job)
+
+        return self._ask(request, asked)
 
     @abstractmethod
     def _connect(self, credentials: Credentials) -> Client:
@@ -127,12 +136,29 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
     def _read(self, client: Client, sent: Sent) -> Received:
         """What an answer holds; a `Fault` where that is no image."""
 
-    def _ask(self, asked: Asked, conditions: Conditions) -> Answer:
+    def _recognise(self, client: Client) -> Profile | None:
+        """Which server answers, by what it says of itself; a `Fault` where there is no answer."""
+        return None
+
+    def _ask(self, request: RandomRequest | VariationRequest, asked: Callable[[], Asked]) -> Answer:
+        """The answer to a request, which is put together once it is known who answers."""
         client, policy, credentials = self._opened.get()
-        outcome = policy.call(
-            lambda: credentials.ask(lambda: self._send(client, asked)), lambda sent: self._read(client, sent)
-        )
-        return answer_of(len(asked.seeds), outcome, self._rule, conditions if self._keeps else None)
+
+        def send() -> Sent:
+            self._settled.get()
+            return self._send(client, asked())
+
+        outcome = policy.call(lambda: credentials.ask(send), lambda sent: self._read(client, sent))
+        return answer_of(len(request), outcome, self._rule, request.conditions if self._keeps else None)
+
+    def _settle(self) -> bool:
+        """Take the settings of the server that answers, where it is to be asked."""
+        if self._given.asks:
+            found = self._recognise(self._opened.get()[0])
+            log.info("%s: %s", self._host, "not recognised" if found is None else f"recognised as {found.title}")
+            self._given = given = self._given.served_by(found)
+            self._ladder = given.ladder
+        return True
 
     def _open(self) -> tuple[Client, Policy, Credentials]:
         given, credentials = self._given, self._credentials()

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -26,8 +26,7 @@ from adapters.http.pictures import PictureRule, Pixels
 from adapters.http.policy import Outcome
 from adapters.http.settings import Concurrent, Prompted, Seconds
 from adapters.prompts import Ladder, Texts
-from pe.data.conditions import Conditions
-from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo
+from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.validation import Count
 
 if TYPE_CHECKING:
@@ -237,15 +236,15 @@ class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):
         """Tell the host that nobody waits for a job any longer, where it can be told."""
         return
 
-    def _ask(self, asked: Asked, conditions: Conditions) -> Answer:
+    def _ask(self, request: RandomRequest | VariationRequest, asked: Callable[[], Asked]) -> Answer:
         try:
-            answer = super()._ask(asked, conditions)
+            answer = super()._ask(request, asked)
         except Ended as ended:
             clean = self._opened.get()[2].clean
             fault = Fault(clean(ended.fault.words), ended.fault.status, ended.fault.code)
-            answer = answer_of(len(asked.seeds), Outcome(None, fault, 0), self._rule)
+            answer = answer_of(len(request), Outcome(None, fault, 0), self._rule)
         usage = answer.usage
-        return answer if usage is None else replace(answer, usage=replace(usage, calls=asked.job.calls))
+        return answer if usage is None else replace(answer, usage=replace(usage, calls=request.job.calls))
 
     def _send(self, client: JobClient, asked: Asked) -> Finished:
         """The job's result: of the one that is noted, or of one that is submitted now.

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from adapters.http.profiles import Profile
 from adapters.prompts import Ladder, Texts, TextsByLabel
 from pe.data.decoding import Channels, Resize
 from pe.errors import RecipeError
@@ -154,6 +155,34 @@ class Prompted(Concurrent, Pictures):
     def drawn(self) -> tuple[int, int] | None:
         """(height, width) that the endpoint is asked for, so that another is a fault; None: any."""
         return None
+
+    @property
+    def profile(self) -> Profile | None:
+        """What is known of the server without asking it."""
+        return None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the server is to be asked who it is."""
+        return False
+
+    def served_by(self, profile: Profile | None) -> Self:
+        """These settings, with the server's in place of those that are not stated.
+
+        Raises:
+            RecipeError: the server cannot vary samples, or not in this way.
+        """
+        if profile is None:
+            return self
+        way = getattr(self, "variation", None)
+        if way is not None and way not in profile.varies:
+            has = " and ".join(f"variation: {name}" for name in profile.varies) or "none: use another server"
+            raise RecipeError(
+                f"variation: {profile.title} (server: {profile.server}) cannot vary a sample by '{way}'; it has {has}, "
+                "or write server: null if it is another."
+            )
+        stated = {name: getattr(self, name) for name in self.model_fields_set}
+        return self.model_copy(update=profile.settings_for(stated))
 
 
 class Worded(Prompted):

@@ -188,7 +188,8 @@ def test_response_format_is_not_sent_to_those_who_refuse_it(make: Make) -> None:
     ],
 )
 def test_who_is_sent_response_format(given: dict[str, str | None], sent: str | None) -> None:
-    assert OpenAISettings(model="m", prompts="a", image_size=8, **given).format_sent == sent
+    settings = OpenAISettings(model="m", prompts="a", image_size=8, **given)
+    assert settings.served_by(settings.profile).response_format == sent
 
 
 def test_degree_0_is_the_parent_itself_and_costs_nothing(make: Make) -> None:

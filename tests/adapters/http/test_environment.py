@@ -28,9 +28,13 @@ from tests.endpoints.serving import serving
 
 API = OpenAIImages | SDAPI | HFInference
 GIVEN: dict[str, Any] = {"prompts": "a {label}", "image_size": 16, "key_env": None, "timeout": 5, "tries": 1}
+UNASKED = {"server": None}
 APIS: dict[str, tuple[Callable[[Script], object], Callable[..., API]]] = {
-    "openai_images": (OpenAIServer, lambda url, **more: OpenAIImages(base_url=f"{url}/v1", model="m", **GIVEN | more)),
-    "sdapi": (SDServer, lambda url, **more: SDAPI(base_url=url, **GIVEN | more)),
+    "openai_images": (
+        OpenAIServer,
+        lambda url, **more: OpenAIImages(base_url=f"{url}/v1", model="m", **GIVEN | UNASKED | more),
+    ),
+    "sdapi": (SDServer, lambda url, **more: SDAPI(base_url=url, **GIVEN | UNASKED | more)),
     "hf_inference": (SDServer, lambda url, **more: HFInference(base_url=f"{url}/hf", **GIVEN | more)),
 }
 EACH = pytest.mark.parametrize("kind", APIS)
