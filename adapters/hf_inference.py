@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
@@ -29,10 +31,11 @@ from pe.plugins.protocols import Capabilities, Failed
 from pe.plugins.validation import Count
 
 if TYPE_CHECKING:
+    import httpx2
     from huggingface_hub import InferenceClient
     from PIL.Image import Image
 
-    _Client = tuple[InferenceClient, Credentials]
+    _Client = tuple[httpx2.Client, InferenceClient | None, Credentials]
 
 _HUB = "router.huggingface.co"
 _FORMATS = ("PNG", "JPEG", "WEBP")
@@ -90,7 +93,11 @@ class HFSettings(Worded):
 
 
 class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
-    """RANDOM_API by text_to_image, VARIATION_API by image_to_image; one image per request."""
+    """RANDOM_API by text_to_image, VARIATION_API by image_to_image; one image per request.
+
+    An endpoint of one's own is asked in the same format without the hub's client, which would look up at the hub how to
+    name itself.
+    """
 
     Settings = HFSettings
 
@@ -101,12 +108,16 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
         return Capabilities(1, workers, "condition", self._ladder.degree, deterministic=False)
 
     def _connect(self, credentials: Credentials) -> _Client:
+        pool = open_client(self._given, self._given.concurrency, credentials)
+        finalize(self, pool.close)
+        return pool, None if self._given.is_own else self._of_hub(pool, credentials), credentials
+
+    def _of_hub(self, pool: httpx2.Client, credentials: Credentials) -> InferenceClient:
         try:
             from huggingface_hub import InferenceClient
         except ImportError as error:
             raise MissingDependency.of("huggingface-hub", "http", "The Hugging Face client") from error
         given = self._given
-        pool = open_client(given, given.concurrency, credentials)
 
         class Client(InferenceClient):
             """The hub's client, whose images come through our own pool: it bounds them, and follows no redirect."""
@@ -116,33 +127,35 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
                 body = {"json": asked.json, "content": asked.data, "headers": {"Accept": "image/png"} | asked.headers}
                 return respond(pool, "POST", asked.url, **body).content
 
-        client = Client(
+        return Client(
             given.model,
             provider=given.provider,  # type: ignore[arg-type]  # the client checks it against its own list
             base_url=given.base_url,
-            token=None if given.is_own else credentials.key or None,
+            token=credentials.key or None,
             timeout=given.timeout,
         )
-        finalize(client, pool.close)
-        return client, credentials
 
     def _credentials(self) -> Credentials:
         return Credentials(self._given, header="Authorization" if self._given.is_own else None)
 
     def _send(self, opened: _Client, asked: Asked) -> Image:
-        given, (client, credentials) = self._given, opened
-        if not given.is_own:
-            client.token = credentials.key or None  # it may have been renewed
+        given, (pool, client, credentials) = self._given, opened
         fields = stated(
             negative_prompt=given.negative_prompt, num_inference_steps=given.steps, guidance_scale=given.guidance_scale
         )
         if asked.parents:
-            fields |= stated(model=given.variation_model, **asked.told)
+            fields |= asked.told
+        else:
+            if given.size:
+                fields["height"], fields["width"] = given.size
+            if given.send_seed:
+                fields["seed"] = asked.seed
+        if client is None:
+            return _sent(lambda: _of_own(pool, given.url, asked, fields))
+        client.token = credentials.key or None  # it may have been renewed
+        if asked.parents:
+            fields |= stated(model=given.variation_model)
             return _sent(lambda: client.image_to_image(asked.parents[0], asked.prompt, **fields))
-        if given.size:
-            fields["height"], fields["width"] = given.size
-        if given.send_seed:
-            fields["seed"] = asked.seed
         return _sent(lambda: client.text_to_image(asked.prompt, **fields))
 
     def _read(self, client: _Client, sent: Image) -> Received:
@@ -162,6 +175,16 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
             return Failed(f"the endpoint's image cannot be decoded: {error}")
 
 
+def _of_own(pool: httpx2.Client, url: str, asked: Asked, fields: dict[str, Any]) -> Image:
+    """One call of an endpoint of one's own, in the format of the hub's client."""
+    from PIL import Image
+
+    body: dict[str, Any] = {"inputs": asked.prompt, "parameters": fields}
+    if asked.parents:
+        body = {"inputs": base64.b64encode(asked.parents[0]).decode(), "parameters": fields | {"prompt": asked.prompt}}
+    return Image.open(io.BytesIO(respond(pool, "POST", url, json=body, headers={"Accept": "image/png"}).content))
+
+
 def _sent(send: Callable[[], Image]) -> Image:
     """One call.
 
@@ -169,15 +192,14 @@ def _sent(send: Callable[[], Image]) -> Image:
         Fault: the client's error, translated.
     """
     import httpx2
-    from huggingface_hub.errors import HfHubHTTPError
     from PIL import UnidentifiedImageError
 
     try:
         return send()
-    except HfHubHTTPError as error:  # of the hub, which is asked where a provider has the model
-        response = error.response
-        raise Fault.of_response(response.status_code, response.headers, response.content) from error
     except httpx2.TransportError as error:
         raise Fault(f"{type(error).__name__}: {error}") from error
+    except httpx2.HTTPError as error:  # of the hub's library: the hub is asked where a provider has the model
+        response: httpx2.Response = error.response  # type: ignore[attr-defined]
+        raise Fault.of_response(response.status_code, response.headers, response.content) from error
     except UnidentifiedImageError as error:
         raise Fault("the answer is no image") from error
