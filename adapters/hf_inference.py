@@ -197,7 +197,7 @@ def _sent(send: Callable[[], Image]) -> Image:
     try:
         return send()
     except httpx2.TransportError as error:
-        raise Fault(f"{type(error).__name__}: {error}") from error
+        raise Fault.of_transport(error) from error
     except httpx2.HTTPError as error:  # of the hub's library: the hub is asked where a provider has the model
         response: httpx2.Response = error.response  # type: ignore[attr-defined]
         raise Fault.of_response(response.status_code, response.headers, response.content) from error

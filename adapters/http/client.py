@@ -198,7 +198,7 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
     try:
         response = client.request(method, url, **request)
     except httpx2.TransportError as error:
-        raise Fault(f"{type(error).__name__}: {error}") from error
+        raise Fault.of_transport(error) from error
     check_redirect(response.status_code, response.headers.get("location", ""))
     if response.status_code >= 400:
         raise Fault.of_response(response.status_code, response.headers, response.content)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -44,12 +45,15 @@ class Fault(Exception):
         status: the HTTP status; None when none came (no connection, time-out, an answer that broke off).
         code: the server's own code for the error, lower case; empty without.
         wait: seconds that the server asked to wait; None: it asked for nothing.
+        told: a whole answer, sent as a success, tells the error.
+        untrusted: the server's certificate is not to be trusted.
     """
 
     def __init__(self, words: str, status: int | None = None, code: str = "", wait: float | None = None) -> None:
         """Holds what is known."""
         super().__init__(words)
         self.words, self.status, self.code, self.wait = one_line(words), status, code.lower(), wait
+        self.told = self.untrusted = False
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
@@ -65,7 +69,16 @@ class Fault(Exception):
             words, code = _json_words(answer)
         else:
             words, code = f"it has the keys {sorted(map(str, answer))[:5]}", ""
-        return cls(f"{lacks}: {words}", 200, code)
+        fault = cls(f"{lacks}: {words}", 200, code)
+        fault.told = True
+        return fault
+
+    @classmethod
+    def of_transport(cls, error: BaseException) -> Fault:
+        """The fault that an error of httpx2 is: no connection, a time-out, an answer that broke off."""
+        fault = cls(f"{type(error).__name__}: {error}")
+        fault.untrusted = _blames_certificate(error)
+        return fault
 
     @classmethod
     def of_chain(cls, error: BaseException) -> Fault:
@@ -75,7 +88,9 @@ class Fault(Exception):
             found = behind if str(behind) else found
             behind = _behind(behind)
         own = "" if found is error else f"{error} "
-        return cls(f"{own}{type(found).__name__}: {found}")
+        fault = cls(f"{own}{type(found).__name__}: {found}")
+        fault.untrusted = _blames_certificate(error)
+        return fault
 
     @property
     def throttled(self) -> bool:
@@ -85,14 +100,14 @@ class Fault(Exception):
     @property
     def heals(self) -> bool:
         """Whether the same request may succeed later."""
-        if self.code in _FINAL_CODES:
+        if self.code in _FINAL_CODES or self.untrusted or self.refusal:
             return False
         return self.status is None or self.status < 400 or self.status in _HEALS or self.status >= 500
 
     @property
     def refusal(self) -> bool:
         """Whether a content filter spoke: about this sample, not about the request."""
-        if self.status not in (400, 403, 422, 451):
+        if self.status not in (400, 403, 422, 451) and not self.told:
             return False
         return self.code in _REFUSAL_CODES or bool(_REFUSAL_WORDS.search(self.words))
 
@@ -139,6 +154,14 @@ def one_line(text: str) -> str:
     """`text` in one printable line of at most LONGEST characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def _blames_certificate(error: BaseException) -> bool:
+    """Whether an error came of a certificate that is not trusted."""
+    behind: BaseException | None = error
+    while behind is not None and not isinstance(behind, ssl.SSLCertVerificationError):
+        behind = behind.__cause__ or behind.__context__  # which httpcore2 hides
+    return behind is not None
 
 
 def _behind(error: BaseException) -> BaseException | None:

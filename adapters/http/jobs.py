@@ -241,7 +241,8 @@ class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):
             answer = super()._ask(request, asked)
         except Ended as ended:
             clean = self._opened.get()[2].clean
-            fault = Fault(clean(ended.fault.words), ended.fault.status, ended.fault.code)
+            fault = ended.fault
+            fault.words = clean(fault.words)
             answer = answer_of(len(request), Outcome(None, fault, 0), self._rule)
         usage = answer.usage
         return answer if usage is None else replace(answer, usage=replace(usage, calls=request.job.calls))

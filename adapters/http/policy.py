@@ -130,7 +130,8 @@ class Policy:
             result = retrying(lambda: self._once(*choose(), read, counted))
         except Fault as fault:
             if fault.heals or fault.refusal:
-                return Outcome(None, Fault(self._clean(fault.words), fault.status, fault.code), counted.calls)
+                fault.words = self._clean(fault.words)
+                return Outcome(None, fault.with_traceback(None), counted.calls)
             raise Rejected(f"{self.name} rejects the request with {self._clean(str(fault))}", fault.status) from None
         return Outcome(result, None, counted.calls)
 

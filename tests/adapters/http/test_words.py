@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adapters.http import Rejected
 from adapters.http import policy as policy_module
 from adapters.http.faults import LONGEST
 from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
-from pe.plugins.protocols import RandomRequest
+from pe.plugins.protocols import Failed, RandomRequest, Refused
 from tests.endpoints.faults import Script
 from tests.endpoints.openai_server import OpenAIServer
 from tests.endpoints.serving import serving
@@ -37,14 +38,20 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reason(kind: str, url: str) -> str:
     """Why one image is not there."""
-    api, seeds = MAKE[kind](url), np.array([7], dtype=np.uint64)
-    return api.random_api(RandomRequest(("cat",), seeds, api.draw_conditions(("cat",), seeds))).missing[0].reason
+    return miss(MAKE[kind](url)).reason
 
 
-def saying(answer: object) -> Callable[..., Any]:
-    """An app that answers with this, and status 200."""
+def miss(api: Any) -> Refused | Failed:
+    seeds = np.array([7], dtype=np.uint64)
+    return api.random_api(RandomRequest(("cat",), seeds, api.draw_conditions(("cat",), seeds))).missing[0]
+
+
+def saying(answer: object, came: list[str] | None = None) -> Callable[..., Any]:
+    """An app that answers with this, and status 200; `came` are the methods of its requests."""
 
     async def app(scope: dict[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+        if came is not None:
+            came.append(scope["method"])
         while (await receive()).get("more_body"):
             pass
         headers = [(b"content-type", b"application/json")]
@@ -67,6 +74,17 @@ def saying(answer: object) -> Callable[..., Any]:
 def test_an_error_that_comes_as_a_success_is_told_in_the_server_s_words(kind: str, answer: dict[str, object]) -> None:
     with serving(saying(answer)) as url:
         assert reason(kind, url) == "HTTP 200: the answer holds no list of images: CUDA out of [31mmemory"
+
+
+@EACH
+@pytest.mark.parametrize(
+    "error", [{"message": "no", "code": "content_filter"}, "NSFW content was found", {"type": "moderation_blocked"}]
+)
+def test_a_refusal_that_comes_as_a_success_is_one_and_is_not_asked_again(kind: str, error: object) -> None:
+    came: list[str] = []
+    with serving(saying({"error": error}, came)) as url:
+        assert isinstance(miss(MAKE[kind](url)), Refused)
+    assert came.count("POST") == 1
 
 
 @EACH
@@ -95,5 +113,6 @@ def test_a_certificate_s_fault_is_named(
     subprocess.run([*new, "-keyout", key_file, "-out", certificate], check=True, capture_output=True)
     if known:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    with serving(OpenAIServer(Script()), ssl_certfile=certificate, ssl_keyfile=key_file) as url:
-        assert words in reason(kind, url)
+    server = serving(OpenAIServer(Script()), ssl_certfile=certificate, ssl_keyfile=key_file)
+    with server as url, pytest.raises(Rejected, match=words):  # at once: it would fail for ever
+        reason(kind, url)
