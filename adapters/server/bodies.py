@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from io import BytesIO
 
@@ -23,6 +24,7 @@ FIELDS = 2**20
 """Most bytes of a JSON body, or of a form without its file."""
 
 _SILENCE = 30.0  # seconds between two pieces of a body
+_PATIENCE, _PACE = 20.0, 2**14  # seconds for a body, and bytes that buy a second more
 _FIELDS_OF_FORM = 32
 
 
@@ -45,7 +47,7 @@ class Bounded(Request):
             raise Refusal(415, f"Send the body as {kind}.")
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes.
+        """The body as it comes; one that drips is given up, because it holds one of its key's places.
 
         Raises:
             Refusal: it is announced, or found, to be too large, or does not come.
@@ -54,15 +56,16 @@ class Bounded(Request):
         announced = self.headers.get("content-length", "")
         if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > self._most):
             raise too_large
-        stream, size = super().stream(), 0
+        stream, size, began = super().stream(), 0, time.monotonic()
         while True:
+            left = began + _PATIENCE + size / _PACE - time.monotonic()
             try:
-                async with asyncio.timeout(_SILENCE):
+                async with asyncio.timeout(min(_SILENCE, left)):
                     piece = await anext(stream)
             except StopAsyncIteration:
                 return
             except (TimeoutError, ClientDisconnect) as error:
-                raise Refusal(408, "The body did not come to its end.", wait=1) from error
+                raise Refusal(408, "The body did not come to its end in time.", wait=1) from error
             size += len(piece)
             if size > self._most:
                 raise too_large

@@ -70,7 +70,8 @@ def checked(wanted: Wanted, model: Description, settings: Settings) -> Wanted:
     _check_prompts(wanted, model, limits.prompt)
     guidance = _guidance(wanted, model, settings.guidance)
     _check_sizes(wanted, model, limits.pixels)
-    return replace(wanted, steps=steps, guidance=guidance, classes=_classes(wanted, model), model=model.name)
+    size = None if model.shape else wanted.size
+    return replace(wanted, steps=steps, guidance=guidance, size=size, classes=_classes(wanted, model), model=model.name)
 
 
 def _check_prompts(wanted: Wanted, model: Description, longest: int) -> None:
@@ -98,9 +99,11 @@ def _guidance(wanted: Wanted, model: Description, usual: float) -> float:
 
 def _check_sizes(wanted: Wanted, model: Description, most: int) -> None:
     if wanted.size is not None:
-        if model.shape is not None:
-            raise Refusal(400, "The model draws one size alone: leave size out.", "size")
-        _check_size(wanted.size, "size", most)
+        if model.shape is None:
+            _check_size(wanted.size, "size", most)
+        elif wanted.size != model.shape[:2]:
+            height, width = model.shape[:2]
+            raise Refusal(400, f"The model draws {width}x{height} (width, height) alone: leave size out.", "size")
     if wanted.images is None:
         return
     height, width, channels = wanted.images.shape[1:]

@@ -36,6 +36,9 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if not scope["path"].startswith("/"):  # as of `OPTIONS *`, over which the proxy trips
+            await Refusal(400, "The request names no path.").response()(scope, receive, send)
+            return
         begun, status = False, 503
 
         async def answer(message: Message) -> None:

@@ -71,7 +71,7 @@ def json_bodies() -> Iterator[Bad]:
         "a class without a name": '{"prompt": "", "class_label": "cat"}',
         "too many": '{"prompt": "7", "n": 17}',
         "too many steps": '{"prompt": "7", "num_inference_steps": 51}',
-        "a size": '{"prompt": "7", "size": "28x28"}',
+        "another size": '{"prompt": "7", "size": "28x29"}',
         "a size that is none": '{"prompt": "7", "size": "28x"}',
         "guidance": '{"prompt": "7", "guidance_scale": 2}',
         "a negative prompt": '{"prompt": "7", "negative_prompt": "8"}',

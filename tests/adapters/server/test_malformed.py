@@ -116,6 +116,10 @@ def test_a_body_that_never_ends_is_given_up(small: Server) -> None:
 
 def test_what_is_no_http_and_what_is_a_websocket_are_sent_away(small: Server) -> None:
     assert raw(small, "nothing of the kind").startswith(b"HTTP/1.1 400 ")
+    for method in ("GET", "OPTIONS"):
+        answer = raw(small, f"{method} * HTTP/1.1\nHost: x")
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        check_shape(400, answer.partition(b"\r\n\r\n")[2])
     upgrade = "Upgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13"
     upgrade += "\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
     assert raw(small, f"GET /v1/models HTTP/1.1\nHost: x\n{upgrade}").startswith(b"HTTP/1.1 403 ")
