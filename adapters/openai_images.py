@@ -6,7 +6,7 @@ where a server still has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import finalize
 
@@ -25,11 +25,13 @@ from adapters.http import (
     workers_for,
 )
 from adapters.http.answers import images_in
+from adapters.http.look import look_at
 from adapters.http.pictures import Pixels
 from adapters.http.profiles import OpenAIServer, Profile, profile
 from adapters.http.recognition import asker, recognised, server_by_address
 from adapters.prompts import Ladder
 from pe.errors import MissingDependency
+from pe.plugins.findings import Finding
 from pe.plugins.protocols import Capabilities, Failed
 from pe.plugins.usage import Usage
 from pe.plugins.validation import Count
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     import openai
 
     _Client = tuple[openai.OpenAI, httpx2.Client, httpx2.Client]
+
+
+OPENAI = "https://api.openai.com/v1"
 
 
 class OpenAISettings(Worded):
@@ -81,7 +86,7 @@ class OpenAISettings(Worded):
     @property
     def url(self) -> str:
         """Where samples are sent."""
-        return self.base_url or "https://api.openai.com/v1"
+        return self.base_url or OPENAI
 
     @property
     def ladder(self) -> Ladder:
@@ -117,6 +122,11 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
     """
 
     Settings = OpenAISettings
+
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """See `LooksAtEndpoint.look`."""
+        return look_at(cls.Settings, settings, OPENAI)
 
     @property
     def capabilities(self) -> Capabilities:

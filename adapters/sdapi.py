@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from adapters.http import (
@@ -19,9 +20,11 @@ from adapters.http import (
     workers_for,
 )
 from adapters.http.answers import images_in
+from adapters.http.look import look_at
 from adapters.http.profiles import Profile, SDServer, profile
 from adapters.http.recognition import asker, recognised
 from adapters.prompts import Ladder
+from pe.plugins.findings import Finding
 from pe.plugins.protocols import Capabilities
 from pe.plugins.validation import Count
 
@@ -90,6 +93,11 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
     """
 
     Settings = SDSettings
+
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """See `LooksAtEndpoint.look`."""
+        return look_at(cls.Settings, settings)
 
     @property
     def capabilities(self) -> Capabilities:

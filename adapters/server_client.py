@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from pydantic import model_validator
 from adapters.classes import API_CLASS, Choices, Classes, check_choices
 from adapters.diffusion.items import describe_steps
 from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
+from adapters.http.look import look_at
 from adapters.prompts import PROMPT, Prompts, prompts_of
 from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
 from pe.data.conditions import Conditions
@@ -21,6 +22,7 @@ from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import APIError, RecipeError
+from pe.plugins.findings import Finding
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import Count, read_settings
 
@@ -105,6 +107,11 @@ class ServerClient:
         self._model = OnFirstUse(self._described)
         self._hosts = tuple(urlsplit(url).netloc for url in given.urls)
         self.info = replace(self.info, hosts=self._hosts)
+
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """See `LooksAtEndpoint.look`."""
+        return look_at(cls.Settings, settings)
 
     @property
     def capabilities(self) -> Capabilities:

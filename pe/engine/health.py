@@ -6,16 +6,15 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from typing import Literal
 
 import numpy as np
 
 from pe.engine.software import installed_version
 from pe.errors import PEError
 from pe.nearest import nearest
+from pe.plugins.findings import Finding
 from pe.plugins.registry import Group, libraries, missing_libraries, plugins
 from pe.version import __version__
 
@@ -33,15 +32,6 @@ _EXTRAS = {
     "server": "pe serve",
     "trained": "generators that are fitted on the private records",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of `pe doctor`."""
-
-    state: Literal["ok", "missing", "problem"]
-    what: str
-    remedy: str = ""
 
 
 def findings() -> Iterator[Finding]:

@@ -1,0 +1,97 @@
+"""A look at an endpoint: can it be reached, does it take the key, who answers, what does that server heed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+from adapters.http.client import object_of, open_client, respond
+from adapters.http.credentials import Credentials
+from adapters.http.faults import Fault
+from adapters.http.profiles import API, Profile
+from adapters.http.recognition import Ask, asker, recognised
+from adapters.http.settings import Connection
+from pe.errors import PEError
+from pe.plugins.findings import Finding
+
+_KEY = "name what holds its key: --key-env NAME, or key_env, key_file … in a recipe: pe doctor RECIPE"
+_REMEDIES = {
+    None: "see whether it runs, and whether this machine may reach it",
+    401: _KEY,
+    403: _KEY,
+    404: "neither /v1/models nor /sdapi/v1/options is there: name the address before these",
+}
+_APIS: tuple[API, ...] = ("openai_images", "sdapi")
+_BRIEF = {"timeout": 10.0, "total_timeout": 20.0, "tries": 1}
+
+
+def look_at(model: type[Connection], settings: Mapping[str, Any], url: str | None = None) -> Iterator[Finding]:
+    """What can be found out of an endpoint, or of each of several, without asking for an image.
+
+    Args:
+        model: the settings' model, for its default of `key_env`.
+        settings: of a recipe; those of the connection count, and `base_url`.
+        url: where they name none.
+    """
+    named = settings.get("base_url") or url or ""
+    stated = {name: settings[name] for name in Connection.model_fields if name in settings}
+    for address in named if isinstance(named, list) else [named]:
+        if urlsplit(address).scheme not in ("http", "https"):
+            yield Finding("problem", f"endpoint {address}: no address", "give it as https://HOST or http://HOST:PORT")
+            continue
+        try:
+            connection = Connection.model_validate(stated | _BRIEF)
+            if "key_env" not in stated:
+                connection = connection.model_copy(update={"key_env": model.model_fields["key_env"].default})
+            credentials = Credentials(connection)
+            with closing(open_client(connection, 1, credentials)) as client:
+                for finding in _findings(address.rstrip("/"), client):
+                    yield Finding(finding.state, credentials.clean(finding.what), finding.remedy)
+        except (PEError, Fault) as error:  # the key is not there, the certificate cannot be used, …
+            yield Finding("problem", f"endpoint {address}: {error}")
+
+
+def _findings(base: str, client: Any) -> Iterator[Finding]:
+    root = re.sub(r"/v\d+$", "", base)
+    versioned = base if base != root else f"{base}/v1"
+    began = time.monotonic()
+    try:
+        entries = object_of(respond(client, "GET", f"{versioned}/models")).get("data")
+        names = [str(entry.get("id")) for entry in entries[:5] if isinstance(entry, dict)]  # type: ignore[index]
+        serves = f"serves {', '.join(names) or 'no model'}"
+    except (Fault, TypeError) as error:
+        fault = error if isinstance(error, Fault) else Fault("it lists no models", 404)
+        if fault.status != 404 or asker(client)(f"{root}/sdapi/v1/options") is None:
+            said = f"no answer ({fault.words})" if fault.status is None else str(fault)
+            remedy = _REMEDIES.get(fault.status, "ask again, or look at the endpoint's log")
+            yield Finding("problem", f"endpoint {root}: {said}", remedy)
+            return
+        serves = "speaks /sdapi/v1"
+    yield Finding("ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms")
+    yield from _servers({"openai_images": versioned, "sdapi": root}, asker(client))
+    try:
+        if respond(client, "GET", f"{root}/readyz").content == b'{"status":"ok"}':
+            yield Finding("ok", f"endpoint {root}: ready")
+    except Fault as fault:
+        if fault.status == 503:
+            yield Finding("problem", f"endpoint {root}: {fault}", "wait until a replica has its model loaded")
+
+
+def _servers(urls: Mapping[API, str], ask: Ask) -> Iterator[Finding]:
+    found = [each for api in _APIS if (each := recognised(api, urls[api], ask)) is not None]
+    for known in found:
+        yield Finding("ok", f"{known.title}, by `kind: {known.api}`: {_heeds(known)}")
+    if not found:
+        yield Finding("ok", "server: not recognised, so served with care: one parent a request, the degree in words")
+
+
+def _heeds(known: Profile) -> str:
+    if not known.varies:
+        return f"it cannot vary an image ({known.known}, {known.source})"
+    sets = ", ".join(f"{name}: {str(value).lower()}" for name, value in known.sets.items())
+    words = f"degree {known.degree}; seed {known.seed}; several parents: {known.several}; refusals: {known.refusals}"
+    return f"{words}{f'; sets {sets}' if sets else ''} ({known.known}, {known.source})"
