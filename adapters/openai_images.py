@@ -122,6 +122,20 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
     """
 
     Settings = OpenAISettings
+    starter = """\
+  model: my-model\t# as the endpoint names it: names are retired often
+  base_url: http://127.0.0.1:8000/v1\t# null: OpenAI's own
+  server: auto\t# asked once who it is; or its name (docs/adapters.md)
+  key_env: null\t# or the environment variable that holds the key; key_file, key_command
+  prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
+  image_size: {size}\t# what the samples are resized to
+  channels: {channels}
+  size: 512x512\t# what the endpoint draws
+  n: 1\t# most images of one request
+  concurrency: 8
+# extra: {{num_inference_steps: 30}}\t# further fields, sent as they are
+# price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too
+"""
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:

@@ -93,6 +93,19 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
     """
 
     Settings = SDSettings
+    starter = """\
+  base_url: http://127.0.0.1:7860\t# without /sdapi
+  server: auto\t# asked once who it is; or its name (docs/adapters.md)
+  prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
+# negative_prompt: text, watermark
+  image_size: {size}\t# what the samples are resized to
+  channels: {channels}
+  size: 512\t# height and width that the server draws at
+  batch: 4\t# most images of one request
+  steps: 20
+  cfg_scale: 7
+# basic_auth_env: SD_USER\t# the environment variable that holds user:password
+"""
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:

@@ -94,6 +94,16 @@ class ServerClient:
     """
 
     Settings = ServerSettings
+    starter = """\
+  base_url: http://127.0.0.1:8000\t# of `pe serve`; or a list: each request goes to the least busy
+# key_env: PE_SERVER_KEY\t# the environment variable that holds the key, where the server wants one
+  prompts: {prompts}\t# for a model that takes them; else classes: {{label: class}}
+  steps: 30
+  guidance: 7.5
+  size: 512\t# at which the model draws
+  image_size: {size}\t# what the samples are resized to
+  channels: {channels}
+"""
 
     info = PluginInfo(machine_settings=("base_url", *Concurrent.model_fields), code_settings=("key_command",))
 

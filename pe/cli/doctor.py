@@ -19,8 +19,9 @@ _OPENAI = "openai_images"
 def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None) -> None:
     """Tell what is installed, what works and what is missing.
 
-    With the command that installs it. With RECIPE or --endpoint: whether that endpoint can be reached and takes the key, which server answers, and what it
-    heeds. A recipe's keys, headers and certificates are used; no image is asked for.
+    With the command that installs it. With RECIPE or --endpoint: whether that endpoint can be reached and takes the
+    key, which server answers, and what it heeds. A recipe's keys, headers and certificates are used; no image is asked
+    for.
     """
     from pe.engine.endpoint import endpoint_findings
     from pe.engine.health import findings

@@ -29,6 +29,7 @@ _NUMBER = click.IntRange(min=1)
 @click.option("--declared-size", type=_NUMBER, help="About how many records there are; public.")
 @click.option("--declared-units", type=_NUMBER, help="About how many units there are, if not records; public.")
 @click.option("--public", type=PATH, help="Public images to draw from: a folder or an .npz file.")
+@click.option("--api", "kind", metavar="KIND", help="Of an endpoint, in place of public images (docs/adapters.md).")
 @click.option("--size", type=click.IntRange(1, 8192), help="Height and width, in pixels; default: from the images.")
 @click.option("--channels", type=click.Choice(["1", "3"]), help="1 = grey, 3 = colour; default: from the images.")
 @click.option("--image-column", help="Of a Parquet file; default: the one with images.")
@@ -41,6 +42,7 @@ def init(
     declared_size: int | None,
     declared_units: int | None,
     public: Path | None,
+    kind: str | None,
     size: int | None,
     channels: str | None,
     image_column: str | None,
@@ -55,14 +57,20 @@ def init(
     from pe.private.look import look
     from pe.private.source import read_source
     from pe.recipe.proposals import Pool, path_from, propose_embedding
-    from pe.recipe.starter import Start, starter_recipe
+    from pe.recipe.starter import Start, starter_of, starter_recipe
 
+    if kind is not None:
+        starter_of(kind)
+        if public is not None:
+            raise click.UsageError("--public belongs to a generator that draws from public images: leave --api out.")
+        public = Path()
     seen = look(where, image_column, label_column)
     _check_out(out)
     _tell_columns(seen)
     answers = _ask(seen, classes, unit, declared_size, declared_units, public)
-    check_apart(where, [answers.public])
-    pool = Pool.at(answers.public)
+    pool = None if kind else Pool.at(answers.public)
+    if pool is not None:
+        check_apart(where, [pool.path])
     rough = {"size": 1, "classes": answers.classes, "privacy_unit": answers.unit}
     shape = _shape(read_source(seen.settings | rough, str(where)), size, channels)
     start = Start(
@@ -74,15 +82,18 @@ def init(
         declared_units=answers.units,
         side=shape[0],
         channels=shape[1],
-        public=path_from(out.parent, pool.path),
-        by_label=not pool.lacks(answers.classes) if answers.classes else None,
+        public="" if pool is None else path_from(out.parent, pool.path),
+        by_label=not pool.lacks(answers.classes) if answers.classes and pool is not None else None,
         embedding=propose_embedding(*shape),
+        api=kind or "",
     )
     out.write_text(starter_recipe(start), encoding="utf-8")
     click.echo(f"Embedding: {start.embedding.kind} ({start.embedding.why}).")
-    _tell_pool(pool, answers.classes)
-    click.echo(f"Wrote {out}. Read it, then: pe plan {out}, pe run {out}")
-    if not pool.exists:
+    if pool is not None:
+        _tell_pool(pool, answers.classes)
+    first = f"pe doctor {out}, pe probe {out}, " if kind else ""
+    click.echo(f"Wrote {out}. Read it, then: {first}pe plan {out}, pe run {out}")
+    if pool is not None and not pool.exists:
         click.echo(f"The recipe runs once public images are at {pool.path}: nothing is there yet.")
 
 

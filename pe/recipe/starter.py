@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import yaml
 
+from pe.errors import RecipeError
+from pe.plugins.registry import load
 from pe.private.source import RECORD
 from pe.recipe.proposals import ProposedEmbedding
 
@@ -32,11 +35,7 @@ private:
 
 # The generator. `pe doctor` lists what is installed; docs/adapters.md shows how to add your own.
 api:
-  kind: public_images\t# draws from a pool of public images and their neighbours
-  path: {public}
-  size: {size}
-  channels: {channels}
-{by_label}
+{api}
 embedding:
   kind: {embedding}
 
@@ -49,6 +48,26 @@ privacy:
 # section with keys of your own to change any of them (pe explain evolution).
 evolution: auto
 """
+
+
+_POOL = """\
+  kind: public_images\t# draws from a pool of public images and their neighbours
+  path: {public}
+  size: {size}
+  channels: {channels}
+{by_label}"""
+
+
+@runtime_checkable
+class HasStarter(Protocol):
+    """A generator's class that says how a recipe over it may begin.
+
+    Attributes:
+        starter: lines of `api` after `kind`, indented by two; before a comment stands a tab. {size}, {channels} and
+            {prompts} become those of the private images.
+    """
+
+    starter: str
 
 
 @dataclass(frozen=True)
@@ -64,7 +83,8 @@ class Start:
         declared_units: the number of privacy units, ≥ 1; None where a unit is a record.
         side: height and width, in pixels.
         channels: 1 or 3.
-        public: where the public images are that the generator draws from, as the recipe names it.
+        public: where the public images are that the generator draws from, as the recipe names it; empty: it has none.
+        api: the generator's kind, if it does not draw from public images.
         by_label: whether each class draws from the public images of its name; None: there are no classes.
         embedding: which.
     """
@@ -80,6 +100,7 @@ class Start:
     public: str
     by_label: bool | None
     embedding: ProposedEmbedding
+    api: str = ""
 
 
 def starter_recipe(start: Start) -> str:
@@ -94,12 +115,32 @@ def starter_recipe(start: Start) -> str:
         units=start.units,
         declared=start.declared_size,
         declared_units=_declared_units(start),
-        public=_scalar(start.public),
-        by_label=_by_label(start.by_label),
+        api=_generator(start),
         embedding=_embedding(start.embedding),
         delta=_power_of_ten_below(1 / start.declared_size),
     )
     return "\n".join(map(_align, text.split("\n")))
+
+
+def starter_of(kind: str) -> str:
+    """How a recipe over a generator of this kind may begin.
+
+    Raises:
+        PluginError: there is no such kind.
+        RecipeError: it does not say.
+    """
+    found = load("pe.adapters", kind)
+    if not isinstance(found, HasStarter):
+        raise RecipeError(f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`.")
+    return found.starter
+
+
+def _generator(start: Start) -> str:
+    prompts = "a photo of a {label}" if start.classes else "a photo"
+    known = {"size": start.side, "channels": start.channels, "prompts": json.dumps(prompts)}
+    if start.api:
+        return f"  kind: {start.api}\n{starter_of(start.api).format(**known)}"
+    return _POOL.format(public=_scalar(start.public), by_label=_by_label(start.by_label), **known)
 
 
 def _declared_units(start: Start) -> str:

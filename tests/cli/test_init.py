@@ -222,3 +222,22 @@ def test_an_empty_path_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "Invalid value for '--public': the path is empty; name a file or a folder." in refused.stderr
     assert not (tmp_path / "recipe.yaml").exists()
+
+
+@pytest.mark.parametrize("kind", ["openai_images", "sdapi", "hf_inference", "diffusion_server"])
+def test_a_recipe_over_an_endpoint_is_planned_as_it_is_written(tmp_path: Path, kind: str) -> None:
+    digits(tmp_path / "a.npz")
+    answers = ("--privacy-unit", "record", "--declared-size", 500, "--classes", "0,1,2")
+    result = pe("init", "a.npz", "--api", kind, *answers, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    written = (tmp_path / "recipe.yaml").read_text()
+    assert f"  kind: {kind}\n" in written
+    assert Recipe.load(tmp_path / "recipe.yaml").api.settings["prompts"] == "a photo of a {label}"
+    assert planned(tmp_path, "recipe.yaml")["per_iteration"]
+
+
+def test_a_generator_without_a_starting_recipe_and_a_pool_beside_an_endpoint_are_refused(tmp_path: Path) -> None:
+    digits(tmp_path / "a.npz")
+    assert "--api glyphs: it brings no starting recipe" in pe("init", "a.npz", "--api", "glyphs", cwd=tmp_path).stderr
+    both = pe("init", "a.npz", "--api", "sdapi", "--public", "p", cwd=tmp_path)
+    assert "--public belongs to a generator that draws from public images" in both.stderr
