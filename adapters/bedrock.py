@@ -33,6 +33,7 @@ from adapters.http import (
     workers_for,
 )
 from adapters.http.answers import images_in
+from adapters.http.starters import hosted
 from adapters.prompts import Ladder
 from pe.errors import MissingDependency, RecipeError
 from pe.plugins.protocols import Capabilities, Refused
@@ -88,6 +89,10 @@ class Bedrock(PromptedGenerator[BedrockSettings, "_Client", "httpx2.Response"]):
     """RANDOM_API by text-to-image, VARIATION_API by image-to-image with strength = degree; one image per request."""
 
     Settings = BedrockSettings
+    starter = hosted(
+        "model: stability.sd3-5-large-v1:0\t# as Bedrock names it",
+        "region: us-west-2\t# of AWS; requests are signed with the credentials that botocore finds",
+    )
 
     @property
     def capabilities(self) -> Capabilities:

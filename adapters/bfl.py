@@ -15,6 +15,7 @@ from typing import Any
 from adapters.http import Asked, Credentials, Received, Scalar, Size, object_of
 from adapters.http.faults import Fault
 from adapters.http.jobs import ByJobs, Ended, Finished, JobClient, JobGenerator, Look
+from adapters.http.starters import hosted
 from pe.plugins.validation import Count
 
 
@@ -47,6 +48,10 @@ class BFL(JobGenerator[BFLSettings]):
     """RANDOM_API and VARIATION_API by Black Forest Labs: one image a job, seeded; variations by a wording."""
 
     Settings = BFLSettings
+    starter = hosted(
+        "model: flux-2-pro\t# the last part of the model's address",
+        "key_env: BFL_API_KEY\t# the environment variable that holds the key",
+    )
     key_hosts = result_hosts = ("bfl.ai",)
 
     def _credentials(self) -> Credentials:

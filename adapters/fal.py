@@ -17,6 +17,7 @@ from adapters.http.faults import Fault
 from adapters.http.jobs import Ended, Finished, JobClient, Look
 from adapters.http.models import ManyModels, Model, ModelHost, data_uri
 from adapters.http.pictures import Pixels
+from adapters.http.starters import hosted
 from pe.plugins.protocols import Failed, Refused
 
 
@@ -39,6 +40,12 @@ class Fal(ModelHost[FalSettings]):
     """RANDOM_API and VARIATION_API by fal's queue; the degree is a number where the model has an input for it."""
 
     Settings = FalSettings
+    starter = hosted(
+        "model: fal-ai/flux/dev\t# the endpoint's id",
+        "variation_model: fal-ai/flux/dev/image-to-image",
+        "degree_field: strength\t# an input that the model describes; null: the degree is put in words",
+        "key_env: FAL_KEY\t# the environment variable that holds the key",
+    )
     key_hosts = ("fal.run",)
     result_hosts = ("fal.media",)
 

@@ -28,6 +28,7 @@ from adapters.http import (
     workers_for,
 )
 from adapters.http.faults import one_line
+from adapters.http.starters import hosted
 from pe.plugins.protocols import Capabilities, Failed, Refused
 from pe.plugins.usage import Usage
 from pe.plugins.validation import Count
@@ -78,6 +79,11 @@ class Gemini(PromptedGenerator[GeminiSettings, HTTPClient, "httpx2.Response"]):
     """RANDOM_API and VARIATION_API by generateContent, with or without a parent; one image per request."""
 
     Settings = GeminiSettings
+    starter = hosted(
+        "model: gemini-3.1-flash-image\t# as Google names it",
+        "key_env: GEMINI_API_KEY\t# the environment variable that holds the key",
+        'aspect_ratio: "1:1"',
+    )
 
     @property
     def capabilities(self) -> Capabilities:

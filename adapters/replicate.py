@@ -14,6 +14,7 @@ from adapters.http import Asked, Received, object_of
 from adapters.http.faults import Fault
 from adapters.http.jobs import Ended, Finished, JobClient, Look
 from adapters.http.models import ManyModels, Model, ModelHost, data_uri
+from adapters.http.starters import hosted
 
 LARGEST = 1_000_000
 """Bytes of a parent that goes into a request; a larger one is uploaded as a file."""
@@ -35,6 +36,11 @@ class Replicate(ModelHost[ReplicateSettings]):
     """RANDOM_API and VARIATION_API by predictions; the degree is a number where the model has an input for it."""
 
     Settings = ReplicateSettings
+    starter = hosted(
+        "model: black-forest-labs/flux-dev\t# OWNER/NAME, or OWNER/NAME:VERSION",
+        "key_env: REPLICATE_API_TOKEN\t# the environment variable that holds the key",
+        "degree_field: prompt_strength\t# an input that the model describes; null: the degree is put in words",
+    )
     result_hosts = ("replicate.delivery",)
 
     def _describe(self, client: JobClient, name: str) -> Model:

@@ -26,6 +26,7 @@ from adapters.http import (
     stated,
     workers_for,
 )
+from adapters.http.starters import hosted
 from adapters.prompts import Ladder
 from pe.errors import RecipeError
 from pe.plugins.protocols import Capabilities, Refused
@@ -82,6 +83,10 @@ class Stability(PromptedGenerator[StabilitySettings, HTTPClient, "httpx2.Respons
     """RANDOM_API by text-to-image, VARIATION_API by image-to-image with strength = degree; one image per request."""
 
     Settings = StabilitySettings
+    starter = hosted(
+        "model: sd3.5-medium\t# or sd3.5-large, sd3.5-large-turbo, ultra",
+        "key_env: STABILITY_API_KEY\t# the environment variable that holds the key",
+    )
 
     @property
     def capabilities(self) -> Capabilities:

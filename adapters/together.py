@@ -29,6 +29,7 @@ from adapters.http import (
 )
 from adapters.http.answers import images_in
 from adapters.http.pictures import Pixels
+from adapters.http.starters import hosted
 from pe.plugins.protocols import Capabilities, Failed
 from pe.plugins.validation import Count
 
@@ -78,6 +79,11 @@ class Together(PromptedGenerator[TogetherSettings, HTTPClient, "httpx2.Response"
     """
 
     Settings = TogetherSettings
+    starter = hosted(
+        "model: black-forest-labs/FLUX.1-kontext-pro\t# as Together names it; it must be able to edit an image",
+        "parent_field: image_url\t# how the model takes a parent; or reference_images",
+        "key_env: TOGETHER_API_KEY\t# the environment variable that holds the key",
+    )
 
     @property
     def capabilities(self) -> Capabilities:

@@ -224,7 +224,13 @@ def test_an_empty_path_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "recipe.yaml").exists()
 
 
-@pytest.mark.parametrize("kind", ["openai_images", "sdapi", "hf_inference", "diffusion_server"])
+ENDPOINTS = (
+    *("openai_images", "sdapi", "hf_inference", "diffusion_server"),
+    *("bedrock", "bfl", "fal", "gemini", "replicate", "stability", "together"),
+)
+
+
+@pytest.mark.parametrize("kind", ENDPOINTS)
 def test_a_recipe_over_an_endpoint_is_planned_as_it_is_written(tmp_path: Path, kind: str) -> None:
     digits(tmp_path / "a.npz")
     answers = ("--privacy-unit", "record", "--declared-size", 500, "--classes", "0,1,2")
