@@ -58,7 +58,8 @@ class Policy:
         name: what messages call the endpoint.
         concurrency: requests at once, at the most.
         tries: how often a request is made before it counts as failed.
-        patience: seconds that a request may spend being throttled; also the longest wait that a server may ask for.
+        patience: seconds that a request may spend being throttled, beside a longer wait that the server names.
+        longest: seconds of the longest wait that a throttling server may name.
         clean: takes out of words what no message may hold.
     """
 
@@ -69,11 +70,12 @@ class Policy:
         concurrency: int,
         tries: int = 6,
         patience: float = 600.0,
+        longest: float = 6 * 3600.0,
         clean: Callable[[str], str] = str,
     ) -> None:
         self.name = name
         self._gate = Gate(concurrency)
-        self._tries, self._patience, self._clean = tries, patience, clean
+        self._tries, self._patience, self._longest, self._clean = tries, patience, longest, clean
         self._waits_until, self._wait = 0.0, ""
 
     @property
@@ -118,7 +120,7 @@ class Policy:
             Rejected: it will not succeed however often it is made (401, 403, 404, 400 …).
         """
         tenacity = _tenacity()
-        counted = _Tries(self._tries, self._patience)
+        counted = _Tries(self._tries, self._patience, self._longest)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.heals),
             stop=lambda state: counted.over(_fault(state)),
@@ -142,7 +144,7 @@ class Policy:
                 sent = send()
             except Fault as fault:
                 if fault.throttled:
-                    pause = None if fault.wait is None else min(fault.wait, self._patience)
+                    pause = self._patience if (fault.wait or 0.0) > self._longest else fault.wait
                     gate.throttled(since, pause)
                     self._note_wait(fault, pause or 0.0)
                 raise
@@ -173,19 +175,22 @@ class Policy:
 class _Tries:
     """The tries of one request: how many, and how long to wait before the next."""
 
-    def __init__(self, most: int, patience: float) -> None:
+    def __init__(self, most: int, patience: float, longest: float) -> None:
         self.calls = 0
-        self._most, self._patience = most, patience
+        self._most, self._patience, self._longest = most, patience, longest
         self._failed = 0
-        self._throttled_until = 0.0
+        self._patient_until, self._last = 0.0, 0.0
 
     def over(self, fault: Fault) -> bool:
         if not fault.throttled:
             self._failed += 1
             return self._failed >= self._most
-        now = time.monotonic()
-        self._throttled_until = self._throttled_until or now + self._patience
-        return now >= self._throttled_until or (fault.wait or 0.0) > self._patience
+        now, named = time.monotonic(), fault.wait or 0.0
+        if not self._last:
+            self._patient_until, self._last = now + self._patience, now + self._longest
+        if named > self._patience:
+            self._patient_until = min(now + named + self._patience, self._last)
+        return now >= self._patient_until or named > self._longest
 
     def wait(self, fault: Fault) -> float:
         if fault.wait is not None:

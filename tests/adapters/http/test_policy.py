@@ -152,6 +152,13 @@ def test_a_wait_beyond_all_patience_is_not_waited_for() -> None:
     assert time.monotonic() - started < 5
 
 
+def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others() -> None:
+    assert policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.3)), str).result == "answer"
+    outcome = policy(patience=0.05, longest=0.5).call(Sender(*[Fault("again", 429, wait=0.3)] * 9), str)
+    assert outcome.result is None
+    assert outcome.calls <= 3
+
+
 def test_a_wait_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(policy_module, "WORTH_TELLING", 0.2)
     caplog.set_level("INFO", "adapters")
