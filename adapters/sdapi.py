@@ -38,7 +38,8 @@ class SDSettings(Prompted):
     Attributes:
         base_url: of the server, without /sdapi.
         server: which software answers: it stands for `several_parents` and `data_uri` where they are not given; `auto`:
-            it is asked before the first request (docs/adapters.md). None: none of those known; nothing is asked.
+            it is asked before the first request, and sent one parent a request whoever it is (docs/adapters.md). None:
+            none of those known; nothing is asked.
         size: height and width that the server draws at; None: `image_size`.
         batch: most images of one request: new ones of one prompt, or variations of one parent.
         several_parents: send up to `batch` parents of one prompt in a request of variations: only for a server that

@@ -156,7 +156,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         if self._given.asks:
             found = self._recognise(self._opened.get()[0])
             log.info("%s: %s", self._host, "not recognised" if found is None else f"recognised as {found.title}")
-            self._given = given = self._given.served_by(found)
+            self._given = given = self._given.served_by(found, named=False)
             self._ladder = given.ladder
         return True
 

@@ -166,8 +166,13 @@ class Prompted(Concurrent, Pictures):
         """Whether the server is to be asked who it is."""
         return False
 
-    def served_by(self, profile: Profile | None) -> Self:
+    def served_by(self, profile: Profile | None, named: bool = True) -> Self:
         """These settings, with the server's in place of those that are not stated.
+
+        Args:
+            profile: what is known of the server; None: nothing.
+            named: by the recipe. A server that was recognised in mid-run is sent one parent a request all the same,
+                because a run measures before its first request whether several come back mixed up.
 
         Raises:
             RecipeError: the server cannot vary samples, or not in this way.
@@ -182,7 +187,10 @@ class Prompted(Concurrent, Pictures):
                 "or write server: null if it is another."
             )
         stated = {name: getattr(self, name) for name in self.model_fields_set}
-        return self.model_copy(update=profile.settings_for(stated))
+        taken = profile.settings_for(stated)
+        if not named:
+            taken.pop("several_parents", None)
+        return self.model_copy(update=taken)
 
 
 class Worded(Prompted):

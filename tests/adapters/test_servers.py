@@ -137,20 +137,21 @@ def test_a_server_that_still_loads_is_asked_again(serve: Serve) -> None:
     assert app.asked == ["/v1/models"] * 2
 
 
+@pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("server", [*OPTIONS, "xinference"])
 def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(
-    serve: Serve, tmp_path: Path, server: str
+    serve: Serve, tmp_path: Path, server: str, named: bool
 ) -> None:
     app = ForeignSD(server)
     batch = 1 if server == "xinference" else 4
-    api = sdapi(serve(app), batch=batch, extra={"model": "m"})
+    api = sdapi(serve(app), batch=batch, extra={"model": "m"}, server=server if named else "auto")
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
         dispatcher = Dispatcher(api, run, ("cat",), seed=3)
         first = dispatcher.random(np.zeros(6, np.int32))
         second = dispatcher.variations(1, first, np.arange(6), 0.2)
     origin, offspring = (each.samples.array[:, 0, 0, 0].astype(int) for each in (first, second))
     assert offspring.tolist() == [round(shade + 0.2 * (255 - shade)) for shade in origin.tolist()]
-    each_varied = server in ("a1111", "forge")
+    each_varied = named and server in ("a1111", "forge")
     assert api.capabilities.shares == ("condition" if each_varied else "parent")
     variations = [body for body in app.requests if "init_images" in body]
     assert max(len(body["init_images"]) for body in variations) == (4 if each_varied else 1)
