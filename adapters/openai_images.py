@@ -131,6 +131,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
   size: 512x512\t# what the endpoint draws
+  keep_size: true\t# vary samples as they were drawn, at the price of disk
   n: 1\t# most images of one request
   concurrency: 8
 # extra: {{num_inference_steps: 30}}\t# further fields, sent as they are

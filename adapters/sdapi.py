@@ -102,6 +102,7 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
   size: 512\t# height and width that the server draws at
+  keep_size: true\t# vary samples as they were drawn, at the price of disk
   batch: 4\t# most images of one request
   steps: 20
   cfg_scale: 7

@@ -24,9 +24,7 @@ Received = tuple[list[Pixels | Failed | Refused], Usage | None]
 """Images in order, or why one is none; and what the answer says of tokens billed, if anything."""
 
 
-def answer_of(
-    count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions | None = None
-) -> Answer:
+def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions) -> Answer:
     """The answer to a request for `count` items.
 
     Pictures beyond `count` are billed and ignored; those that are lacking have failed.
@@ -35,7 +33,7 @@ def answer_of(
         count: of the items.
         outcome: what came, as it was drawn.
         rule: makes samples of it.
-        conditions: of the items, which the samples get, with what was drawn; None: that is not kept.
+        conditions: of the items, which the samples get with what was drawn, if that is kept.
     """
     came, billed = outcome.result or ([], None)
     lacking = outcome.miss or Failed(f"the endpoint sent {len(came)} images where {count} were asked for")
@@ -43,11 +41,10 @@ def answer_of(
     good = [picture for picture in pictures if isinstance(picture, np.ndarray)]
     missing = {i: picture for i, picture in enumerate(pictures) if isinstance(picture, Failed | Refused)}
     samples = Images(_stacked([rule.sample(picture) for picture in good], rule.shape))
-    if conditions is None:
-        kept = Conditions()
-    else:
+    kept = Conditions()
+    if rule.kept is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
-        kept = Conditions({**rest, DRAWN: _stacked(good, (*(rule.sent or ()), 3))})
+        kept = Conditions({**rest, DRAWN: _stacked([rule.keep(picture) for picture in good], (*rule.kept, 3))})
     drawn = sum(math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.sent or (0,)) for one in came)
     usage = Usage(outcome.calls, len(came), megapixels=drawn / 1e6) + (billed or NOTHING)
     return Answer(samples, kept, missing, usage)

@@ -74,13 +74,10 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         given = read_settings(self.Settings, settings, type(self).__name__)
         self._given = given = given.served_by(given.profile)
         self._prompts, self._ladder = Prompts.of(given.prompts), given.ladder
-        self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn)
+        self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn, given.kept)
         self._opened, self._settled = OnFirstUse(self._open), OnFirstUse(self._settle)
         self._host = urlsplit(given.url).netloc
-        self._keeps = given.keep_size and given.drawn != given.image_size
-        self.info = replace(
-            self.info, hosts=(self._host,), shape=self._rule.shape, drawn=given.drawn, keeps_drawn=self._keeps
-        )
+        self.info = replace(self.info, hosts=(self._host,), shape=self._rule.shape, drawn=given.drawn, kept=given.kept)
 
     def describe_degree(self, degree: float) -> str:
         """What a degree comes to here."""
@@ -115,7 +112,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
-        drawn = request.conditions.get(DRAWN) if self._keeps else None
+        drawn = request.conditions.get(DRAWN) if self._rule.kept else None
         parents = encoded(request.samples if drawn is None else Images(drawn))
 
         def asked() -> Asked:
@@ -149,7 +146,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
             return self._send(client, asked())
 
         outcome = policy.call(lambda: credentials.ask(send), lambda sent: self._read(client, sent))
-        return answer_of(len(request), outcome, self._rule, request.conditions if self._keeps else None)
+        return answer_of(len(request), outcome, self._rule, request.conditions)
 
     def _settle(self) -> bool:
         """Take the settings of the server that answers, where it is to be asked."""

@@ -243,7 +243,7 @@ class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):
             clean = self._opened.get()[2].clean
             fault = ended.fault
             fault.words = clean(fault.words)
-            answer = answer_of(len(request), Outcome(None, fault, 0), self._rule)
+            answer = answer_of(len(request), Outcome(None, fault, 0), self._rule, request.conditions)
         usage = answer.usage
         return answer if usage is None else replace(answer, usage=replace(usage, calls=request.job.calls))
 

@@ -35,6 +35,7 @@ class PictureRule:
         channels: 1 (grey) or 3.
         resize: how an image of another size gets there: crop, fit or stretch.
         sent: (height, width) that the endpoint was asked for: another size counts as failed; None: any.
+        kept: (height, width) at which samples are kept to be varied; None: they are not.
     """
 
     height: int
@@ -42,6 +43,7 @@ class PictureRule:
     channels: Channels = 3
     resize: Resize = "crop"
     sent: tuple[int, int] | None = None
+    kept: tuple[int, int] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -53,6 +55,10 @@ class PictureRule:
         return convert_pixels(
             pixels, size=(self.height, self.width), resize=self.resize, channels=self.channels, name="The image"
         )
+
+    def keep(self, pixels: Pixels) -> Pixels:
+        """What is kept of an image, uint8 h×w×3."""
+        return convert_pixels(pixels, size=self.kept, resize=self.resize, channels=3, name="The image")
 
     def decode(self, data: bytes) -> Pixels | Failed:
         """The pixels of PNG, JPEG or WebP bytes as they were drawn, uint8 h×w×3; or why there are none."""

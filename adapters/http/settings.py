@@ -124,22 +124,30 @@ class Prompted(Concurrent, Pictures):
     """An endpoint that draws from prompts.
 
     Attributes:
-        keep_size: keep each sample as it was drawn, too, at `size`, and vary that; else variations are made of samples
-            at `image_size`, and detail is lost in every iteration.
+        keep_size: keep each sample as it was drawn, too, and vary that: true, where the endpoint draws at one known
+            `size`; or height and width in pixels, to which what it draws is resized. Else variations are made of
+            samples at `image_size`, and detail is lost in every iteration.
     """
 
     prompts: TextsByLabel
     image_size: Size
-    keep_size: bool = False
+    keep_size: bool | Size = False
     base_url: str | None = None
 
     @model_validator(mode="after")
     def _check_drawn(self) -> Self:
-        if self.keep_size and self.drawn is None:
+        if self.keep_size is True and self.drawn is None:
             raise RecipeError(
-                "keep_size needs one known size at which the endpoint draws: give size, or leave keep_size out."
+                "keep_size: true needs one known size at which the endpoint draws: give size, or the pixels to keep "
+                "(keep_size: 512)."
             )
         return self
+
+    @property
+    def kept(self) -> tuple[int, int] | None:
+        """(height, width) at which samples are kept to be varied, beside `image_size`; None: they are not."""
+        size = self.drawn if self.keep_size is True else self.keep_size or None
+        return None if size == self.image_size else size
 
     @property
     def url(self) -> str:

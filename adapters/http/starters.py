@@ -8,7 +8,7 @@ PROMPTED = """\
   channels: {channels}
 """
 
-KEEPS = "  keep_size: true\t# vary samples as they were drawn, at the price of disk\n"
+KEEPS = "  keep_size: 512\t# samples are varied at this size, at the price of disk; false: at image_size\n"
 PRICED = "# price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too\n"
 
 

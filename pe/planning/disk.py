@@ -19,7 +19,7 @@ def disk_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> int | None
     if info is None or info.modality != "images":
         return None
     sample = prod(info.shape or recipe.private.shape)
-    each = sample + (3 * prod(info.drawn) if info.keeps_drawn and info.drawn is not None else 0)
+    each = sample + (3 * prod(info.kept) if info.kept else 0)
     kept = size = sum(plan.sizes)
     most = 2 * kept
     for step in plan.steps:

@@ -59,7 +59,7 @@ class PluginInfo:
         distinct: new samples of a label that differ, at most, where there are so many and no more, as in a pool.
         shape: (height, width, channels) of all the images that a generator makes; None: not declared.
         drawn: (height, width) at which a generator draws images, before it resizes them; None: not declared.
-        keeps_drawn: whether it keeps each image at that size, too, as the condition `drawn`.
+        kept: (height, width) at which it keeps each image, too, and varies that (condition `drawn`); None: none.
         degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
         disjoint_from: of such a one, the run whose records are declared to be others than this run's.
@@ -74,7 +74,7 @@ class PluginInfo:
     distinct: int | None = None
     shape: tuple[int, int, int] | None = None
     drawn: tuple[int, int] | None = None
-    keeps_drawn: bool = False
+    kept: tuple[int, int] | None = None
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
     fitted_before: bool = False
     disjoint_from: Path | None = None

@@ -25,7 +25,7 @@ from pe.engine.start import resume_run, run_recipe
 from pe.errors import LimitReached, RecipeError
 from pe.planning.build import build_generator
 from pe.planning.forecast import forecast
-from pe.plugins.protocols import VariationRequest
+from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.report.shareable import shareable_report
 from pe.store.run import Run
@@ -97,14 +97,28 @@ def test_without_it_parents_go_out_at_the_size_of_samples() -> None:
 
 def test_it_wants_one_size_that_is_known() -> None:
     for size in (None, "auto"):
-        with pytest.raises(RecipeError, match="keep_size needs one known size"):
+        with pytest.raises(RecipeError, match="keep_size: true needs one known size"):
             OpenAIImages(**settings("http://127.0.0.1:1", size=size))
     with pytest.raises(RecipeError, match="keep_size"):
         HFInference(model="m", prompts="a", image_size=8, keep_size=True)
     given = {"base_url": "http://127.0.0.1:1", "prompts": "a", "image_size": 8, "keep_size": True}
-    assert not SDAPI(**given).info.keeps_drawn  # it draws at image_size
-    assert SDAPI(**given, size=16).info.keeps_drawn
+    assert SDAPI(**given).info.kept is None  # it draws at image_size
+    assert SDAPI(**given, size=16).info.kept == (16, 16)
     assert HFInference(model="m", prompts="a", image_size=8, size=16, keep_size=True).info.drawn == (16, 16)
+
+
+def test_what_comes_is_kept_at_a_size_of_one_s_own_where_the_endpoint_draws_at_any() -> None:
+    script = Script()
+    with serving(OpenAIServer(script, side=LARGE)) as url:
+        api = OpenAIImages(**settings(url, size=None, keep_size=LARGE // 2))
+        assert api.info.kept == (LARGE // 2,) * 2
+        prompts = Conditions({"prompt": np.array(["a"] * 2)})
+        made = api.random_api(RandomRequest(labels=("a",) * 2, conditions=prompts, seeds=SEEDS))
+        api.variation_api(VariationRequest(made.samples, ("a",) * 2, made.conditions, SEEDS, 0.5))
+    assert made.conditions[DRAWN].shape == (2, LARGE // 2, LARGE // 2, 3)
+    sent = [pixels(data) for request in script.requests for data in request["parents"] or ()]
+    assert {one.tobytes() for one in sent} <= {one.tobytes() for one in made.conditions[DRAWN]}
+    assert {one.shape for one in sent} == {(LARGE // 2, LARGE // 2, 3)}
 
 
 def test_what_was_drawn_does_not_part_requests_and_is_packed_as_samples_are() -> None:
