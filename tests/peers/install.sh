@@ -19,7 +19,9 @@ fi
 
 if fresh xinference; then
   echo "$site" >"$("$peers/xinference/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/toolkit.pth"
-  "$peers/xinference/bin/pip" install $quiet 'xinference==4.1.0' 'transformers==5.17.0' 'huggingface-hub>=1.32,<2'
+  "$peers/xinference/bin/pip" install $quiet 'xinference==4.1.0' 'transformers==5.17.0'
+  # diffusers needs this one, whose newer click Xinference's own requirements exclude: it runs with it all the same
+  "$peers/xinference/bin/pip" install $quiet 'huggingface-hub>=1.32,<2'
   touch "$peers/xinference/complete"
 fi
 

@@ -50,6 +50,7 @@ def xinference(folder: Path, model: Path) -> Iterator[str]:
         (folder / "home" / "cache" / "v2").mkdir(parents=True, exist_ok=True)  # 4.1 links a local model into it unmade
         spec = {"version": 2, "model_family": "stable_diffusion", "model_name": "tiny", "model_uri": model.as_uri()}
         spec |= {"model_ability": ["text2image", "image2image"], "model_id": None, "model_revision": None}
+        spec |= {"default_generate_config": {"num_inference_steps": 4}}
         registration = {"model": json.dumps(spec | {"controlnet": []}), "persist": False}
         _post(f"{url}/v1/model_registrations/image", registration)
         launch = {"model_uid": "tiny", "model_name": "tiny", "model_type": "image", "enable_virtual_env": False}

@@ -28,7 +28,7 @@ def recipe(route: Route, url: str, private: Path) -> dict[str, object]:
     shape = {"size": route.side, "channels": route.channels, "classes": LABELS}
     return {
         "private": {"kind": "npz", "path": str(private)} | shape,
-        "api": route.recipe(url, tries=3),
+        "api": route.recipe(url, tries=3, concurrency=2),
         "embedding": {"kind": "pixels"},
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
         "evolution": {"iterations": 1, "population": POPULATION, "degree": 0.5},
