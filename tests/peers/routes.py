@@ -77,7 +77,7 @@ ROUTES = (
         side=28,
         channels=1,
         wrong={
-            "another size": ({"size": "32x32"}, "draws one size alone"),
+            "another size": ({"size": "32x32"}, "alone: leave size out"),
             "an unknown model": ({"model": "other"}, "Invalid model name"),
             "response_format": ({"response_format": "b64_json"}, "Setting `response_format` is not supported"),
             "a wording to a model without words": ({"degree_field": None, "degree_exact": False}, "knows no words"),
