@@ -65,7 +65,7 @@ class Route:
         return np.broadcast_to(flat, (len(shades), self.side, self.side, self.channels)).copy()
 
 
-LITELLM = {"model": "digits", "key_env": KEY_NAME, "response_format": None, "n": 2}
+LITELLM = {"model": "digits", "key_env": KEY_NAME, "n": 2}
 EXACT = {"degree_field": "strength", "degree_exact": True, "seed_field": "seed"}
 
 ROUTES = (
