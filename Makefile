@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser check format collected clean
+.PHONY: demo test test-peers browser check format collected clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
@@ -16,6 +16,11 @@ test:
 
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
+
+# Foreign servers of the package index, which take minutes and gigabytes to install: not part of `make test`.
+test-peers: $(VENV)/.test
+	bash tests/peers/install.sh $(VENV) .venv-peers
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/peers
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
@@ -52,4 +57,4 @@ $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	touch $@ $(VENV)/.light
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import pytest
 
 from adapters.hf_inference import HFInference
 from adapters.http import Rejected
-from adapters.http import policy as policy_module
 from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
 from embeddings.http import HTTPEmbedding
@@ -24,7 +23,6 @@ from pe.plugins.protocols import Answer, RandomRequest
 from tests.endpoints.authority import Authority
 from tests.endpoints.faults import Script
 from tests.endpoints.openai_server import OpenAIServer
-from tests.endpoints.proxy import proxying
 from tests.endpoints.sd_server import EmbeddingServer, SDServer
 from tests.endpoints.serving import serving
 
@@ -40,30 +38,6 @@ APIS: dict[str, tuple[Callable[[Script], object], Callable[..., API]]] = {
     "hf_inference": (SDServer, lambda url, **more: HFInference(base_url=f"{url}/hf", **GIVEN | more)),
 }
 EACH = pytest.mark.parametrize("kind", APIS)
-
-
-@pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
-    monkeypatch.setattr(policy_module, "FIRST", 0.01)
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What a proxy was asked, which HTTP_PROXY and HTTPS_PROXY name."""
-    asked: list[str] = []
-    with proxying(asked) as proxy:
-        monkeypatch.setenv("HTTP_PROXY", proxy)
-        monkeypatch.setenv("HTTPS_PROXY", proxy)
-        yield asked
 
 
 def by_tls(authority: Authority, **more: object) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Foreign servers of the package index, each in an environment of its own under .venv-peers. Xinference borrows torch and
+# diffusers from the toolkit's environment. stable-diffusion.cpp is compiled: it takes a C++ compiler and some minutes.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+venv=${1:-.venv} peers=${2:-.venv-peers}
+mkdir -p "$peers"
+site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+quiet="--quiet --disable-pip-version-check"
+
+fresh() { # NAME: an environment, unless it is complete
+  test ! -e "$peers/$1/complete" && rm -rf "${peers:?}/$1" && "$venv/bin/python" -m venv "$peers/$1"
+}
+
+if fresh litellm; then
+  "$peers/litellm/bin/pip" install $quiet 'litellm[proxy]==1.106.2'
+  touch "$peers/litellm/complete"
+fi
+
+if fresh xinference; then
+  echo "$site" >"$("$peers/xinference/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/toolkit.pth"
+  "$peers/xinference/bin/pip" install $quiet 'xinference==4.1.0' 'transformers==5.17.0'
+  # diffusers needs this one, whose newer click Xinference's own requirements exclude: it runs with it all the same
+  "$peers/xinference/bin/pip" install $quiet 'huggingface-hub>=1.32,<2'
+  touch "$peers/xinference/complete"
+fi
+
+if fresh stable-diffusion.cpp; then
+  here="$peers/stable-diffusion.cpp"
+  "$here/bin/pip" install $quiet 'cmake==4.*' ninja
+  "$here/bin/pip" download $quiet --no-deps --no-binary :all: -d "$here" 'stable-diffusion-cpp-python==0.4.7'
+  tar -xzf "$here"/stable_diffusion_cpp_python-*.tar.gz -C "$here"
+  PATH="$(cd "$here/bin" && pwd):$PATH" cmake -G Ninja -S "$here"/stable_diffusion_cpp_python-*/vendor/stable-diffusion.cpp \
+    -B "$here/build" -DCMAKE_BUILD_TYPE=Release -DSD_SERVER_BUILD_FRONTEND=OFF -DSD_WEBP=OFF -DSD_WEBM=OFF >/dev/null
+  PATH="$(cd "$here/bin" && pwd):$PATH" cmake --build "$here/build" --target sd-server >/dev/null
+  touch "$here/complete"
+fi
