@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-peers browser check format collected clean
+.PHONY: demo test test-slow test-peers browser check format collected clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
@@ -16,6 +16,10 @@ test:
 
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
+
+# More of what quicker tests hold: kills at every host and in a fit, the timing attacks' own runs.
+test-slow: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
 # Foreign servers of the package index, which take minutes and gigabytes to install: not part of `make test`.
 test-peers: $(VENV)/.test

@@ -104,6 +104,7 @@ def test_noise_that_is_not_exact_is_exit_status_1(monkeypatch: pytest.MonkeyPatc
     assert json.loads(done.output)["violation"] is True
 
 
+@pytest.mark.slow
 def test_the_timing_attacks_run_and_tell_their_auc() -> None:
     done = subprocess.run([PE, "audit", "--timing", "--runs", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

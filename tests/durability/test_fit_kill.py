@@ -114,6 +114,7 @@ def whole(fits: Connection, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(shareable(folder / "run"), time.monotonic() - started)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_a_fit_killed_at_a_random_instant_ends_as_if_it_had_not_been(
     fits: Connection, whole: Whole, tmp_path: Path, seed: int

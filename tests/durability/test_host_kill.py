@@ -46,7 +46,9 @@ def carry_out(folder: Path, host: str, url: str) -> None:
         run_recipe(Recipe.parse(content, "the test"), folder / "run", surroundings)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize(
+    "host", ["stability", *(pytest.param(one, marks=pytest.mark.slow) for one in HOSTS if one != "stability")]
+)
 def test_nothing_that_was_received_is_asked_for_again(tmp_path: Path, host: str) -> None:
     make_private(tmp_path / "private.npz")
     script = Script()

@@ -39,7 +39,9 @@ def carry_out(folder: Path, url: str, kind: str) -> None:
         run_recipe(Recipe.parse(content, "the test"), folder / "run", surroundings)
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize(
+    "kind", ["comfyui", *(pytest.param(one, marks=pytest.mark.slow) for one in SERVERS if one != "comfyui")]
+)
 def test_a_job_that_a_killed_run_waited_for_is_not_submitted_again(tmp_path: Path, kind: str) -> None:
     held = {"comfyui": (2, POPULATION + 3), "fal": (2,)}  # in S_0; in S_1, unless it is said otherwise
     make_private(tmp_path / "private.npz")
