@@ -128,7 +128,7 @@ def test_a_search_is_held_for_as_long_as_the_most_costly_candidates_take() -> No
     records[:, 0], candidates[:] = 0, candidates[0]
     candidates[:, 0] = np.arange(3000) * np.float32(1e-12)
     held, taken = [], []
-    for _ in range(5):  # other processes take time, too, now from the one and now from the other
+    for _ in range(3):  # other processes take time, too, now from the one and now from the other
         held.append(deadlines(wanted, plan, Pixels(features="gradients", size=28))[0]["histogram/1"])
         started = time.perf_counter()
         nearest(records, candidates[:100], 1, metric="l2", backend="auto")  # 100 of a label
