@@ -9,11 +9,10 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.light
 	$(BIN)/pe demo
 
-# The tests of the diffusion server are one group, since it takes gigabytes: one process runs them all. Three processes
-# keep two cores busy while some tests wait for a disk, a server or a deadline.
+# The tests of the diffusion server are one group, since it takes gigabytes: one process runs them all.
 test:
 	$(MAKE) -j 2 browser check collected
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
