@@ -94,6 +94,11 @@ class OpenAISettings(Worded):
         return super().ladder if self.variation == "edit" else Ladder((), self.degree_field, self.degree_exact)
 
     @property
+    def way(self) -> str:
+        """The setting `variation`."""
+        return self.variation
+
+    @property
     def drawn(self) -> tuple[int, int] | None:
         """(height, width) of a size such as "1024x768"; None for "auto" and the like."""
         width, _, height = (self.size or "").partition("x")

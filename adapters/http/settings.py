@@ -174,6 +174,11 @@ class Prompted(Concurrent, Pictures):
         """Whether the server is to be asked who it is."""
         return False
 
+    @property
+    def way(self) -> str | None:
+        """The setting `variation`, of a kind that can vary samples in several ways."""
+        return None
+
     def served_by(self, profile: Profile | None, named: bool = True) -> Self:
         """These settings, with the server's in place of those that are not stated.
 
@@ -187,7 +192,7 @@ class Prompted(Concurrent, Pictures):
         """
         if profile is None:
             return self
-        way = getattr(self, "variation", None)
+        way = self.way
         if way is not None and way not in profile.varies:
             has = " and ".join(f"variation: {name}" for name in profile.varies) or "none: use another server"
             raise RecipeError(

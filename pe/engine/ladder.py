@@ -20,6 +20,8 @@ Heeded = Literal["heeded", "ignored", "mixed up", "unknown"]
 
 CHANCE = 1 / 16
 """Something is taken for shown if chance shows it so clearly at most so often."""
+GROWTH = 1.1
+"""How many times as far as those of the lower degree variations of the higher one lie, at the least."""
 FEWEST = 5
 """Parents, at the fewest, by which anything is judged."""
 STRAYED = 1 / 4
@@ -107,7 +109,7 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
     """Whether variations of a low degree know their parent, and those of a high one go farther.
 
     Either is taken for shown if, between samples or in the embedding, the differences are more than chance makes of
-    their signs (CHANCE): noise must hide it in both. Of 8 parents, honest variations whose differences scatter by two
+    their signs (CHANCE), for degrees by GROWTH, too. Of 8 parents, honest variations whose differences scatter by two
     thirds of their mean fail once in 300 times; those that do not depend on the degree pass once in ten times, and
     never if equal seeds make them equal. Parents are called mixed up only if variations lie with others', besides, and
     neither samples nor vectors deny it.
@@ -127,7 +129,7 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
             f"of {len(low.parents)} variations of degree {least}, {strayed} belong to the parent of another one in the "
             "same answer, and all together lie no nearer to their own parents than to the others'",
         )
-    farther = any(chance(high.apart[space][its] - low.apart[space][mine]) <= CHANCE for space in SPACES)
+    farther = any(_grows(low.apart[space][mine], high.apart[space][its]) for space in SPACES)
     near, far = (
         " and ".join(f"{_mean(one.apart[space][rows]) or 0:.3g}" for space in SPACES)
         for one, rows in ((low, mine), (high, its))
@@ -138,6 +140,12 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
         f"variations of degree {most} lie {lie} from their {count} parents than those of degree {least}: {far} against "
         f"{near} ({unit}; in the embedding)",
     )
+
+
+def _grows(near: Floats, far: Floats) -> bool:
+    """Whether distances from the same parents grow, by more than chance and by a share that is worth having."""
+    known = np.isfinite(near) & np.isfinite(far)
+    return chance(far - near) <= CHANCE and bool(far[known].sum() >= GROWTH * near[known].sum())
 
 
 def _mixed_up(low: Rung) -> int | None:
