@@ -121,7 +121,7 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
         shares: Literal["condition", "parent"] = "condition" if given.several_parents else "parent"
         return Capabilities(given.batch, workers, shares, "exact", deterministic=False)
 
-    def describe_degree(self, degree: float) -> str:
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """What a degree comes to here."""
         if degree == 0:
             return "the parent itself, without a call"

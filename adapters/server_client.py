@@ -129,7 +129,7 @@ class ServerClient:
         workers = workers_for(self._given.concurrency * len(self._given.urls))
         return Capabilities(self._given.chunk, workers, "nothing", "exact")
 
-    def describe_degree(self, degree: float) -> str:
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator.
 
         Raises:

@@ -119,7 +119,7 @@ class ImprovedDiffusion(LocalDiffusion):
         self._count = PUBLISHED[self.model].classes if self._known else None
         self._asking = Lock()
 
-    def describe_degree(self, degree: float) -> str:
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         said = super().describe_degree(degree)
         return f"noised and denoised, all {self.steps} steps" if degree == 1 else said

@@ -51,7 +51,7 @@ class LocalDiffusion:
         """Any items in a request; a second request waits while one is made, so that no device does."""
         return Capabilities(self.chunk, 2, "nothing", "exact")
 
-    def describe_degree(self, degree: float) -> str:
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return describe_steps(self.steps, degree)
 

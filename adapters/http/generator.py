@@ -79,7 +79,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         self._host = urlsplit(given.url).netloc
         self.info = replace(self.info, hosts=(self._host,), shape=self._rule.shape, drawn=given.drawn, kept=given.kept)
 
-    def describe_degree(self, degree: float) -> str:
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """What a degree comes to here."""
         return self._ladder.describe(degree)
 

@@ -78,10 +78,10 @@ class Trained:
         """The fitted generator's."""
         return self._generator().capabilities
 
-    def describe_degree(self, degree: float) -> str:
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """What the fitted generator says of it."""
         generator = self._generator()
-        return generator.describe_degree(degree) if isinstance(generator, DescribesDegree) else f"{degree:g}"
+        return generator.describe_degree(degree, iteration) if isinstance(generator, DescribesDegree) else f"{degree:g}"
 
     def public_paths(self) -> tuple[Path, ...]:
         """Where the fitted generator read its public images: this run's records may be among them."""

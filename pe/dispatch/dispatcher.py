@@ -98,7 +98,7 @@ class Dispatcher:
         done = self._find_finished(population_place(t))
         if done is not None:
             return done
-        work = self._variation_work(f"population/{t}", population, parents, degree)
+        work = self._variation_work(f"population/{t}", population, parents, degree, t)
         if reuse:
             ahead = self._lookahead_work(t, population, reuse, degree)
             made = self._fulfil(ahead, f"lookahead {t}").answered
@@ -106,10 +106,10 @@ class Dispatcher:
         return self._make(population_place(t), work, f"VARIATION_API {t}")
 
     def vary(
-        self, phase: str, place: str, population: Population, parents: Items, degree: float, description: str
+        self, phase: str, place: str, population: Population, parents: Items, degree: float, t: int, description: str
     ) -> Population:
-        """Variations of `parents` as a durable population in the run's folder `place`; see `variations`."""
-        return self._make(place, self._variation_work(phase, population, parents, degree), description)
+        """Variations of `parents`, as in iteration t, in the run's folder `place`; see `variations`."""
+        return self._make(place, self._variation_work(phase, population, parents, degree, t), description)
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterator[tuple[Items, Samples]]:
         """Variations of every member, k each, by chunk: (the members they are of, samples), without refused ones."""
@@ -118,7 +118,7 @@ class Dispatcher:
     def vary_each(
         self, phase: str, stream: str, population: Population, degree: float, description: str
     ) -> Iterator[tuple[Items, Samples]]:
-        """One variation of every member, by chunk as `lookahead`; phases of one `stream` have equal seeds."""
+        """One variation of every member, as in iteration 1, by chunk; phases of one `stream` have equal seeds."""
         work = self._variation_work(phase, population, np.arange(len(population)), degree)
         return self._by_chunk(replace(work, stream=stream), description)
 
@@ -152,32 +152,24 @@ class Dispatcher:
             self.progress.warn(f"{damaged} It is made anew, from the same seeds.")
             return None
 
-    def _variation_work(self, phase: str, population: Population, parents: Items, degree: float) -> Work:
-        return self._work(phase, population.labels[parents], parents, population, degree)
+    def _variation_work(self, phase: str, population: Population, parents: Items, degree: float, t: int = 1) -> Work:
+        work = self._work(phase, population.labels[parents], parents)
+        return replace(work, source=population, degree=degree, iteration=t)
 
-    def _work(
-        self,
-        phase: str,
-        labels: npt.NDArray[np.int32],
-        parents: Items,
-        source: Population | None = None,
-        degree: float = 1.0,
-    ) -> Work:
+    def _work(self, phase: str, labels: npt.NDArray[np.int32], parents: Items) -> Work:
         return Work(
             phase=phase,
             labels=labels,
             classes=self.classes,
             seed=self.seed,
             parents=parents,
-            source=source,
-            degree=degree,
             attempts=self.attempts,
             retries=self.retries,
         )
 
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
         """Variation j of member i is item i·k + j."""
-        return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree)
+        return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t)
 
     def _make(self, place: str, work: Work, description: str) -> Population:
         """The answers of a phase as a durable population, unless it is there; its chunks are deleted then."""

@@ -39,6 +39,7 @@ class Work:
         source: the population whose members are varied; None for RANDOM_API.
         parents: int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API.
         degree: variation in [0, 1].
+        iteration: t, whose variations they are.
         attempts: how often an item may fail.
         retries: how often an item that is refused is asked for again with another seed; then a variation is
             given up, and a random sample is drawn anew, with a new condition.
@@ -54,6 +55,7 @@ class Work:
     parents: Items
     source: Population | None = None
     degree: float = 1.0
+    iteration: int = 1
     attempts: int = 5
     retries: int = 2
     loan: Loan | None = None
@@ -155,7 +157,9 @@ class Work:
             answer = api.random_api(RandomRequest(labels, seeds, conditions, job))
             return _with_conditions(check_answer(f"{name}.random_api", answer, len(items)), conditions)
         parents = self.source.take(self.parents[items])
-        request = VariationRequest(parents.samples, labels, parents.conditions, seeds, self.degree, job)
+        request = VariationRequest(
+            parents.samples, labels, parents.conditions, seeds, self.degree, iteration=self.iteration, job=job
+        )
         answer = check_answer(f"{name}.variation_api", api.variation_api(request), len(items))
         return _with_conditions(answer, parents.conditions)
 

@@ -112,8 +112,8 @@ class Execution:
         """
         check_labels(self.api, self.plan.classes)
         if isinstance(self.api, DescribesDegree):
-            for degree in degrees_asked(self.recipe, self.plan, self.api):
-                self.api.describe_degree(degree)
+            for degree, t in degrees_asked(self.recipe, self.plan, self.api):
+                self.api.describe_degree(degree, t)
         if isinstance(self.api, ChecksMachine):
             self.api.check_machine()
         check_public_place(self.recipe, self.api)

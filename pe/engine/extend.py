@@ -92,7 +92,11 @@ def _extend(
     degree: float,
     surroundings: Surroundings,
 ) -> str:
-    """Vary the members of `last`, write the samples and issue the certificate anew; the name of their .npz file."""
+    """Vary the members of `last` as in the last iteration, write the samples, issue the certificate anew.
+
+    Returns:
+        The name of their .npz file.
+    """
     folder, progress = run.folder, surroundings.progress
     pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, api, progress)
     if pool is not None:
@@ -108,7 +112,8 @@ def _extend(
         command=partial(to_extend, folder, count, degree, python=surroundings.python),
     )
     place, title = extension_place(index), f"extension {index}"
-    more = dispatcher.vary(f"extension/{index}", place, last, spread(len(last), count), degree, title)
+    parents, t = spread(len(last), count), max(recipe.evolution.iterations, 1)
+    more = dispatcher.vary(f"extension/{index}", place, last, parents, degree, t, title)
     if pool is not None:
         pool.check_same(folder)  # as the generator read it
     name = f"extension-{index:03d}.npz"

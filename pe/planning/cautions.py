@@ -17,18 +17,18 @@ from pe.recipe.schema import Recipe
 from pe.steps import Plan
 
 
-def meaning_of(api: GenerationAPI, degree: float) -> tuple[str, str]:
-    """What a degree comes to, and why it is refused; each may be empty."""
+def meaning_of(api: GenerationAPI, degree: float, t: int) -> tuple[str, str]:
+    """What a degree comes to in iteration t, and why it is refused; each may be empty."""
     try:
-        return (api.describe_degree(degree), "") if isinstance(api, DescribesDegree) else ("", "")
+        return (api.describe_degree(degree, t), "") if isinstance(api, DescribesDegree) else ("", "")
     except RecipeError as error:
         return "refused", str(error)
 
 
-def refusals(degrees: Iterable[float], api: GenerationAPI | None) -> list[str]:
-    """About those of the degrees that the generator cannot obey."""
-    found = [] if api is None else [meaning_of(api, degree)[1] for degree in sorted(degrees)]
-    return [f"A run would not start: {sentence}" for sentence in found if sentence]
+def refusals(degrees: Iterable[tuple[float, int]], api: GenerationAPI | None) -> list[str]:
+    """About those of the degrees that the generator cannot obey in their iterations."""
+    found = [] if api is None else [meaning_of(api, degree, t)[1] for degree, t in degrees]
+    return [f"A run would not start: {sentence}" for sentence in dict.fromkeys(found) if sentence]
 
 
 def cost_warnings(price: Price, api: GenerationAPI | None, calls: Span | None, images: Span) -> list[str]:

@@ -102,7 +102,7 @@ def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) ->
     step = plan.steps[t - 1]
     candidates = plan.sizes if t == 1 else plan.steps[t - 2].sizes
     calls = None if api is None else variation_calls(candidates, step, api.capabilities)
-    meaning = "" if api is None else meaning_of(api, step.degree)[0]
+    meaning = "" if api is None else meaning_of(api, step.degree, t)[0]
     signal = signal_of(recipe, plan, step, candidates)
     return Iteration(
         t=t, calls=calls, images=variation_images(candidates, step), degree=step.degree, signal=signal, meaning=meaning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from pe.fit.trainer import DryRun
@@ -31,7 +32,7 @@ def page_of(name: str, found: Forecast) -> str:
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(_HEAD))]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
     facts = [f"{key:<12}{value}" for key, value in _facts(found)]
-    facts += [f"{'':<12}at {one.degree:g}: {one.meaning}" for one in _meanings(found)]
+    facts += [f"{'':<12}{line}" for line in _meanings(found)]
     warnings = [f"warning: {sentence}" for sentence in found.warnings]
     return "\n".join(
         [f"Plan of '{name}': nothing was called, no private record was read.", "", *table, "", *facts]
@@ -167,9 +168,18 @@ def _cost(found: Forecast) -> str:
     return f"{least}{found.cost:,.2f} {found.currency}"
 
 
-def _meanings(found: Forecast) -> list[Iteration]:
-    """One iteration for each degree that the generator has words for."""
-    return list({one.degree: one for one in found.iterations if one.meaning}.values())
+def _meanings(found: Forecast) -> list[str]:
+    """A line for each degree that the generator has words for; where these differ by iteration, for each of them."""
+    iterations: dict[tuple[float, str], list[int]] = {}
+    for one in found.iterations:
+        if one.meaning:
+            iterations.setdefault((one.degree, one.meaning), []).append(one.t)
+    ways = Counter(degree for degree, _ in iterations)
+    lines = []
+    for (degree, meaning), at in iterations.items():
+        where = f" in iteration {', '.join(map(str, at))}" if ways[degree] > 1 else ""
+        lines.append(f"at {degree:g}{where}: {meaning}")
+    return lines
 
 
 def _calls(span: Span | None) -> str:

@@ -58,10 +58,10 @@ def in_words(found: Mapping[str, Any]) -> str:
     return f"{_FOUND.get(found['degree'], 'unknown')}, as measured: {found['told']}"
 
 
-def degrees_asked(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> set[float]:
-    """The degrees of all variations that a run asks for."""
-    tried = {LOW, HIGH} if Measuring.of(recipe, plan, api) else set()
-    return {step.degree for step in plan.steps} | tried
+def degrees_asked(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> list[tuple[float, int]]:
+    """The degrees of all variations that a run asks for, each with the iteration that it is of, in their order."""
+    tried = [(LOW, 1), (HIGH, 1)] if Measuring.of(recipe, plan, api) else []
+    return [*tried, *((step.degree, step.t) for step in plan.steps)]
 
 
 def may_measure(recipe: Recipe, info: PluginInfo) -> bool:

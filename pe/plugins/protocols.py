@@ -130,6 +130,8 @@ class VariationRequest:
         conditions: the parents' conditions, n rows.
         seeds: uint64 (n,), one per item.
         degree: variation in [0, 1]; 0 = unchanged, 1 = as new.
+        iteration: t ≥ 1, whose offspring or lookahead it is: a generator may choose its settings by it. What comes
+            after the run is of its last iteration; what only tries the generator, of the first.
         job: for a generator whose host answers by jobs.
     """
 
@@ -138,6 +140,7 @@ class VariationRequest:
     conditions: Conditions
     seeds: Seeds
     degree: float
+    iteration: int = 1
     job: JobNote = field(default_factory=JobNote)
 
     def __len__(self) -> int:
@@ -210,8 +213,8 @@ class DrawsConditions(Protocol):
 class DescribesDegree(Protocol):
     """A generator that says what a variation degree will mean to it."""
 
-    def describe_degree(self, degree: float) -> str:
-        """What `degree`, in [0, 1], comes to here, in one clause without a full stop.
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
+        """What `degree`, in [0, 1], comes to in this iteration, from 1 on, in one clause without a full stop.
 
         Raises:
             RecipeError: it cannot be obeyed; asked before there is a run.

@@ -42,6 +42,20 @@ def test_a_population_does_not_depend_on_how_the_work_is_cut(tmp_path: Path, set
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_request_says_which_iteration_s_it_is(tmp_path: Path) -> None:
+    api = Shades()
+    dispatch = dispatcher(tmp_path / "run", api)
+    first = dispatch.random(LABELS)
+    for t in (1, 2):
+        assert list(dispatch.lookahead(t, first, 1, 0.5))
+        assert {request.iteration for request in api.variation_requests} == {t}
+        dispatch.variations(t, first, np.arange(9), 0.5, reuse=t)
+        assert {request.iteration for request in api.variation_requests} == {t}
+        api.variation_requests.clear()
+    assert list(dispatch.vary_each("degree/1", "degree", first, 1.0, "trying the degree"))
+    assert {request.iteration for request in api.variation_requests} == {1}
+
+
 def test_the_condition_is_carried_to_all_descendants(tmp_path: Path) -> None:
     dispatch = dispatcher(tmp_path / "run", Shades())
     first = dispatch.random(LABELS)

@@ -44,6 +44,12 @@ def test_more_samples_vary_the_last_population_and_carry_its_labels(run: pe.Run)
     assert "extension-001.npz" in {entry["file"] for entry in run.guarantee["covered"]}
 
 
+def test_it_is_asked_for_as_the_last_iteration_s(run: pe.Run) -> None:
+    api = Shades()
+    extend_run(run.folder, 8, 0.5, given(api))
+    assert {request.iteration for request in api.variation_requests} == {2}
+
+
 def test_each_extension_is_new(run: pe.Run) -> None:
     first, second = (extend_run(run.folder, 8, 1.0, given(Shades())) for _ in range(2))
     assert [first.name, second.name] == ["extension-001.npz", "extension-002.npz"]

@@ -69,7 +69,7 @@ class FittedDiffusion:
         """Raise RecipeError if the device is not there."""
         choose_devices(self.device)
 
-    def describe_degree(self, degree: float) -> str:
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return describe_steps(self.sampling.steps, degree)
 

@@ -100,7 +100,7 @@ class DPImgSyn(ReadsPublic):
         """Raise RecipeError if the device is not there."""
         choose_devices(self.device)
 
-    def describe_degree(self, degree: float) -> str:
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         steps = int(np.ceil(degree * self.alignment.steps))
         return f"another public image with probability {degree**2:.2g}, else {steps} steps from a noisy parent"
