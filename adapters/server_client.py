@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import model_validator
 
 from adapters.classes import API_CLASS, Choices, Classes, check_choices
-from adapters.diffusion.items import describe_steps
+from adapters.diffusion.items import describe_steps, of_iteration
 from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
 from adapters.http.look import look_at
 from adapters.prompts import PROMPT, Prompts, prompts_of
@@ -41,8 +41,9 @@ class ServerSettings(Concurrent, Pictures):
         classes: for a model with classes: label → its class, by name or number, or several to draw from; without it
             any class may be drawn for any label.
         negative_prompt: what images should not be like.
-        steps: of a new image; a variation of degree v runs the last ⌊v·steps⌋ of them.
-        guidance: classifier-free guidance scale, for a model that takes prompts.
+        steps: of a new image; a variation of degree v runs the last ⌊v·steps⌋ of them. Or a list with one number for
+            each iteration, of which new samples take the first.
+        guidance: classifier-free guidance scale, for a model that takes prompts; or a list, as `steps`.
         size: height and width at which such a model draws, or one number for both; None: the model's own.
         image_size: of the samples; what is drawn is resized to it. None: as drawn.
         resize: how an image gets to a size.
@@ -55,8 +56,8 @@ class ServerSettings(Concurrent, Pictures):
     base_url: str | list[str]
     classes: dict[str | int, Choices] | None = None
     negative_prompt: str = ""
-    steps: Count = 50
-    guidance: float = 7.5
+    steps: Count | list[Count] = 50
+    guidance: float | list[float] = 7.5
     size: Size | None = None
     chunk: Count = 64
     concurrency: Count = 4
@@ -105,7 +106,11 @@ class ServerClient:
   channels: {channels}
 """
 
-    info = PluginInfo(machine_settings=("base_url", *Concurrent.model_fields), code_settings=("key_command",))
+    info = PluginInfo(
+        machine_settings=("base_url", *Concurrent.model_fields),
+        code_settings=("key_command",),
+        schedules=("steps", "guidance"),
+    )
 
     def __init__(self, **settings: Any) -> None:
         self._given = given = read_settings(ServerSettings, settings, type(self).__name__)
@@ -135,7 +140,7 @@ class ServerClient:
         Raises:
             RecipeError: it leaves no step to run.
         """
-        described = describe_steps(self._given.steps, degree)
+        described = describe_steps(of_iteration("steps", self._given.steps, iteration), degree)
         return described if degree else f"{described}, without a call"
 
     def describe_wait(self) -> str:
@@ -157,7 +162,7 @@ class ServerClient:
             Rejected: a server will not answer however often it is asked.
         """
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
-        return self._ask(self._wanted(request.seeds, conditions), conditions)
+        return self._ask(self._wanted(request.seeds, conditions, 1), conditions)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """A variation of each parent, of its own class or prompt; at degree 0 the parents, without a call.
@@ -171,17 +176,24 @@ class ServerClient:
             return Answer(request.samples, request.conditions, usage=Usage(0))
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
         parents = self._parents(request.samples)
-        return self._ask(self._wanted(request.seeds, conditions, request.degree, parents), conditions)
+        return self._ask(
+            self._wanted(request.seeds, conditions, request.iteration, request.degree, parents), conditions
+        )
 
     def _wanted(
-        self, seeds: Seeds, conditions: Conditions, degree: float | None = None, images: Pixels | None = None
+        self,
+        seeds: Seeds,
+        conditions: Conditions,
+        iteration: int,
+        degree: float | None = None,
+        images: Pixels | None = None,
     ) -> Wanted:
         texts = self._prompts is not None
         return Wanted(
             seeds,
             degree,
-            self._given.steps,
-            self._given.guidance if texts else None,
+            of_iteration("steps", self._given.steps, iteration),
+            of_iteration("guidance", self._given.guidance, iteration) if texts else None,
             self._given.size,
             images,
             conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,

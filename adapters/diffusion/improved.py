@@ -16,7 +16,7 @@ from adapters.classes import API_CLASS
 from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, Spacing, respaced
-from adapters.diffusion.items import Item, Job
+from adapters.diffusion.items import Item, Job, numbers_of, of_iteration
 from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.pixel_model import PixelModel
 from pe.data.conditions import Conditions
@@ -86,7 +86,7 @@ class ImprovedDiffusion(LocalDiffusion):
     Args:
         model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt, .safetensors)
             of a network trained with 4,000 timesteps on the cosine schedule, from the current folder.
-        steps: of DDIM, 2 … 4,000.
+        steps: of DDIM, 2 … 4,000; or a list with one number for each iteration, of which new samples take the first.
         spacing: of the steps over the 4,000 timesteps: `ends`, both ends among them (the paper's CIFAR-10), or
             `stride`, a whole number apart (its Camelyon17).
         rescaled: whether the network was trained with `rescale_timesteps`; None: as published, for a file of a
@@ -98,7 +98,7 @@ class ImprovedDiffusion(LocalDiffusion):
     """
 
     model: str = "imagenet64_cond_270M_250K"
-    steps: int = 100
+    steps: int | list[int] = 100
     spacing: Spacing = "ends"
     rescaled: bool | None = None
     size: int = 64
@@ -107,11 +107,12 @@ class ImprovedDiffusion(LocalDiffusion):
         super().__post_init__()
         if self.size < 1:
             raise RecipeError(f"size is {self.size}: it must be at least 1.")
-        if not 2 <= self.steps <= TRAINED:
-            raise RecipeError(f"steps is {self.steps}: it must lie from 2 to {TRAINED}.")
         if self.spacing not in get_args(Spacing):
             raise RecipeError(f"spacing is '{self.spacing}': it must be one of {', '.join(get_args(Spacing))}.")
-        respaced(TRAINED, self.steps, self.spacing)  # refused now, not at the first sample
+        for steps in numbers_of(self.steps):
+            if not 2 <= steps <= TRAINED:
+                raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
+            respaced(TRAINED, steps, self.spacing)  # refused now, not at the first sample
         self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
         published = PUBLISHED.get(Path(self.model).stem)
         self._rescaled = published is not None and published.rescaled if self.rescaled is None else self.rescaled
@@ -121,8 +122,9 @@ class ImprovedDiffusion(LocalDiffusion):
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
-        said = super().describe_degree(degree)
-        return f"noised and denoised, all {self.steps} steps" if degree == 1 else said
+        if degree == 1:
+            return f"noised and denoised, all {of_iteration('steps', self.steps, iteration)} steps"
+        return super().describe_degree(degree, iteration)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New images, each of a class drawn by its seed.
@@ -132,7 +134,7 @@ class ImprovedDiffusion(LocalDiffusion):
             APIError: the device has not enough memory for one image.
         """
         classes = self._drawn(request.seeds)
-        job = Job(self.steps)
+        job = Job(of_iteration("steps", self.steps, 1))
         return self._answer(classes, [Item(job, int(seed)) for seed in request.seeds])
 
     def variation_api(self, request: VariationRequest) -> Answer:
@@ -145,7 +147,7 @@ class ImprovedDiffusion(LocalDiffusion):
         classes = self._drawn(request.seeds)
         if classes is not None and API_CLASS in request.conditions:
             classes = request.conditions[API_CLASS].astype(np.int64)
-        job = Job(self.steps, request.degree)
+        job = Job(of_iteration("steps", self.steps, request.iteration), request.degree)
         parents = zip(request.seeds, parents_of(request.samples), strict=True)
         return self._answer(classes, [Item(job, int(seed), image) for seed, image in parents])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from pe.plugins.protocols import Failed, Refused
 
 Pixels = npt.NDArray[np.uint8]
 Outcome = Pixels | Refused | Failed
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,27 @@ class Model(Protocol):
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """The items' images, noised `job.degree` of the way, in (0, 1], and denoised again; one outcome per item."""
         ...
+
+
+def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> Number:
+    """What a setting is in this iteration, from 1 on: one number, or a list with one for each.
+
+    Raises:
+        RecipeError: the list has no such entry.
+    """
+    if not isinstance(setting, list):
+        return setting
+    if not 1 <= iteration <= len(setting):
+        raise RecipeError(
+            f"{name} has {len(setting)} entries, and none for iteration {iteration}: give {name} one number, or one "
+            "for each iteration."
+        )
+    return setting[iteration - 1]
+
+
+def numbers_of(setting: Number | list[Number]) -> list[Number]:
+    """All numbers that a setting has over the iterations."""
+    return setting if isinstance(setting, list) else [setting]
 
 
 def steps_run(steps: int, degree: float) -> int:

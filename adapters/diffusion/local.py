@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adapters.diffusion.device import Devices, Precision, check_arithmetic
-from adapters.diffusion.items import Outcome, Pixels, describe_steps
+from adapters.diffusion.items import Outcome, Pixels, describe_steps, numbers_of, of_iteration
 from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.data.samples import Samples
@@ -21,7 +21,8 @@ class LocalDiffusion:
     """A diffusion model on this machine.
 
     Args:
-        steps: of sampling an image from pure noise.
+        steps: of sampling an image from pure noise; or a list with one number for each iteration, of which new samples
+            take the first.
         device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
         precision: of all arithmetic of the network: fp32, bf16 or fp16.
         batch_size: images per forward pass; None: as many as memory takes, found by trying.
@@ -30,9 +31,9 @@ class LocalDiffusion:
         offline: fetch nothing.
     """
 
-    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "compile", "offline"))
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "compile", "offline"), schedules=("steps",))
 
-    steps: int = 50
+    steps: int | list[int] = 50
     device: Devices = "auto"
     precision: Precision = "fp32"
     batch_size: int | None = None
@@ -41,7 +42,8 @@ class LocalDiffusion:
     offline: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in (("steps", self.steps), ("batch_size", self.batch_size), ("chunk", self.chunk)):
+        steps = (("steps", number) for number in numbers_of(self.steps))
+        for name, value in (*steps, ("batch_size", self.batch_size), ("chunk", self.chunk)):
             if value is not None and value < 1:
                 raise RecipeError(f"{name} is {value}: it must be at least 1.")
         check_arithmetic(self.device, self.precision)
@@ -53,7 +55,7 @@ class LocalDiffusion:
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
-        return describe_steps(self.steps, degree)
+        return describe_steps(of_iteration("steps", self.steps, iteration), degree)
 
 
 def answer_of(outcomes: Sequence[Outcome], shape: tuple[int, int, int], conditions: Conditions) -> Answer:

@@ -28,8 +28,6 @@ class PixelModel:
         shape: c, h, w of an image.
         classes: how many classes the network knows; None: it takes none.
         eta: of DDIM: 0 is deterministic, 1 as random as DDPM.
-        guidance: classifier-free (Ho and Salimans 2022): how far to go from what the network finds for no class, its
-            class number `classes`, to what it finds for the image's class, and beyond; at 1 there is none.
         afresh: whether degree 1 is a new image; else it is, as any other, the image noised to the start timestep,
             and a schedule whose first timestep is not pure noise leaves a trace of it.
     """
@@ -43,11 +41,10 @@ class PixelModel:
         dtype: torch.dtype,
         classes: int | None = None,
         eta: float = 0.0,
-        guidance: float = 1.0,
         afresh: bool = True,
     ) -> None:
         self._unet, self._scheduler, self._shape = unet, scheduler, shape
-        self._device, self._dtype, self._classes, self._guidance = device, dtype, classes, guidance
+        self._device, self._dtype, self._classes = device, dtype, classes
         self._extra = {"eta": eta} if type(scheduler).__name__ == "DDIMScheduler" else {}
         ddpm = type(scheduler).__name__ == "DDPMScheduler"
         self._learned = ddpm and scheduler.config.variance_type in ("learned", "learned_range")
@@ -58,7 +55,7 @@ class PixelModel:
         self._scheduler.set_timesteps(job.steps)
         generators = [seeded(item.seed) for item in items]
         x = normals(self._shape, generators).to(self._device) * self._scheduler.init_noise_sigma
-        return self._denoise(x, job.steps, items, generators)
+        return self._denoise(x, job.steps, job.guidance, items, generators)
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """SDEdit: each image noised to the start timestep of the degree, then the rest of the loop."""
@@ -71,31 +68,35 @@ class PixelModel:
         start = self._scheduler.timesteps[-steps:][:1].expand(len(items))
         noise = normals(self._shape, generators).to(self._device)
         x = self._scheduler.add_noise(self._tensors(items), noise, start)
-        return self._denoise(x, steps, items, generators)
+        return self._denoise(x, steps, job.guidance, items, generators)
 
     def _denoise(
-        self, x: Tensor, steps: int, items: Sequence[Item], generators: list[torch.Generator]
+        self, x: Tensor, steps: int, guidance: float, items: Sequence[Item], generators: list[torch.Generator]
     ) -> Sequence[Outcome]:
         """The last `steps` steps of the loop from x, float32; the network alone works in its own precision."""
         labels = self._labels(items)
         timesteps = self._scheduler.timesteps[-steps:]
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
-            output = self._output(x.to(self._dtype), t_there, labels)
+            output = self._output(x.to(self._dtype), t_there, labels, guidance)
             if not self._learned:
                 output = output[:, : self._shape[0]]
             x = self._scheduler.step(output, t, x, generator=generators, **self._extra).prev_sample
         return _outcomes(x)
 
-    def _output(self, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
-        """What the network predicts, float32, guided towards the classes."""
+    def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float) -> Tensor:
+        """What the network predicts, float32, guided towards the classes (Ho and Salimans 2022).
+
+        `guidance` says how far to go from what it finds for no class, its class number `classes`, to what it finds for
+        the image's class, and beyond; at 1 there is none.
+        """
         import torch
 
         found: Tensor = self._unet(x, t, class_labels=labels).sample.float()
-        if self._guidance == 1 or labels is None or self._classes is None:
+        if guidance == 1 or labels is None or self._classes is None:
             return found
         none = torch.full_like(labels, self._classes)
         unguided: Tensor = self._unet(x, t, class_labels=none).sample.float()
-        return unguided + self._guidance * (found - unguided)
+        return unguided + guidance * (found - unguided)
 
     def _labels(self, items: Sequence[Item]) -> Tensor | None:
         import torch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, get_args
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from adapters.classes import API_CLASS, Choices, Classes, check_choices
 from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.items import Item, Job
+from adapters.diffusion.items import Item, Job, numbers_of, of_iteration
 from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.pixel_files import PixelFiles, Sampler
 from adapters.diffusion.pixel_model import PixelModel
@@ -44,18 +44,20 @@ class PixelSpace(LocalDiffusion):
         classes: label → the model's class, by name or number, or several to draw from; without it any class may
             be drawn for any label.
         guidance: classifier-free guidance scale, for a model that was trained without its classes now and then; what
-            stands for "no class" is the last of its classes. 1: none.
+            stands for "no class" is the last of its classes. 1: none. Or a list, as `steps`.
         revision: of a repository.
 
     Raises:
         RecipeError: a setting is out of range.
     """
 
+    info = replace(LocalDiffusion.info, schedules=("steps", "guidance"))
+
     model: str
     sampler: Sampler = "ddim"
     eta: float = 0.0
     classes: dict[str | int, Choices] | None = None
-    guidance: float = 1.0
+    guidance: float | list[float] = 1.0
     revision: str | None = None
 
     def __post_init__(self) -> None:
@@ -64,8 +66,8 @@ class PixelSpace(LocalDiffusion):
             raise RecipeError(f"sampler is '{self.sampler}': it must be one of {', '.join(get_args(Sampler))}.")
         if not 0 <= self.eta <= 1:
             raise RecipeError(f"eta is {self.eta}: it must lie in [0, 1].")
-        if not 1 <= self.guidance < inf:
-            raise RecipeError(f"guidance is {self.guidance}: it must be at least 1, which is none.")
+        if wrong := [number for number in numbers_of(self.guidance) if not 1 <= number < inf]:
+            raise RecipeError(f"guidance is {wrong[0]}: it must be at least 1, which is none.")
         self._of_label = None if self.classes is None else {str(label): named for label, named in self.classes.items()}
         self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
         self._found: PixelFiles | None = None
@@ -83,7 +85,7 @@ class PixelSpace(LocalDiffusion):
             APIError: the device has not enough memory for one image.
         """
         classes = self._drawn(request.labels, request.seeds)
-        job = Job(self.steps)
+        job = self._job(None, 1)
         items = [
             Item(job, int(seed), api_class=None if classes is None else int(classes[i]))
             for i, seed in enumerate(request.seeds)
@@ -98,12 +100,16 @@ class PixelSpace(LocalDiffusion):
             APIError: the parents are no images, or the device has not enough memory for one.
         """
         classes = self._carried(request)
-        job = Job(self.steps, request.degree)
+        job = self._job(request.degree, request.iteration)
         items = [
             Item(job, int(seed), image, api_class=None if classes is None else int(classes[i]))
             for i, (seed, image) in enumerate(zip(request.seeds, parents_of(request.samples), strict=True))
         ]
         return self._answer(items, classes)
+
+    def _job(self, degree: float | None, iteration: int) -> Job:
+        steps = of_iteration("steps", self.steps, iteration)
+        return Job(steps, degree, of_iteration("guidance", self.guidance, iteration))
 
     def _answer(self, items: Sequence[Item], classes: npt.NDArray[np.int64] | None) -> Answer:
         conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
@@ -137,12 +143,11 @@ class PixelSpace(LocalDiffusion):
             network.compile()
         scheduler = files.sampler(self.sampler)
         classes = self._class_count(files)
-        return PixelModel(network, scheduler, files.shape, device, dtype, classes, self.eta, self.guidance)
+        return PixelModel(network, scheduler, files.shape, device, dtype, classes, self.eta)
 
     def _class_count(self, files: PixelFiles) -> int | None:
-        count = files.class_count(guided=self.guidance != 1)
-        if count is None and self.guidance != 1:
-            raise RecipeError(
-                f"guidance is {self.guidance:g}, but the model '{self.model}' has no classes: leave it out."
-            )
+        guided = [number for number in numbers_of(self.guidance) if number != 1]
+        count = files.class_count(guided=bool(guided))
+        if count is None and guided:
+            raise RecipeError(f"guidance is {guided[0]:g}, but the model '{self.model}' has no classes: leave it out.")
         return count

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.items import Item, Job, Outcome
+from adapters.diffusion.items import Item, Job, Outcome, numbers_of, of_iteration
 from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.text_model import TextModel
 from adapters.diffusion.text_pipelines import Memory, Offload, Sampler, TextFiles, set_sampler
@@ -40,8 +40,9 @@ class TextToImage(LocalDiffusion):
             hub (OWNER/NAME).
         prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
         negative_prompt: what images should not be like.
-        steps: of drawing a new image; a variation of degree v runs the last ⌊v·steps⌋ of them.
-        guidance: classifier-free guidance scale.
+        steps: of drawing a new image; a variation of degree v runs the last ⌊v·steps⌋ of them. Or a list with one
+            number for each iteration, of which new samples take the first.
+        guidance: classifier-free guidance scale; or a list, as `steps`.
         size: height and width at which the model draws, or one number for both; None: the model's own.
         image_size: of the samples; what is drawn is resized to it. None: as drawn.
         resize: how an image gets to `image_size`.
@@ -61,12 +62,13 @@ class TextToImage(LocalDiffusion):
     info = PluginInfo(
         hosts=(),
         machine_settings=("device", "batch_size", "attention_slicing", "vae_slicing", "offload", "compile", "offline"),
+        schedules=("steps", "guidance"),
     )
 
     model: str
     prompts: Texts | dict[str, Texts]
     negative_prompt: str = ""
-    guidance: float = 7.5
+    guidance: float | list[float] = 7.5
     size: int | tuple[int, int] | None = None
     image_size: int | tuple[int, int] | None = None
     resize: Resize = "crop"
@@ -90,10 +92,9 @@ class TextToImage(LocalDiffusion):
             raise RecipeError(f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, too.")
         if self._image_size is not None and self._size is None:
             raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
-        if self.negative_prompt and self.guidance <= 1:
-            raise RecipeError(
-                f"negative_prompt has no effect at guidance {self.guidance}: take one above 1, or leave it out."
-            )
+        low = [number for number in numbers_of(self.guidance) if number <= 1]
+        if self.negative_prompt and low:
+            raise RecipeError(f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave it out.")
         self._prompts = Prompts.of(self.prompts)
         self._files = TextFiles(self.model, self.revision, self.variant, self.offline, self.safety_checker)
         self._memory = Memory(self.attention_slicing, self.vae_slicing, self.offload)
@@ -115,7 +116,7 @@ class TextToImage(LocalDiffusion):
             APIError: the device has not enough memory for one image.
         """
         conditions = self._prompted(request.labels, request.conditions, request.seeds)
-        job = Job(self.steps, None, self.guidance, self._size)
+        job = self._job(None, 1)
         items = [
             Item(job, int(seed), prompt=prompt, negative_prompt=self.negative_prompt)
             for seed, prompt in zip(request.seeds, _prompts(conditions), strict=True)
@@ -133,12 +134,16 @@ class TextToImage(LocalDiffusion):
         parents = parents_of(request.samples)
         if request.degree == 0:
             return answer_of(parents, request.samples.array.shape[1:], conditions)
-        job = Job(self.steps, request.degree, self.guidance, self._size)
+        job = self._job(request.degree, request.iteration)
         items = [
             Item(job, int(seed), self._to_model(image), prompt, self.negative_prompt)
             for seed, image, prompt in zip(request.seeds, parents, _prompts(conditions), strict=True)
         ]
         return self._answer(items, conditions)
+
+    def _job(self, degree: float | None, iteration: int) -> Job:
+        steps = of_iteration("steps", self.steps, iteration)
+        return Job(steps, degree, of_iteration("guidance", self.guidance, iteration), self._size)
 
     def _answer(self, items: Sequence[Item], conditions: Conditions) -> Answer:
         outcomes = [self._to_sample(outcome) for outcome in self._engine.run(items)]

@@ -11,11 +11,14 @@ from pe.fit.trainer import FIT
 from pe.histogram import Voting
 from pe.planning.budget import PlanSettings, plan, plan_with
 from pe.planning.fitting import fit_releases
+from pe.plugins.protocols import info_of
+from pe.plugins.registry import load, plugins
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.privacy.verify import certified_releases
 from pe.recipe.evolution import Evolution
+from pe.recipe.lengths import check_length
 from pe.recipe.schema import Recipe
 from pe.steps import Plan, Step
 from pe.store.certified import read_certificate
@@ -44,7 +47,8 @@ def lay_out(
             and needs what it learns from.
 
     Raises:
-        RecipeError: a population that the labels do not divide, or has fewer members of a label than q.
+        RecipeError: a population that the labels do not divide, or has fewer members of a label than q; a list of the
+            generator's that has not one entry per iteration.
     """
     evolution = recipe.evolution
     if not evolution.settled:
@@ -52,6 +56,7 @@ def lay_out(
             "evolution.iterations or evolution.population is missing: give both, or have them chosen by "
             "pe.planning.choice.settle."
         )
+    _check_schedules(recipe)
     populations = _schedule(evolution.population, evolution.iterations + 1)
     sizes = [apportion(total, classes, evolution, t, counts) for t, total in enumerate(populations)]
     if releases is None:
@@ -69,6 +74,16 @@ def lay_out(
         class_counts=counted,
         fit=fit,
     )
+
+
+def _check_schedules(recipe: Recipe) -> None:
+    """Refuse a list among the generator's settings that has not one entry per iteration."""
+    api = recipe.api
+    for name in info_of(load("pe.adapters", api.kind)).schedules if api.kind in plugins("pe.adapters") else ():
+        try:
+            check_length(f"api.{name}", api.settings.get(name), recipe.evolution.iterations)
+        except ValueError as error:
+            raise RecipeError(f"{error}.") from error
 
 
 def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: Sequence[Release]) -> tuple[Step, ...]:

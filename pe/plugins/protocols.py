@@ -55,6 +55,7 @@ class PluginInfo:
         hosts: other machines that it sends samples to, private ones included; () for none; None: not declared.
         machine_settings: those that only concern the machine (device, batch size), which may change in a run; dotted.
         code_settings: settings that name code to run; of a run that somebody else made they must be named again.
+        schedules: settings that may be a list of one entry per iteration; one of another length is refused.
         by_label: whether a new sample is of the label that it was asked for.
         distinct: new samples of a label that differ, at most, where there are so many and no more, as in a pool.
         shape: (height, width, channels) of all the images that a generator makes; None: not declared.
@@ -70,6 +71,7 @@ class PluginInfo:
     hosts: tuple[str, ...] | None = None
     machine_settings: tuple[str, ...] = ()
     code_settings: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
     by_label: bool = False
     distinct: int | None = None
     shape: tuple[int, int, int] | None = None

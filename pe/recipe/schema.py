@@ -153,7 +153,7 @@ class Recipe(Settings):
     def _budget_fits_evolution(self) -> Recipe:
         schedule, iterations = self.privacy.schedule, self.evolution.iterations
         if "iterations" in self.evolution.model_fields_set:
-            check_length("privacy.schedule", schedule, iterations)
+            check_length("privacy.schedule", schedule, iterations, only_list=True)
         if self.evolution.estimate_label_sizes is not None and self.privacy.epsilon is None:
             raise ValueError("evolution.estimate_label_sizes is a share of privacy.epsilon, so give that")
         return self

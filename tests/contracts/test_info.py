@@ -35,7 +35,7 @@ def test_a_plug_in_says_whom_it_asks_and_names_settings_that_it_has(group: Group
     info = info_of(factory)
     assert info.hosts == (None if kind in ELSEWHERE else ())  # an object knows, from its settings
     known = settings_of(factory).model_fields
-    for setting in (*info.machine_settings, *info.code_settings):
+    for setting in (*info.machine_settings, *info.code_settings, *info.schedules):
         assert setting.partition(".")[0] in known, setting
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.errors import RecipeError
 from pe.planning.forecast import forecast
+from pe.planning.layout import lay_out
+from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
 from tests.planning.test_forecast import recipe_for
+from tests.recipe.test_schema import with_
 
 
 class Stepped(Shades):
@@ -48,3 +52,20 @@ def test_a_degree_is_refused_by_the_steps_of_its_own_iteration(tmp_path: Path) -
         run_recipe(refused, tmp_path / "run", Surroundings(api=api, embedding=Mean()))
     assert not (tmp_path / "run").exists()
     assert api.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([10], "api.steps has 1 entry, and evolution.iterations is 2: give api.steps one number, or 2 (one per"),
+        ([10, 10, 20], "or 2 (one per iteration), or set evolution.iterations to 3."),  # as if S_0 had one
+        ([], "api.steps has 0 entries"),
+    ],
+)
+def test_a_list_of_settings_has_one_entry_per_iteration(steps: list[int], said: str) -> None:
+    def recipe(steps: list[int]) -> Recipe:
+        return Recipe.parse(with_(api={"kind": "improved_diffusion", "steps": steps}), "here")
+
+    assert len(lay_out(recipe([10, 40]), ("a", "b"), "record").steps) == 2
+    with pytest.raises(RecipeError, match=re.escape(said)):
+        lay_out(recipe(steps), ("a", "b"), "record")

@@ -314,6 +314,22 @@ def test_degree_one_forgets_the_parent_with_both_ends_and_keeps_a_trace_of_it_wi
     assert api.describe_degree(0.95) == "noised and denoised, the last 9 of 10 steps"
 
 
+def test_each_iteration_takes_its_own_steps_and_new_samples_take_the_first(file: str) -> None:
+    api, four, ten = (api_of(file, steps=steps) for steps in ([4, 10], 4, 10))
+    parents = drawn(four)
+    np.testing.assert_array_equal(drawn(api).samples.array, parents.samples.array)
+    for iteration, plain in ((1, four), (2, ten)):
+        request = VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS, 0.5, iteration)
+        expected = varied(plain, parents, 0.5, salt=0).samples.array
+        np.testing.assert_array_equal(api.variation_api(request).samples.array, expected)
+    assert api.describe_degree(0.1, 2) == "noised and denoised, the last 1 of 10 steps"
+    assert api.describe_degree(1.0, 2) == "noised and denoised, all 10 steps"
+    with pytest.raises(RecipeError, match=r"evolution\.degree is 0\.1, and of 4 steps that leaves none"):
+        api.describe_degree(0.1, 1)
+    with pytest.raises(RecipeError, match="steps has 2 entries, and none for iteration 3: give steps one number, or"):
+        api.describe_degree(0.5, 3)
+
+
 def test_safetensors_and_half_precision(file: str, tmp_path: Path) -> None:
     save_file(weights(SMALL), tmp_path / "small.safetensors")
     plain, same = drawn(api_of(file)), drawn(api_of(str(tmp_path / "small.safetensors")))
@@ -340,6 +356,8 @@ def test_settings_are_checked_before_anything_is_loaded(file: str) -> None:
     for settings, said in (
         ({"steps": 1}, "steps is 1: it must lie from 2 to 4000"),
         ({"steps": 4001}, "steps is 4001"),
+        ({"steps": [10, 1]}, "steps is 1: it must lie from 2 to 4000"),
+        ({"steps": [10, 300], "spacing": "stride"}, "no whole stride cuts 4,000 timesteps into 300"),
         ({"spacing": "even"}, "spacing is 'even': it must be one of ends, stride"),
         ({"chunk": 0}, "chunk is 0"),
     ):

@@ -225,6 +225,20 @@ def test_an_image_of_no_numbers_has_failed_and_its_neighbours_have_not(tmp_path:
     assert answer.conditions["api_class"].tolist() == [0, 0, 0, 0]
 
 
+def test_each_iteration_takes_its_own_steps_and_guidance_and_new_samples_take_the_first(tmp_path: Path) -> None:
+    model = tiny.pixel_folder(tmp_path / "model", classes=7)
+    api = api_of(model, steps=[4, 8], guidance=[3, 1])
+    guided, plain = api_of(model, steps=4, guidance=3), api_of(model, steps=8)
+    parents = drawn(guided)
+    assert parents.conditions["api_class"].max() < 6  # the last class stands for none, in every iteration
+    np.testing.assert_array_equal(drawn(api).samples.array, parents.samples.array)
+    for iteration, one in ((1, guided), (2, plain)):
+        request = VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS, 0.5, iteration)
+        expected = varied(one, parents, 0.5, salt=0).samples.array
+        np.testing.assert_array_equal(api.variation_api(request).samples.array, expected)
+    assert api.describe_degree(0.5, 2) == "noised and denoised, the last 4 of 8 steps"
+
+
 def test_private_evolution_runs_over_it_and_carries_the_class(tmp_path: Path) -> None:
     model = tiny.pixel_folder(tmp_path / "model", classes=5)
     make_private(tmp_path / "private.npz")
@@ -249,6 +263,8 @@ def test_private_evolution_runs_over_it_and_carries_the_class(tmp_path: Path) ->
 def test_settings_are_checked_before_anything_is_loaded() -> None:
     for settings, said in (
         ({"steps": 0}, "steps is 0: it must be at least 1"),
+        ({"steps": [5, 0]}, "steps is 0: it must be at least 1"),
+        ({"guidance": [2, 0.5]}, "guidance is 0.5: it must be at least 1, which is none"),
         ({"eta": 1.5}, r"eta is 1.5: it must lie in \[0, 1\]"),
         ({"sampler": "euler"}, "sampler is 'euler': it must be one of ddim, ddpm"),
         ({"batch_size": 0}, "batch_size is 0"),

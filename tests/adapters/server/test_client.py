@@ -33,8 +33,10 @@ def client(server: Server, **settings: Any) -> ServerClient:
     return ServerClient(**({"base_url": server.url, "classes": CLASSES, "steps": 4} | settings))
 
 
-def varied(api: GenerationAPI, parents: Answer, degree: float) -> Answer:
-    return api.variation_api(VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS + 1, degree))
+def varied(api: GenerationAPI, parents: Answer, degree: float, iteration: int = 1) -> Answer:
+    return api.variation_api(
+        VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS + 1, degree, iteration)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,11 @@ def test_it_answers_as_the_local_adapter_does(locally: tuple[PixelSpace, Answer]
         one, other = (varied(api, same, degree) for api in (remote, local))
         assert apart(one.samples.array, other.samples.array) <= 1
         assert (one.usage is None or one.usage.calls) == (degree > 0)
+    staged = client(small, steps=[4, 6])
+    assert apart(staged.random_api(RandomRequest(LABELS, SEEDS)).samples.array, same.samples.array) <= 1
+    six = varied(PixelSpace(model="small", classes=CLASSES, steps=6, device="cpu"), same, 0.5)
+    assert apart(varied(staged, same, 0.5, iteration=2).samples.array, six.samples.array) <= 1
+    assert staged.describe_degree(0.5, 2) == "noised and denoised, the last 3 of 6 steps"
 
 
 def test_what_cannot_be_made_is_missing_with_its_reason(small: Server) -> None:

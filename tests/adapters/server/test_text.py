@@ -116,8 +116,8 @@ def test_the_client_answers_as_the_local_adapter_does(text: Server, text_model: 
     common: dict[str, Any] = {
         "prompts": {"a": "one {label}", "b": ["two", "three"]},
         "negative_prompt": "c",
-        "steps": 4,
-        "guidance": 3.0,
+        "steps": [4, 3],
+        "guidance": [3.0, 2.0],
         "size": SIZE,
         "image_size": 16,
     }
@@ -127,7 +127,7 @@ def test_the_client_answers_as_the_local_adapter_does(text: Server, text_model: 
 
     def both(api: GenerationAPI) -> tuple[np.ndarray, np.ndarray, list[str]]:
         drawn = api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds ^ seeds[:1])))  # type: ignore[attr-defined]
-        varied = api.variation_api(VariationRequest(drawn.samples, labels, drawn.conditions, seeds + 1, 0.5))
+        varied = api.variation_api(VariationRequest(drawn.samples, labels, drawn.conditions, seeds + 1, 0.7, 2))
         return drawn.samples.array, varied.samples.array, drawn.conditions["prompt"].tolist()
 
     with pytest.MonkeyPatch.context() as patch:
