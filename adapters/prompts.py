@@ -18,6 +18,7 @@ PROMPT = "prompt"
 
 Texts = str | list[str]
 TextsByLabel = Texts | dict[str, Texts]
+TextByLabel = str | dict[str | int, str]
 
 LADDER: dict[float, Texts] = {
     0.2: "Make an almost identical image of the same subject; change only the finest details.",
@@ -83,6 +84,37 @@ class Prompts:
             known = ", ".join(f"'{name}'" for name in self.texts)
             raise RecipeError(f"prompts: there is none for the label '{label}' (there are some for {known}).")
         return self.texts[label]
+
+
+@dataclass(frozen=True)
+class NegativePrompts:
+    """What images should not be like.
+
+    Attributes:
+        texts: of all labels, or label → text; an empty text says nothing.
+    """
+
+    texts: str | Mapping[str, str]
+
+    @classmethod
+    def of(cls, setting: str | Mapping[str | int, str]) -> NegativePrompts:
+        """From the recipe's `negative_prompt`."""
+        return cls(setting if isinstance(setting, str) else {str(label): text for label, text in setting.items()})
+
+    def __bool__(self) -> bool:
+        return any([self.texts] if isinstance(self.texts, str) else self.texts.values())
+
+    def of_labels(self, labels: Sequence[str]) -> list[str]:
+        """The text of each label.
+
+        Raises:
+            RecipeError: there is none for a label, not even an empty one.
+        """
+        if isinstance(self.texts, str):
+            return [self.texts] * len(labels)
+        if missing := [label for label in labels if label not in self.texts]:
+            raise RecipeError(f"negative_prompt: there is none for the label '{missing[0]}': give a text, or \"\".")
+        return [self.texts[label] for label in labels]
 
 
 @dataclass(frozen=True)

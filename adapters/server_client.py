@@ -15,7 +15,7 @@ from adapters.classes import API_CLASS, Choices, Classes, check_choices
 from adapters.diffusion.items import describe_steps, of_iteration
 from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
 from adapters.http.look import look_at
-from adapters.prompts import PROMPT, Prompts, prompts_of
+from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, prompts_of
 from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
 from pe.data.conditions import Conditions
 from pe.data.decoding import Channels, convert_pixels
@@ -40,7 +40,7 @@ class ServerSettings(Concurrent, Pictures):
         prompts: for a model that takes them: a text, a list, or either for each label; `{label}` is replaced.
         classes: for a model with classes: label → its class, by name or number, or several to draw from; without it
             any class may be drawn for any label.
-        negative_prompt: what images should not be like.
+        negative_prompt: what images should not be like; or a text for each label.
         steps: of a new image; a variation of degree v runs the last ⌊v·steps⌋ of them. Or a list with one number for
             each iteration, of which new samples take the first.
         guidance: classifier-free guidance scale, for a model that takes prompts; or a list, as `steps`.
@@ -55,7 +55,7 @@ class ServerSettings(Concurrent, Pictures):
 
     base_url: str | list[str]
     classes: dict[str | int, Choices] | None = None
-    negative_prompt: str = ""
+    negative_prompt: TextByLabel = ""
     steps: Count | list[Count] = 50
     guidance: float | list[float] = 7.5
     size: Size | None = None
@@ -117,6 +117,7 @@ class ServerClient:
         self._prompts = None if given.prompts is None else Prompts.of(given.prompts)
         if self._prompts is not None:
             self.draw_conditions = self._prompts.draw  # only such a generator's conditions are drawn before the work
+        self._negative = NegativePrompts.of(given.negative_prompt)
         self._classes = None if given.classes is None else {str(label): named for label, named in given.classes.items()}
         self._endpoints = OnFirstUse(lambda: Endpoints(given.urls, given, given.concurrency))
         self._model = OnFirstUse(self._described)
@@ -152,6 +153,7 @@ class ServerClient:
         """Raise RecipeError if `prompts` or `classes` is given and names none for a label."""
         if self._prompts is not None:
             self._prompts.check(labels)
+        self._negative.of_labels(labels)
         check_choices(labels, self._classes)
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -162,7 +164,7 @@ class ServerClient:
             Rejected: a server will not answer however often it is asked.
         """
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
-        return self._ask(self._wanted(request.seeds, conditions, 1), conditions)
+        return self._ask(self._wanted(request, conditions), conditions)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """A variation of each parent, of its own class or prompt; at degree 0 the parents, without a call.
@@ -176,29 +178,20 @@ class ServerClient:
             return Answer(request.samples, request.conditions, usage=Usage(0))
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
         parents = self._parents(request.samples)
-        return self._ask(
-            self._wanted(request.seeds, conditions, request.iteration, request.degree, parents), conditions
-        )
+        wanted = self._wanted(request, conditions, request.iteration)
+        return self._ask(replace(wanted, degree=request.degree, images=parents), conditions)
 
-    def _wanted(
-        self,
-        seeds: Seeds,
-        conditions: Conditions,
-        iteration: int,
-        degree: float | None = None,
-        images: Pixels | None = None,
-    ) -> Wanted:
-        texts = self._prompts is not None
+    def _wanted(self, request: RandomRequest | VariationRequest, conditions: Conditions, iteration: int = 1) -> Wanted:
+        """New images as they are asked for, with the settings of this iteration."""
+        given, texts = self._given, self._prompts is not None
         return Wanted(
-            seeds,
-            degree,
-            of_iteration("steps", self._given.steps, iteration),
-            of_iteration("guidance", self._given.guidance, iteration) if texts else None,
-            self._given.size,
-            images,
-            conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
-            tuple(map(str, prompts_of(conditions, len(seeds)))) if texts else None,
-            self._given.negative_prompt,
+            request.seeds,
+            steps=of_iteration("steps", given.steps, iteration),
+            guidance=of_iteration("guidance", given.guidance, iteration) if texts else None,
+            size=given.size,
+            classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
+            prompts=tuple(map(str, prompts_of(conditions, len(request)))) if texts else None,
+            negative_prompts=tuple(self._negative.of_labels(request.labels)) if self._negative else None,
         )
 
     def _ask(self, wanted: Wanted, conditions: Conditions) -> Answer:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Loader = Callable[["torch.device"], Model]
-_Kind = tuple[Job, tuple[int, ...] | None]  # the job, and the shape of the image to be varied
+_Kind = tuple[Job, tuple[int, ...] | None, bool]
+"""The job, the shape of the image to be varied, and whether there is a negative prompt: some models take an empty one
+for another thing than none."""
 _loading = threading.Lock()  # diffusers patches torch while it loads, for all threads
 
 
@@ -246,17 +248,17 @@ class _Worker:
 
 def _kind(item: Item) -> _Kind:
     """Items of one kind can share a forward pass."""
-    return item.job, None if item.image is None else item.image.shape
+    return item.job, None if item.image is None else item.image.shape, bool(item.negative_prompt)
 
 
 def _footprint(kind: _Kind) -> tuple[object, ...]:
     """What decides how much memory an image takes."""
-    job, shape = kind
+    job, shape, _ = kind
     return job.degree is None, job.guidance > 1, job.size, shape
 
 
 def _too_small(device: torch.device, kind: _Kind) -> str:
-    job, shape = kind
+    job, shape, _ = kind
     sides = job.size or (shape and shape[:2])
     size = "" if sides is None else f" of {sides[0]}×{sides[1]} pixels"
     return (

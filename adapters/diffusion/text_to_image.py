@@ -14,7 +14,7 @@ from adapters.diffusion.items import Item, Job, Outcome, numbers_of, of_iteratio
 from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.text_model import TextModel
 from adapters.diffusion.text_pipelines import Memory, Offload, Sampler, TextFiles, set_sampler
-from adapters.prompts import PROMPT, Prompts, Texts, prompts_of
+from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.data.decoding import Resize, convert_pixels
 from pe.errors import RecipeError
@@ -39,7 +39,7 @@ class TextToImage(LocalDiffusion):
         model: a folder in diffusers' format (from the current folder, if relative), or a repository of the Hugging Face
             hub (OWNER/NAME).
         prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
-        negative_prompt: what images should not be like.
+        negative_prompt: what images should not be like; or a text for each label.
         steps: of drawing a new image; a variation of degree v runs the last ⌊v·steps⌋ of them. Or a list with one
             number for each iteration, of which new samples take the first.
         guidance: classifier-free guidance scale; or a list, as `steps`.
@@ -67,7 +67,7 @@ class TextToImage(LocalDiffusion):
 
     model: str
     prompts: Texts | dict[str, Texts]
-    negative_prompt: str = ""
+    negative_prompt: TextByLabel = ""
     guidance: float | list[float] = 7.5
     size: int | tuple[int, int] | None = None
     image_size: int | tuple[int, int] | None = None
@@ -93,7 +93,8 @@ class TextToImage(LocalDiffusion):
         if self._image_size is not None and self._size is None:
             raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
         low = [number for number in numbers_of(self.guidance) if number <= 1]
-        if self.negative_prompt and low:
+        self._negative = NegativePrompts.of(self.negative_prompt)
+        if self._negative and low:
             raise RecipeError(f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave it out.")
         self._prompts = Prompts.of(self.prompts)
         self._files = TextFiles(self.model, self.revision, self.variant, self.offline, self.safety_checker)
@@ -103,6 +104,7 @@ class TextToImage(LocalDiffusion):
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""
         self._prompts.check(labels)
+        self._negative.of_labels(labels)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """The prompt of each new sample."""
@@ -116,10 +118,10 @@ class TextToImage(LocalDiffusion):
             APIError: the device has not enough memory for one image.
         """
         conditions = self._prompted(request.labels, request.conditions, request.seeds)
-        job = self._job(None, 1)
+        job, negative = self._job(None, 1), self._negative.of_labels(request.labels)
         items = [
-            Item(job, int(seed), prompt=prompt, negative_prompt=self.negative_prompt)
-            for seed, prompt in zip(request.seeds, _prompts(conditions), strict=True)
+            Item(job, int(seed), prompt=prompt, negative_prompt=unlike)
+            for seed, prompt, unlike in zip(request.seeds, _prompts(conditions), negative, strict=True)
         ]
         return self._answer(items, conditions)
 
@@ -134,10 +136,10 @@ class TextToImage(LocalDiffusion):
         parents = parents_of(request.samples)
         if request.degree == 0:
             return answer_of(parents, request.samples.array.shape[1:], conditions)
-        job = self._job(request.degree, request.iteration)
+        job, negative = self._job(request.degree, request.iteration), self._negative.of_labels(request.labels)
         items = [
-            Item(job, int(seed), self._to_model(image), prompt, self.negative_prompt)
-            for seed, image, prompt in zip(request.seeds, parents, _prompts(conditions), strict=True)
+            Item(job, int(seed), self._to_model(image), prompt, unlike)
+            for seed, image, prompt, unlike in zip(request.seeds, parents, _prompts(conditions), negative, strict=True)
         ]
         return self._answer(items, conditions)
 

@@ -79,7 +79,7 @@ def _check_prompts(wanted: Wanted, model: Description, longest: int) -> None:
         raise Refusal(400, "The model takes prompts: send one for each image.", "prompt")
     if not model.prompts and wanted.prompts is not None:
         raise Refusal(400, "The model knows no words: send classes instead of prompts.", "prompt")
-    for text in {*(wanted.prompts or ()), wanted.negative_prompt}:
+    for text in {*(wanted.prompts or ()), *(wanted.negative_prompts or ())}:
         if len(text) > longest:
             raise Refusal(400, f"A prompt is longer than {longest} characters.", "prompt")
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -91,7 +91,7 @@ def _guidance(wanted: Wanted, model: Description, usual: float) -> float:
         raise Refusal(400, "The model has no guidance: leave it out.", "guidance_scale")
     guidance = 1.0 if not model.prompts else usual if wanted.guidance is None else wanted.guidance
     _within("guidance_scale", guidance, 0, 100)
-    if wanted.negative_prompt and not (model.negative_prompts and guidance > 1):
+    if any(wanted.negative_prompts or ()) and not (model.negative_prompts and guidance > 1):
         why = "at a guidance of 1 or less" if model.negative_prompts else "for this model"
         raise Refusal(400, f"A negative prompt has no effect {why}: leave it out.", "negative_prompt")
     return guidance

@@ -74,7 +74,7 @@ class ImageFields(BaseModel):
             images=None if image is None else np.stack([image] * self.n),
             classes=None if label is None else np.full(self.n, model.class_of(label), dtype=np.int64),
             prompts=(self.prompt,) * self.n if model.prompts else None,
-            negative_prompt=self.negative_prompt or "",
+            negative_prompts=(self.negative_prompt,) * self.n if self.negative_prompt else None,
             model=self.model,
         )
 

@@ -41,9 +41,11 @@ _WANTED = {  # member → (dtype's kind and size, dimensions)
     "images": ("u1", 4),
     "classes": ("i8", 1),
     "prompts": ("U", 1),
-    "negative_prompt": ("U", 0),
+    "negative_prompts": ("U", 1),
     "model": ("U", 0),
 }
+_COLUMNS = ("images", "classes", "prompts", "negative_prompts")
+"""What has a row for each seed."""
 _MADE = {
     "images": ("u1", 4),
     "places": ("i8", 1),
@@ -71,7 +73,7 @@ class Wanted:
         images: what is to be varied, uint8 n×h×w×c.
         classes: int64 (n,), the model's own class of each, for models that have them.
         prompts: of each, for models that take them.
-        negative_prompt: what the images should not be like.
+        negative_prompts: what each should not be like.
         model: the name of the model; None: whichever is served.
     """
 
@@ -83,7 +85,7 @@ class Wanted:
     images: Pixels | None = None
     classes: npt.NDArray[np.int64] | None = None
     prompts: tuple[str, ...] | None = None
-    negative_prompt: str = ""
+    negative_prompts: tuple[str, ...] | None = None
     model: str | None = None
 
     def __len__(self) -> int:
@@ -91,7 +93,7 @@ class Wanted:
 
     def part(self, start: int, stop: int) -> Wanted:
         """The images from `start` to `stop`."""
-        columns = {name: getattr(self, name) for name in ("seeds", "images", "classes", "prompts")}
+        columns = {name: getattr(self, name) for name in ("seeds", *_COLUMNS)}
         return replace(self, **{name: each[start:stop] for name, each in columns.items() if each is not None})
 
 
@@ -120,7 +122,7 @@ class Made:
 
 def wanted_to_npz(wanted: Wanted) -> bytes:
     """The request's body."""
-    given = {name: getattr(wanted, name) for name in _WANTED} | {"negative_prompt": wanted.negative_prompt or None}
+    given = {name: getattr(wanted, name) for name in _WANTED}
     return _write({name: np.asarray(value, _WANTED[name][0]) for name, value in given.items() if value is not None})
 
 
@@ -134,16 +136,17 @@ def wanted_of_npz(data: bytes) -> Wanted:
     if "seeds" not in found:
         raise FormatError("The array 'seeds' is missing: send a uint64 for each image that is wanted.")
     count = len(found["seeds"])
-    for name in ("images", "classes", "prompts"):
+    for name in _COLUMNS:
         if name in found and len(found[name]) != count:
-            raise FormatError(f"There are {len(found[name])} {name} for {count} seeds.")
+            raise FormatError(f"There are {len(found[name])} {name.replace('_', ' ')} for {count} seeds.")
     if "size" in found and len(found["size"]) != 2:
         raise FormatError("The array 'size' holds height and width.")
     values = {name: found[name].item() for name, (_, dimensions) in _WANTED.items() if name in found and not dimensions}
+    columns: dict[str, Any] = {name: found[name] for name in ("seeds", *_COLUMNS) if name in found}
+    columns |= {name: tuple(each.tolist()) for name, each in columns.items() if each.dtype.kind == "U"}
     return Wanted(
-        **values | {name: found[name] for name in ("seeds", "images", "classes") if name in found},
+        **values | columns,
         size=(int(found["size"][0]), int(found["size"][1])) if "size" in found else None,
-        prompts=tuple(found["prompts"].tolist()) if "prompts" in found else None,
     )
 
 

@@ -142,7 +142,7 @@ class Ingress:
 
         Arrays, n images: seeds uint64 (n,); and as needed: degree float64 () with images uint8 (n,h,w,c); steps int64
         (); guidance float64 (); size int64 (2,) height and width; classes int64 (n,); prompts str (n,);
-        negative_prompt str (); model str (). The answer, m of them made: images uint8 (m,h,w,c); places int64 (m,),
+        negative_prompts str (n,); model str (). The answer, m of them made: images uint8 (m,h,w,c); places int64 (m,),
         which of the n they are; for the others missing int64 (k,), reasons str (k,), refused bool (k,), retryable
         bool (k,).
         """

@@ -147,7 +147,7 @@ def _items(wanted: Wanted) -> Sequence[Item]:
             seed=seed,
             image=None if wanted.images is None else wanted.images[i],
             prompt="" if wanted.prompts is None else wanted.prompts[i],
-            negative_prompt=wanted.negative_prompt,
+            negative_prompt="" if wanted.negative_prompts is None else wanted.negative_prompts[i],
             api_class=None if wanted.classes is None else int(wanted.classes[i]),
         )
         for i, seed in enumerate(wanted.seeds.tolist())

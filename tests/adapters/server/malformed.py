@@ -190,6 +190,8 @@ def npz_bodies() -> Iterator[Bad]:
         "guidance": Wanted(seeds, steps=1, guidance=no_number),
         "a size": Wanted(seeds, steps=1, size=(2**62, 2**62)),
         "prompts": Wanted(seeds, steps=1, prompts=("a", "b")),
+        "more negative prompts": Wanted(seeds, steps=1, negative_prompts=("a", "", "")),
+        "negative prompts": Wanted(seeds, steps=1, negative_prompts=("a", "")),
         "a class below 0": Wanted(seeds, steps=1, classes=np.array([0, -1])),
         "a class too large": Wanted(seeds, steps=1, classes=np.array([0, 2**62])),
     }

@@ -24,7 +24,7 @@ FULL = Wanted(
     images=RNG.integers(0, 256, (3, 4, 5, 3)).astype(np.uint8),
     classes=np.array([3, 1, 2]),
     prompts=("a", "Ünïcödé 🐈", ""),
-    negative_prompt="b",
+    negative_prompts=("b", "", "c"),
     model="m",
 )
 
@@ -45,7 +45,7 @@ def test_a_request_comes_back_as_it_went_out(wanted: Wanted) -> None:
 def test_a_part_of_a_request_is_that_part_of_everything() -> None:
     part = FULL.part(1, 3)
     assert len(part) == 2
-    assert part.prompts == FULL.prompts[1:]  # type: ignore[index]
+    assert (part.prompts, part.negative_prompts) == (("Ünïcödé 🐈", ""), ("", "c"))
     np.testing.assert_array_equal(part.images, FULL.images[1:])  # type: ignore[index]
     assert (part.degree, part.size, part.model) == (FULL.degree, FULL.size, FULL.model)
 

@@ -115,7 +115,7 @@ def test_what_lies_beyond_the_limits_names_its_field(text: Server, content: dict
 def test_the_client_answers_as_the_local_adapter_does(text: Server, text_model: Path) -> None:
     common: dict[str, Any] = {
         "prompts": {"a": "one {label}", "b": ["two", "three"]},
-        "negative_prompt": "c",
+        "negative_prompt": {"a": "c", "b": ""},
         "steps": [4, 3],
         "guidance": [3.0, 2.0],
         "size": SIZE,
