@@ -14,6 +14,8 @@ _MACHINE_ONLY = (
     "name", "limits", "private.path", "private.ledger_file", "private.largest_side", "api.price", "refusals.max_share",
     "evolution.neighbor_search", "evolution.measure_degree", "privacy.public_clock", "privacy.clock_slack",
 )  # fmt: skip
+_MOST = 200
+"""Characters of a value."""
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
@@ -31,7 +33,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
         free += ["private.declared_size", "private.declared_units"]
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     return [
-        f"{key}: {old.get(key)!r} → {new.get(key)!r}"
+        f"{key}: {_shown(old.get(key))} → {_shown(new.get(key))}"
         for key in changed
         if not any(key == name or key.startswith(f"{name}.") for name in free)
     ]
@@ -41,6 +43,12 @@ def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]
     if spec.kind not in plugins(group):
         return []
     return [f"{section}.{name}" for name in info_of(load(group, spec.kind)).machine_settings]
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; of a long list, prompts of a file say, the beginning."""
+    text = repr(value)
+    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

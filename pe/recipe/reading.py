@@ -1,7 +1,8 @@
-"""Recipes as text: YAML in which no key is given twice, and single values changed on the command line."""
+"""Recipes as text: YAML in which no key is given twice and a value may stand in a file of its own; single changes."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,17 @@ import yaml
 
 from pe.errors import RecipeError
 
+INCLUDE = "!include"
+"""The tag of a value that is a file's content, as in `prompts: !include prompts.txt`."""
+
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds, as plain mappings, lists and scalars.
+    """What a YAML file holds, as plain mappings, lists and scalars; what it includes is in their place.
 
     Raises:
-        RecipeError: it cannot be read, is no text, is no YAML, or gives a key twice.
+        RecipeError: it cannot be read, is no text, is no YAML, gives a key twice, or includes what cannot be.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path} is not YAML: it is no text in UTF-8. Name a recipe.") from error
-    return _parse(text, str(path))
+    return _parse(_text_of(path, "YAML", " Name a recipe."), str(path), path.parent)
 
 
 def with_change(content: Any, change: str) -> Any:
@@ -31,7 +29,7 @@ def with_change(content: Any, change: str) -> Any:
 
     Args:
         content: what `read_yaml` returned; it stays as it is.
-        change: `a.b=value`; the value is YAML.
+        change: `a.b=value`; the value is YAML, and includes files of the current folder.
 
     Raises:
         RecipeError: the change is not of that form.
@@ -46,13 +44,15 @@ def with_change(content: Any, change: str) -> Any:
         below = inner.get(key)
         inner[key] = dict(below) if isinstance(below, dict) else {}
         inner = inner[key]
-    inner[keys[-1]] = _parse(value, f"--set {change}")
+    inner[keys[-1]] = _parse(value, f"--set {change}", Path())
     return content
 
 
-def _parse(text: str, where: str) -> Any:
+def _parse(text: str, where: str, folder: Path | None) -> Any:
+    """What YAML says; `folder` holds the files that it includes, None: it includes none."""
     try:
         loader = _Loader(text)
+        loader.folder = folder
         try:
             node = loader.get_single_node()
             _refuse_twice(node, "", where, set())
@@ -97,8 +97,56 @@ def _refuse_twice(node: Any, path: str, where: str, seen: set[int]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that reads 1e-5 as a number, as YAML 1.2 does."""
+    """Safe YAML that reads 1e-5 as a number, as YAML 1.2 does, and files in place of their names."""
 
+    folder: Path | None = None
+
+    def include(self, node: Any) -> Any:
+        """What the file that a node names holds.
+
+        Raises:
+            RecipeError: it lies elsewhere, is of another type, or cannot be read.
+        """
+        name = str(self.construct_scalar(node))
+        if self.folder is None:
+            raise RecipeError(f"{INCLUDE} {name}: a file that is included includes no other: name both in the recipe.")
+        path, folder = self.folder / name, self.folder.resolve()
+        if not path.resolve().is_relative_to(folder):  # so that nobody else's recipe can read what it likes
+            raise RecipeError(f"{INCLUDE} {name}: it leads out of {folder}: put the file there, or in a folder below.")
+        if path.suffix in (".yaml", ".yml"):
+            return _parse(_text_of(path, "YAML"), str(path), None)
+        if path.suffix == ".json":
+            return _parse_json(_text_of(path, "JSON"), str(path))
+        if path.suffix != ".txt":
+            raise RecipeError(f"{INCLUDE} {name}: name a .txt file, for a list of its lines, or a .yaml or .json file.")
+        return [line.strip() for line in _text_of(path, "a list of lines").splitlines() if line.strip()]
+
+
+def _text_of(path: Path, form: str, remedy: str = "") -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path} is not {form}: it is no text in UTF-8.{remedy}") from error
+
+
+def _parse_json(text: str, where: str) -> Any:
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise RecipeError(f"{where}: '{twice[0]}' is given twice: keep one of them.")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=mapping)
+    except json.JSONDecodeError as error:
+        raise RecipeError(
+            f"{where} is not JSON in line {error.lineno}, column {error.colno}: {error.msg.lower()}."
+        ) from error
+
+
+_Loader.add_constructor(INCLUDE, _Loader.include)
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")

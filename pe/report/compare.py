@@ -17,6 +17,8 @@ from pe.report.quality import headline_numbers
 from pe.store.places import RECIPE
 from pe.store.run import Run
 
+_MOST = 200
+"""Characters of a list."""
 _SHOWN = ("name", "api.kind", "embedding.kind")  # by the heads, and rows of their own
 
 Rows = tuple[tuple[str, tuple[str, ...]], ...]
@@ -146,7 +148,8 @@ def _flat(content: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, An
 
 def _in_words(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_in_words, value)) or "none"
+        told = ", ".join(map(_in_words, value)) or "none"
+        return told if len(told) <= _MOST else f"{told[:_MOST]}… ({len(value):,} in all)"
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -330,7 +330,8 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run: Path, tmp_path: Path) -
     shutil.copytree(run, other)
     recipe = yaml.safe_load((other / "recipe.yaml").read_text())
     recipe["evolution"]["degree"] = 0.25
-    recipe["api"]["max_chunk"] = 3
+    many = ["a cat"] * 1000
+    recipe["api"] |= {"max_chunk": 3, "prompts": many}
     (other / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     accurate = {"version": 1, "utility": {"mlp": {"synthetic": {"accuracy": {"mean": 0.75, "std": 0.0}}}}}
     test = {"source": "npz", "path": "a.npz", "images": 1998, "sha256": "1a", "left_out": 2}
@@ -342,6 +343,8 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run: Path, tmp_path: Path) -
     degree = next(line for line in result.output.splitlines() if line.startswith("evolution.degree"))
     assert "0.5, 0.3, 0.1" in degree
     assert degree.endswith("0.25")
+    prompts = next(line for line in result.output.splitlines() if line.startswith("api.prompts"))
+    assert prompts.endswith("… (1,000 in all)")
     assert not any(line.startswith(("evolution.iterations", "evolution.lookahead")) for line in lines)  # are equal
     accuracy = next(line for line in result.output.splitlines() if "accuracy, mlp" in line)
     assert accuracy.startswith("internal, not for sharing")
@@ -353,7 +356,10 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run: Path, tmp_path: Path) -
     assert "internal, not for sharing:" not in text
     printed = json.loads(CliRunner().invoke(compare, [str(run), str(other), "--json"], catch_exceptions=False).output)
     assert printed["runs"] == ["run", "other"]
-    assert printed["settings"] == {"api.max_chunk": [None, 3], "evolution.degree": [[0.5, 0.3, 0.1], 0.25]}
+    degrees = [[0.5, 0.3, 0.1], 0.25]
+    assert printed["settings"] == {
+        "api.max_chunk": [None, 3], "api.prompts": [None, many], "evolution.degree": degrees
+    }  # fmt: skip
     assert printed["public"]["generator"][0] == printed["public"]["generator"][1]
     here = "1,998 images of a.npz (2 left out)"
     assert printed["internal"] == {"test set": [here, "–"], "accuracy, mlp": ["75.0% ± 0.0%", "–"]}
