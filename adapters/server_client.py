@@ -43,7 +43,8 @@ class ServerSettings(Concurrent, Pictures):
         negative_prompt: what images should not be like; or a text for each label.
         steps: of a new image; a variation of degree v runs the last ⌊v·steps⌋ of them. Or a list with one number for
             each iteration, of which new samples take the first.
-        guidance: classifier-free guidance scale, for a model that takes prompts; or a list, as `steps`.
+        guidance: classifier-free guidance scale, for a model that takes prompts; or a list, as `steps`. None: the
+            server's.
         size: height and width at which such a model draws, or one number for both; None: the model's own.
         image_size: of the samples; what is drawn is resized to it. None: as drawn.
         resize: how an image gets to a size.
@@ -57,7 +58,7 @@ class ServerSettings(Concurrent, Pictures):
     classes: dict[str | int, Choices] | None = None
     negative_prompt: TextByLabel = ""
     steps: Count | list[Count] = 50
-    guidance: float | list[float] = 7.5
+    guidance: float | list[float] | None = None
     size: Size | None = None
     chunk: Count = 64
     concurrency: Count = 4
@@ -187,7 +188,9 @@ class ServerClient:
         return Wanted(
             request.seeds,
             steps=of_iteration("steps", given.steps, iteration),
-            guidance=of_iteration("guidance", given.guidance, iteration) if texts else None,
+            guidance=of_iteration("guidance", given.guidance, iteration)
+            if texts and given.guidance is not None
+            else None,
             size=given.size,
             classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
             prompts=tuple(map(str, prompts_of(conditions, len(request)))) if texts else None,

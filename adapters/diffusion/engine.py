@@ -254,7 +254,7 @@ def _kind(item: Item) -> _Kind:
 def _footprint(kind: _Kind) -> tuple[object, ...]:
     """What decides how much memory an image takes."""
     job, shape, _ = kind
-    return job.degree is None, job.guidance > 1, job.size, shape
+    return job.degree is None, job.guidance is None or job.guidance > 1, job.size, shape
 
 
 def _too_small(device: torch.device, kind: _Kind) -> str:

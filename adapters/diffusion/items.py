@@ -25,13 +25,13 @@ class Job:
     Attributes:
         steps: of sampling an image from pure noise, ≥ 1.
         degree: variation in [0, 1] of each item's image; None: a new image.
-        guidance: classifier-free guidance scale; a family without it ignores it.
+        guidance: classifier-free guidance scale; None: the model's own; a family without it ignores it.
         size: height and width, pixels; None: the model's own.
     """
 
     steps: int
     degree: float | None = None
-    guidance: float = 1.0
+    guidance: float | None = 1.0
     size: tuple[int, int] | None = None
 
 

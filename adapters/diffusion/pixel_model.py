@@ -71,7 +71,7 @@ class PixelModel:
         return self._denoise(x, steps, job.guidance, items, generators)
 
     def _denoise(
-        self, x: Tensor, steps: int, guidance: float, items: Sequence[Item], generators: list[torch.Generator]
+        self, x: Tensor, steps: int, guidance: float | None, items: Sequence[Item], generators: list[torch.Generator]
     ) -> Sequence[Outcome]:
         """The last `steps` steps of the loop from x, float32; the network alone works in its own precision."""
         labels = self._labels(items)
@@ -83,7 +83,7 @@ class PixelModel:
             x = self._scheduler.step(output, t, x, generator=generators, **self._extra).prev_sample
         return _outcomes(x)
 
-    def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float) -> Tensor:
+    def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
         """What the network predicts, float32, guided towards the classes (Ho and Salimans 2022).
 
         `guidance` says how far to go from what it finds for no class, its class number `classes`, to what it finds for
@@ -92,7 +92,7 @@ class PixelModel:
         import torch
 
         found: Tensor = self._unet(x, t, class_labels=labels).sample.float()
-        if guidance == 1 or labels is None or self._classes is None:
+        if guidance in (None, 1) or labels is None or self._classes is None:
             return found
         none = torch.full_like(labels, self._classes)
         unguided: Tensor = self._unet(x, t, class_labels=none).sample.float()

@@ -1,10 +1,10 @@
-"""Local text-to-image models as generators: txt2img is RANDOM_API, img2img is VARIATION_API, degree = strength."""
+"""Local text-to-image models as generators: RANDOM_API draws from a prompt, VARIATION_API varies in four ways."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,48 +12,36 @@ import numpy.typing as npt
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.items import Item, Job, Outcome, numbers_of, of_iteration
 from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
-from adapters.diffusion.text_model import TextModel
-from adapters.diffusion.text_pipelines import Memory, Offload, Sampler, TextFiles, set_sampler
+from adapters.diffusion.text_settings import CODE_SETTINGS, MEMORY_SETTINGS, TextSettings
 from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, Texts, prompts_of
 from pe.data.conditions import Conditions
 from pe.data.decoding import Resize, convert_pixels
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, VariationRequest
-
-if TYPE_CHECKING:
-    import torch
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 _GRID = 8  # pixels that a latent stands for
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TextToImage(LocalDiffusion):
-    """RANDOM_API and VARIATION_API by a text-to-image model: Stable Diffusion 1.x, 2.x, XL, 3, Flux, Turbo, LCM.
+class TextToImage(TextSettings, LocalDiffusion):
+    """RANDOM_API and VARIATION_API by the pipelines of diffusers: Stable Diffusion, Flux, Qwen-Image and their like.
 
-    The model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new
-    image of the parent's prompt.
+    What a pipeline takes and how it can vary an image is found by looking at it; docs/adapters.md has a table. The
+    model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new image of
+    the parent's prompt.
 
     Conditions: `prompt`, drawn for each new sample and carried on.
 
     Args:
-        model: a folder in diffusers' format (from the current folder, if relative), or a repository of the Hugging Face
-            hub (OWNER/NAME).
         prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
         negative_prompt: what images should not be like; or a text for each label.
-        steps: of drawing a new image; a variation of degree v runs the last ⌊v·steps⌋ of them. Or a list with one
-            number for each iteration, of which new samples take the first.
-        guidance: classifier-free guidance scale; or a list, as `steps`.
+        steps: of drawing a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of them. Or a list with
+            one number for each iteration, of which new samples take the first.
+        guidance: classifier-free guidance scale; or a list, as `steps`. None: the pipeline's own.
         size: height and width at which the model draws, or one number for both; None: the model's own.
         image_size: of the samples; what is drawn is resized to it. None: as drawn.
         resize: how an image gets to `image_size`.
         channels: 3, or 1 for grey samples.
-        sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
-        safety_checker: keep the model's, where it has one; what it finds counts as refused.
-        attention_slicing: attention head by head, which saves memory.
-        vae_slicing: decode images one at a time, which saves memory.
-        offload: keep on the card only what is at work: none, model or sequential.
-        revision: of a repository.
-        variant: of the weight files, such as fp16.
 
     Raises:
         RecipeError: a setting is out of range.
@@ -61,45 +49,49 @@ class TextToImage(LocalDiffusion):
 
     info = PluginInfo(
         hosts=(),
-        machine_settings=("device", "batch_size", "attention_slicing", "vae_slicing", "offload", "compile", "offline"),
+        machine_settings=(*LocalDiffusion.info.machine_settings, *MEMORY_SETTINGS),
+        code_settings=CODE_SETTINGS,
         schedules=("steps", "guidance"),
     )
 
-    model: str
     prompts: Texts | dict[str, Texts]
     negative_prompt: TextByLabel = ""
-    guidance: float | list[float] = 7.5
+    guidance: float | list[float] | None = None
     size: int | tuple[int, int] | None = None
     image_size: int | tuple[int, int] | None = None
     resize: Resize = "crop"
     channels: Literal[1, 3] = 3
-    sampler: Sampler = "own"
-    safety_checker: bool = True
     chunk: int = 64
-    attention_slicing: bool = False
-    vae_slicing: bool = False
-    offload: Offload = "none"
-    revision: str | None = None
-    variant: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, given, known in (("sampler", self.sampler, Sampler), ("offload", self.offload, Offload)):
-            if given not in get_args(known):
-                raise RecipeError(f"{name} is '{given}': it must be one of {', '.join(get_args(known))}.")
         self._size, self._image_size = _pair(self.size), _pair(self.image_size)
         if self._size is not None and any(side < _GRID or side % _GRID for side in self._size):
             raise RecipeError(f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, too.")
         if self._image_size is not None and self._size is None:
             raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
-        low = [number for number in numbers_of(self.guidance) if number <= 1]
+        low = [number for number in ([] if self.guidance is None else numbers_of(self.guidance)) if number <= 1]
         self._negative = NegativePrompts.of(self.negative_prompt)
-        if self._negative and low:
+        if self._negative and low and not self.arguments:
             raise RecipeError(f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave it out.")
         self._prompts = Prompts.of(self.prompts)
-        self._files = TextFiles(self.model, self.revision, self.variant, self.offline, self.safety_checker)
-        self._memory = Memory(self.attention_slicing, self.vae_slicing, self.offload)
-        self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
+        self._loader = self.loader(self.precision, self.compile, self.offline)
+        self._engine = Engine(self._loader.load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """As of all local models; a degree that is put in words is obeyed as well as they are understood."""
+        capabilities = super().capabilities
+        return replace(capabilities, degree="wording") if self._loader.way == "instruction" else capabilities
+
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
+        """Describe what this degree means to the way in which images are varied.
+
+        Raises:
+            RecipeError: it leaves no step to run, or the model cannot vary images as asked.
+        """
+        described = self._loader.describe_degree(degree)
+        return super().describe_degree(degree, iteration) if described is None else described
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""
@@ -114,7 +106,7 @@ class TextToImage(LocalDiffusion):
         """New images of the items' prompts.
 
         Raises:
-            RecipeError: the weights or the device are not there, or the model has no img2img.
+            RecipeError: the weights or the device are not there, or the model cannot vary images as asked.
             APIError: the device has not enough memory for one image.
         """
         conditions = self._prompted(request.labels, request.conditions, request.seeds)
@@ -126,7 +118,7 @@ class TextToImage(LocalDiffusion):
         return self._answer(items, conditions)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """img2img of each parent under its own prompt.
+        """A variation of each parent under its own prompt.
 
         Raises:
             RecipeError: see `random_api`.
@@ -145,7 +137,8 @@ class TextToImage(LocalDiffusion):
 
     def _job(self, degree: float | None, iteration: int) -> Job:
         steps = of_iteration("steps", self.steps, iteration)
-        return Job(steps, degree, of_iteration("guidance", self.guidance, iteration), self._size)
+        guidance = None if self.guidance is None else of_iteration("guidance", self.guidance, iteration)
+        return Job(steps, degree, guidance, self._size)
 
     def _answer(self, items: Sequence[Item], conditions: Conditions) -> Answer:
         outcomes = [self._to_sample(outcome) for outcome in self._engine.run(items)]
@@ -165,15 +158,6 @@ class TextToImage(LocalDiffusion):
             return outcome
         size = self._image_size
         return convert_pixels(outcome, size=size, resize=self.resize if size else None, channels=self.channels)
-
-    def _load(self, device: torch.device) -> TextModel:
-        pipelines = self._files.pipelines(self.precision)
-        set_sampler(pipelines, self.sampler)
-        self._memory.place(pipelines, device)
-        if self.compile:
-            network = getattr(pipelines[0], "unet", None) or pipelines[0].transformer
-            network.compile()
-        return TextModel(pipelines, self._memory, device)
 
 
 def _prompts(conditions: Conditions) -> list[str]:

@@ -54,7 +54,7 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
     local = local_model(model)
     if local is not None:
         return local
-    cached = _cached(model, revision)
+    cached = cached_model(model, revision)
     remedy = (
         f"get it from https://huggingface.co/{model} on a machine with a network (`hf download {model} --local-dir "
         "FOLDER`), put the folder here and name it under model"
@@ -66,7 +66,7 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
     return _fetched(model, fetch, cached, remedy)
 
 
-def _cached(model: str, revision: str | None) -> Path | None:
+def cached_model(model: str, revision: str | None) -> Path | None:
     """Where the hub's cache holds the repository; nothing is asked of the network."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError

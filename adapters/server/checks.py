@@ -86,12 +86,13 @@ def _check_prompts(wanted: Wanted, model: Description, longest: int) -> None:
             raise Refusal(400, "A prompt holds half of a surrogate pair, which is no text.", "prompt")
 
 
-def _guidance(wanted: Wanted, model: Description, usual: float) -> float:
+def _guidance(wanted: Wanted, model: Description, usual: float | None) -> float | None:
     if not model.prompts and wanted.guidance is not None:
         raise Refusal(400, "The model has no guidance: leave it out.", "guidance_scale")
     guidance = 1.0 if not model.prompts else usual if wanted.guidance is None else wanted.guidance
-    _within("guidance_scale", guidance, 0, 100)
-    if any(wanted.negative_prompts or ()) and not (model.negative_prompts and guidance > 1):
+    if guidance is not None:
+        _within("guidance_scale", guidance, 0, 100)
+    if any(wanted.negative_prompts or ()) and not (model.negative_prompts and (guidance is None or guidance > 1)):
         why = "at a guidance of 1 or less" if model.negative_prompts else "for this model"
         raise Refusal(400, f"A negative prompt has no effect {why}: leave it out.", "negative_prompt")
     return guidance

@@ -27,7 +27,7 @@ from pe.plugins.validation import read_settings
 @click.option("--api-key-env", metavar="NAME", help="The variable with the API key, or several between commas.")
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), default="fp32", show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="For requests that name none.")
-@click.option("--guidance", type=float, default=7.5, show_default=True, help="For requests that name none.")
+@click.option("--guidance", type=float, help="For requests that name none; the pipeline's own.")
 @click.option("--limit", "limits", multiple=True, metavar="NAME=N", help="Change a limit; docs/server.md lists them.")
 @click.option("--address", help="Of a Ray cluster to join; without it Ray is started on this machine.")
 @click.option("--print-config", is_flag=True, help="Print a file for `serve deploy`, and start nothing.")
@@ -41,7 +41,7 @@ def serve(
     api_key_env: str | None,
     precision: str,
     steps: int,
-    guidance: float,
+    guidance: float | None,
     limits: tuple[str, ...],
     address: str | None,
     print_config: bool,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,15 @@ from adapters.diffusion.engine import Engine
 from adapters.diffusion.items import Item, Job, Model, Outcome
 from adapters.diffusion.pixel_files import PixelFiles
 from adapters.diffusion.pixel_model import PixelModel
-from adapters.diffusion.text_model import TextModel
-from adapters.diffusion.text_pipelines import Memory, TextFiles, parameters_of
+from adapters.diffusion.text_settings import TextSettings
 from adapters.diffusion.weights import local_model, read_json
 from adapters.server.batching import Batcher
 from adapters.server.checks import Description
 from adapters.server.formats import Wanted
 from adapters.server.metrics import EngineMetrics
 from adapters.server.settings import Settings
+from pe.plugins.registry import settings_of
+from pe.plugins.validation import read_settings
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +36,7 @@ class Replica:
     def __init__(self, settings: dict[str, Any]) -> None:
         given = Settings.model_validate(settings)
         _keep_prompts_out_of_logs()
-        family = family_of(given.model, given.precision)
+        family = family_of(given.model, given.precision, given.text)
         devices = choose_devices("auto")
         most = given.max_batch or (family.most_on_cpu if devices[0].type == "cpu" else family.most)
         self._engine = Engine(family.load, device="auto", most=most, most_on_cpu=most)
@@ -90,29 +91,28 @@ class PixelFamily:
 
 
 class TextFamily:
-    """Text-to-image pipelines with an img2img."""
+    """Text-to-image pipelines that can vary an image."""
 
     most, most_on_cpu = 64, 4
     """As above."""
 
-    def __init__(self, model: str, precision: Precision) -> None:
-        self._files, self._precision = TextFiles(model, None, None, offline=False, safety_checker=True), precision
+    def __init__(self, model: str, precision: Precision, text: Mapping[str, Any]) -> None:
+        given = read_settings(settings_of(TextSettings), {"model": model, **text}, "--set")
+        self._loader = TextSettings(**{name: getattr(given, name) for name in given.model_fields_set}).loader(precision)
         self._negative = False
 
     def load(self, device: torch.device) -> Model:
-        """txt2img and img2img over the same weights."""
-        pipelines, memory = self._files.pipelines(self._precision), Memory()
-        memory.place(pipelines, device)
-        takes = [parameters_of(pipeline) for pipeline in pipelines]
-        self._negative = all("negative_prompt" in each and "true_cfg_scale" not in each for each in takes)
-        return TextModel(pipelines, memory, device)
+        """What draws from text, and what varies."""
+        found = self._loader.load(device)
+        self._negative = found.heeds_negative_prompts
+        return found
 
     def describe(self, name: str, batch: int) -> Description:
         """What clients must know, after `load`: words, many sizes, no classes."""
         return Description(name, batch, prompts=True, negative_prompts=self._negative)
 
 
-def family_of(model: str, precision: Precision) -> PixelFamily | TextFamily:
+def family_of(model: str, precision: Precision, text: Mapping[str, Any]) -> PixelFamily | TextFamily:
     """The family of `small`, a folder, a file, or a repository of the hub.
 
     Raises:
@@ -123,7 +123,7 @@ def family_of(model: str, precision: Precision) -> PixelFamily | TextFamily:
     place = local_model(model)
     index = _index_of(model) if place is None else place / "model_index.json"
     has_text = index is not None and index.is_file() and "text_encoder" in read_json(index)
-    return (TextFamily if has_text else PixelFamily)(model, precision)
+    return TextFamily(model, precision, text) if has_text else PixelFamily(model, precision)
 
 
 def _index_of(repository: str) -> Path | None:
@@ -137,9 +137,8 @@ def _index_of(repository: str) -> Path | None:
 
 
 def _items(wanted: Wanted) -> Sequence[Item]:
-    """The engine's items; the ingress has filled in steps and guidance."""
+    """The engine's items; the ingress has filled in the steps."""
     assert wanted.steps is not None
-    assert wanted.guidance is not None
     job = Job(wanted.steps, wanted.degree, wanted.guidance, wanted.size)
     return [
         Item(

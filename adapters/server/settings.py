@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -45,8 +45,10 @@ class Settings(BaseModel):
     Attributes:
         model: `small`, a folder, a .safetensors file, or a repository of the Hugging Face hub.
         precision: of the arithmetic.
+        text: more of the settings of the generator `diffusion`, for a model that takes prompts: its weights, and how it
+            varies images.
         steps: of a request that names none.
-        guidance: of a request that names none, for models that take prompts.
+        guidance: of a request that names none, for models that take prompts; None: the pipeline's own.
         max_batch: images per forward pass, at the most; None: the family's own. Memory may make it fewer.
         wait_ms: how long an idle engine waits for others before it starts a batch that is not full.
         replicas: of the engine; None: as many as are busy, up to `max_replicas`.
@@ -61,8 +63,9 @@ class Settings(BaseModel):
 
     model: str
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    text: dict[str, Any] = {}
     steps: Count = 50
-    guidance: Annotated[float, Field(ge=0, le=100)] = 7.5
+    guidance: Annotated[float, Field(ge=0, le=100)] | None = None
     max_batch: Count | None = None
     wait_ms: Annotated[float, Field(ge=0, le=1000)] = 4.0
     replicas: Count | None = None

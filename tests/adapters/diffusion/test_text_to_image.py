@@ -13,8 +13,9 @@ from diffusers import DDIMScheduler, DiffusionPipeline
 from PIL import Image
 
 from adapters.diffusion.items import Item, Job
+from adapters.diffusion.text_files import TextFiles
+from adapters.diffusion.text_loading import TextLoader
 from adapters.diffusion.text_model import TextModel
-from adapters.diffusion.text_pipelines import Memory, TextFiles
 from adapters.diffusion.text_to_image import TextToImage
 from pe.data.conditions import Conditions
 from pe.data.images import Images
@@ -63,6 +64,10 @@ def api_of(model: str, **settings: object) -> TextToImage:
         "offline": True,
     }
     return TextToImage(model=model, **(common | settings))  # type: ignore[arg-type]
+
+
+def loaded(model: str) -> TextModel:
+    return TextLoader(TextFiles(model, offline=True)).load(torch.device("cpu"))
 
 
 def drawn(api: TextToImage, which: slice = slice(None)) -> Answer:
@@ -123,7 +128,7 @@ def test_a_larger_degree_moves_further(family: str, saved: Callable[[str], str])
     model = saved(family)
     api = api_of(model, steps=10, batch_size=12)
     parents = drawn(api)
-    vae = TextFiles(model, None, None, True, False).pipelines("fp32")[0].vae.eval()
+    vae = TextFiles(model, offline=True).load({"default": "fp32"}).vae.eval()
     with torch.no_grad():
         pixels = torch.from_numpy(levels(parents)).float().permute(0, 3, 1, 2) / 127.5 - 1
         decoded = vae.decode(vae.encode(pixels).latent_dist.mode()).sample
@@ -167,8 +172,8 @@ def test_small_degrees_return_the_parent_to_the_autoencoder_s_error_and_larger_o
 def test_a_degree_runs_the_steps_that_it_says(
     family: str, steps: int, degree: float, run: int, saved: Callable[[str], str]
 ) -> None:
-    text, image = TextFiles(saved(family), None, None, True, False).pipelines("fp32")
-    model = TextModel((text, image), Memory(), torch.device("cpu"))
+    model = loaded(saved(family))
+    image = model._vary.pipeline
     network, calls = getattr(image, "unet", None) or image.transformer, []
     network.register_forward_hook(lambda *_: calls.append(1))
     parent = np.zeros((tiny.SIDE, tiny.SIDE, 3), dtype=np.uint8)
@@ -232,14 +237,14 @@ def test_what_the_safety_checker_finds_is_refused(tmp_path: Path, saved: Callabl
 
 
 def test_an_image_of_no_numbers_has_failed_and_may_be_tried_again(saved: Callable[[str], str]) -> None:
-    pipelines = TextFiles(saved("Stable Diffusion 1"), None, None, True, False).pipelines("fp32")
+    model = loaded(saved("Stable Diffusion 1"))
     job = Job(3, None, 1.0, (tiny.SIDE, tiny.SIDE))
     items = [Item(job, 1, prompt="a"), Item(job, 2, prompt="b")]
-    pipelines[0].vae.decoder.conv_out.register_forward_hook(
+    model._text.vae.decoder.conv_out.register_forward_hook(
         lambda module, args, out: out.index_fill(0, torch.tensor([1]), torch.nan)
     )
     with torch.no_grad():
-        good, lost = TextModel(pipelines, Memory(), torch.device("cpu")).sample(job, items)
+        good, lost = model.sample(job, items)
     assert isinstance(good, np.ndarray)
     assert isinstance(lost, Failed)
     assert lost.retryable
@@ -247,7 +252,10 @@ def test_an_image_of_no_numbers_has_failed_and_may_be_tried_again(saved: Callabl
 
 def test_a_model_without_img2img_is_refused_with_a_sentence(tmp_path: Path, saved: Callable[[str], str]) -> None:
     (tmp_path / "model_index.json").write_text('{"_class_name": "PixArtAlphaPipeline"}')
-    with pytest.raises(RecipeError, match=r"\(PixArtAlphaPipeline\) has no img2img with a strength in diffusers"):
+    with pytest.raises(
+        RecipeError,
+        match=r"\(PixArtAlphaPipeline\) cannot answer VARIATION_API: in diff.* it can only draw, so name another",
+    ):
         drawn(api_of(str(tmp_path)))
     (tmp_path / "model_index.json").write_text('{"_class_name": "DDIMPipeline"}')
     with pytest.raises(RecipeError, match=r"\(DDIMPipeline\) makes no images from text"):
