@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Literal
 
 from pe.errors import RecipeError
@@ -30,7 +31,9 @@ def set_sampler(pipeline: Any, sampler: Sampler) -> None:
         return
     if is_flow(own):
         raise RecipeError(f"sampler is '{sampler}', but the model has a flow ({type(own).__name__}): leave it as own.")
-    pipeline.register_modules(scheduler=getattr(diffusers, _SCHEDULERS[sampler]).from_config(own.config))
+    kind = getattr(diffusers, _SCHEDULERS[sampler])
+    latents = {"clip_sample": False} if "clip_sample" in inspect.signature(kind).parameters else {}
+    pipeline.register_modules(scheduler=kind.from_config(own.config, **latents))  # only pixels lie in [-1, 1]
 
 
 def is_flow(scheduler: Any) -> bool:
