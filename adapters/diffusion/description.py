@@ -58,8 +58,9 @@ class Description:
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """What these weights, or adapters over them, can do, the first being what is done unless said otherwise."""
-        return tuple(way for way in get_args(Way) if self._of(way) is not None)
+        """What these weights, or adapters over them, can do: first what the pipeline that they name does by itself."""
+        able = [way for way in get_args(Way) if self._of(way) is not None]
+        return tuple(sorted(able, key=lambda way: self._of(way) is not self.kind))
 
     def of(self, way: Way) -> type:
         """The class that varies this way, which is one of `ways`."""
@@ -142,17 +143,17 @@ def _text(kind: type) -> type | None:
 
 
 def _noise(kind: type, text: type | None) -> type | None:
-    """The class that diffusers links, or that is named after it."""
+    """The class that diffusers links, or that is named after it, or this one itself."""
     import diffusers
 
-    linked = _linked(_known("AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"), kind)
+    linked = _linked_of(_known("AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"), kind)
     stem = (text or kind).__name__.removesuffix("Pipeline").removesuffix("Img2Img")
     named = getattr(diffusers, f"{stem}Img2ImgPipeline", None)
     return next((each for each in (linked, named, kind) if each and _takes(each, "strength")), None)
 
 
 def _instruction(kind: type) -> type | None:
-    linked = _linked(_known("AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"), kind)
+    linked = _linked_of(_known("AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"), kind)
     return next((each for each in (kind, linked) if each and _takes(each, "prompt", "strength")), None)
 
 
@@ -195,6 +196,12 @@ def _known(mapping: str) -> Mapping[str, type]:
 
     found: Mapping[str, type] = getattr(auto_pipeline, mapping)
     return found
+
+
+def _linked_of(mapping: Mapping[str, type], kind: type) -> type | None:
+    """The same for a class of one's own, by what it inherits from."""
+    found = (_linked(mapping, each) for each in kind.__mro__)
+    return next((each for each in found if each is not None), None)
 
 
 def _linked(mapping: Mapping[str, type], kind: type) -> type | None:

@@ -49,5 +49,7 @@ def guidance_of(
 
 
 def heeds_negative_prompts(inputs: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> bool:
-    """Whether a negative prompt has an effect."""
-    return _NEGATIVE in inputs and (TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1)
+    """Whether a negative prompt has an effect; a pipeline with a prior takes none beside a seed for each item."""
+    if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
+        return False
+    return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1

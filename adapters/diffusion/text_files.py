@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from adapters.diffusion.description import Description, class_of, describe
 from adapters.diffusion.device import Precision, dtype_of
 from adapters.diffusion.lora import LoRA
-from adapters.diffusion.weights import cached_model, local_model, model_folder, read_json, require
+from adapters.diffusion.weights import SAFETENSORS, cached_model, local_model, model_folder, read_json, require
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     import torch
 
 INDEX = "model_index.json"
+GGUF = ".gguf"
 Dtypes = dict[str, "torch.dtype"]
 
 
@@ -99,7 +100,7 @@ class TextFiles:
         from diffusers import PipelineQuantizationConfig
 
         if self.single_file is not None:
-            file = _existing(self.single_file, "single_file")
+            file = _existing(self.single_file, "single_file", SAFETENSORS)
             return kind.from_single_file(str(file), config=str(folder), dtype=dtypes, local_files_only=True, **given)
         if self.quantization is not None:
             given = given | {"quantization_config": PipelineQuantizationConfig(**self.quantization)}
@@ -118,11 +119,11 @@ class TextFiles:
             raise RecipeError(f"components: '{self.model}' has no part {name} that could be replaced.")
         own = dtypes.get(name, dtypes["default"])
         more: dict[str, Any] = {"dtype": own, "local_files_only": self.offline}
-        if Path(place).suffix not in (".safetensors", ".gguf"):
+        if Path(place).suffix not in (SAFETENSORS, GGUF):
             return kind.from_pretrained(place, use_safetensors=True, **more)
-        if Path(place).suffix == ".gguf":
+        if Path(place).suffix == GGUF:
             more["quantization_config"] = diffusers.GGUFQuantizationConfig(compute_dtype=own)
-        file = _existing(place, f"components.{name}")
+        file = _existing(place, f"components.{name}", SAFETENSORS, GGUF)
         return kind.from_single_file(str(file), config=str(self.folder()), subfolder=name, **more)
 
     def _kind(self, folder: Path) -> type:
@@ -195,7 +196,9 @@ def _imported(path: str) -> type:
     return found
 
 
-def _existing(path: str, setting: str) -> Path:
+def _existing(path: str, setting: str, *endings: str) -> Path:
+    if Path(path).suffix not in endings:
+        raise RecipeError(f"{setting} is '{path}': {' or '.join(endings)} is read, since other files may hold code.")
     if not Path(path).is_file():
         raise RecipeError(f"{setting}: there is no file '{path}'.")
     return Path(path)

@@ -74,7 +74,8 @@ class TextModel:
             **guidance_of(inputs, job.guidance, negative, self._more),
         }
         if job.size is not None:
-            wanted |= {"height": job.size[0], "width": job.size[1]}
+            height, width = job.size
+            wanted |= {"height": height, "width": width, "max_area": height * width}
         wanted |= self._more
         known = {name: value for name, value in wanted.items() if name in inputs}
         return _outcomes(pipeline(**known | dict(more)))

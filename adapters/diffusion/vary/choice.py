@@ -13,6 +13,7 @@ from adapters.diffusion.vary.meaning import vary_by_meaning
 from adapters.diffusion.vary.noise import Noise
 from adapters.diffusion.vary.structure import Structure, control_of
 from adapters.diffusion.vary.way import Vary
+from adapters.diffusion.weights import SAFETENSORS
 from adapters.prompts import Ladder
 from pe.errors import RecipeError
 
@@ -62,6 +63,7 @@ class Choice:
             RecipeError: it cannot, or something is missing.
         """
         able = description.ways
+        self._check_file()
         way = self.named or next((each for each in able if not self._lack(each, description)), None)
         name = description.kind.__name__
         if way is None or way not in able:
@@ -98,8 +100,17 @@ class Choice:
         if way == "instruction":
             return Instruction(found, self.ladder)
         if self.ip_adapter is not None:
-            found.load_ip_adapter(**self.ip_adapter)
+            with quiet_loading():
+                found.load_ip_adapter(**self.ip_adapter)
         return vary_by_meaning(found, arguments)
+
+    def _check_file(self) -> None:
+        """Raise RecipeError if the IP-Adapter's file may hold code."""
+        name = (self.ip_adapter or {}).get("weight_name", SAFETENSORS)
+        if not str(name).endswith(SAFETENSORS):
+            raise RecipeError(
+                f"ip_adapter.weight_name is '{name}': only {SAFETENSORS} files are read, since others may hold code."
+            )
 
     def _lack(self, way: Way, description: Description) -> str | None:
         """What the recipe must name for this way; None: nothing."""

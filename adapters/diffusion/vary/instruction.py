@@ -30,14 +30,12 @@ class Instruction:
     def arguments(self, job: Job, items: Sequence[Item]) -> Mapping[str, Any]:
         """The parent, the wording of the degree, and where it would be enlarged before it is seen, that it is not."""
         assert job.degree is not None
-        found: dict[str, Any] = {
+        own_size = {"_auto_resize": False} if job.size is not None and "_auto_resize" in self._inputs else {}
+        return {
             "image": pictures_of(items)[0],
             "prompt": [self._ladder.word(job.degree, item.prompt, item.seed) for item in items],
+            **own_size,
         }
-        if job.size is not None:
-            sized = {"height": job.size[0], "width": job.size[1], "max_area": job.size[0] * job.size[1]}
-            found |= sized | {"_auto_resize": False}
-        return {name: value for name, value in found.items() if name in self._inputs}
 
     def arguments_of_new(self, job: Job, items: Sequence[Item]) -> Mapping[str, Any]:
         """Nothing."""

@@ -5,19 +5,18 @@ The degree takes from the parent's part: at degree v its embedding weighs 1 − 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from adapters.diffusion.description import has_prior, inputs_of
-from adapters.diffusion.guidance import guidance_input, guidance_of
 from adapters.diffusion.items import Item, Job
 from adapters.diffusion.noise import seeded
 from adapters.diffusion.vary.way import Vary, pictures_of
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
 _PRIOR = "prior_"
@@ -50,26 +49,29 @@ class ImagePrompt:
 
     def __init__(self, pipeline: Any) -> None:
         self.pipeline = pipeline
+        self._prepare = pipeline.prepare_ip_adapter_image_embeds
+        pipeline.prepare_ip_adapter_image_embeds = self._embedded
 
     def arguments(self, job: Job, items: Sequence[Item]) -> Mapping[str, Any]:
         """What the parents show, and how much that weighs."""
         assert job.degree is not None
-        return self._prompted(job, pictures_of(items), 1 - job.degree)
+        self.pipeline.set_ip_adapter_scale(1 - job.degree)
+        return {"ip_adapter_image": pictures_of(items)}
 
     def arguments_of_new(self, job: Job, items: Sequence[Item]) -> Mapping[str, Any]:
         """An image prompt that weighs nothing."""
-        return self._prompted(job, [Image.new("RGB", (8, 8))] * len(items), 0.0)
+        self.pipeline.set_ip_adapter_scale(0.0)
+        return {"ip_adapter_image": [Image.new("RGB", (8, 8))] * len(items)}
 
-    def _prompted(self, job: Job, images: list[Image.Image], scale: float) -> Mapping[str, Any]:
-        """(n or 2·n, 1, …): an embedding for each item, after as many of no image under classifier-free guidance."""
-        pipeline = self.pipeline
-        pipeline.set_ip_adapter_scale(scale)
-        prepare = pipeline.prepare_ip_adapter_image_embeds
-        given: list[Any] = [[images], None, pipeline._execution_device, 1]
-        if len(inspect.signature(prepare).parameters) > len(given):
-            given.append(_is_guided(pipeline, job))
-        (embedded,) = prepare(*given)
-        return {"ip_adapter_image_embeds": [embedded.flatten(0, 1).unsqueeze(1)]}
+    def _embedded(
+        self, ip_adapter_image: list[Image.Image], _embeds: None, device: torch.device, _count: int, *guided: bool
+    ) -> list[Tensor]:
+        """(n or 2·n, 1, …): an embedding for each item, after as many of no image under classifier-free guidance.
+
+        The pipeline's own way would show every image to every item.
+        """
+        (found,) = self._prepare([ip_adapter_image], None, device, 1, *guided)
+        return [found.flatten(0, 1).unsqueeze(1)]
 
 
 class Mixture:
@@ -90,10 +92,9 @@ class Mixture:
         """(n, d): 1 − v of the parent's embedding and v of the prompt's."""
         assert job.degree is not None
         prior = self._prior
-        negative = guidance_of(inputs_of(type(prior)), None, [item.negative_prompt for item in items], {})
         generators = [seeded(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
-        drawn = prior(prompts, generator=generators, output_type="pt", **negative, **self._more)
+        drawn = prior(prompts, generator=generators, output_type="pt", **self._more)
         pixels = prior.image_processor(pictures_of(items), return_tensors="pt").pixel_values
         encoder = prior.image_encoder
         shown = encoder(pixels.to(device=prior._execution_device, dtype=encoder.dtype)).image_embeds
@@ -131,12 +132,3 @@ class ImageAlone:
 
     def _shrink(self, _module: nn.Module, _given: tuple[Tensor, ...], found: Any) -> Any:
         return type(found)(**dict(found) | {"image_embeds": found.image_embeds * self._weight})
-
-
-def _is_guided(pipeline: Any, job: Job) -> bool:
-    """Whether this call runs with classifier-free guidance."""
-    inputs = inputs_of(type(pipeline))
-    name = guidance_input(inputs)
-    guidance = inputs[name].default if name and job.guidance is None else job.guidance
-    distilled = getattr(getattr(pipeline, "unet", None), "config", {}).get("time_cond_proj_dim") is not None
-    return (guidance or 0) > 1 and not distilled

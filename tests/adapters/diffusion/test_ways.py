@@ -1,0 +1,254 @@
+"""Every kind of pipeline, tiny and random, draws and varies through the adapter, by each of the four ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from diffusers import DiffusionPipeline, StableDiffusionPipeline
+
+from adapters.diffusion.text_to_image import TextToImage
+from pe.data.images import Images
+from pe.errors import RecipeError
+from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from tests.adapters.diffusion import tiny, tiny_edit, tiny_more, tiny_qwen
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # diffusers and numpy 2
+    pytest.mark.filterwarnings("ignore:.callback_steps. is deprecated:FutureWarning"),  # Kandinsky's own call
+]
+
+SIDE = 64
+LABELS = tuple("abc")
+SEEDS = np.random.default_rng(3).integers(0, 2**64, len(LABELS), dtype=np.uint64)
+DEGREES = (0.25, 0.5, 0.75)
+Pixels = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A pipeline, what its recipe says besides, and whether a larger degree leads further by construction."""
+
+    build: Callable[[], DiffusionPipeline]
+    way: str
+    settings: dict[str, object] = field(default_factory=dict)
+    beside: Callable[[Path, DiffusionPipeline], dict[str, object]] = lambda folder, pipeline: {}
+    grows: bool = True
+
+
+def _saved(pipeline: DiffusionPipeline, folder: Path) -> str:
+    pipeline.save_pretrained(folder)
+    return str(folder)
+
+
+def _edits(build: Callable[[], DiffusionPipeline]) -> Callable[[Path, DiffusionPipeline], dict[str, object]]:
+    return lambda folder, _: {"variation_model": _saved(build(), folder / "edits")}
+
+
+def _ip_adapter(folder: Path, pipeline: DiffusionPipeline) -> dict[str, object]:
+    return {"ip_adapter": tiny_edit.ip_adapter(folder / "adapter", pipeline.unet)}
+
+
+def _controlnet(folder: Path, pipeline: DiffusionPipeline) -> dict[str, object]:
+    tiny_edit.control_net(pipeline.unet).save_pretrained(folder / "net")
+    return {"controlnet": str(folder / "net")}
+
+
+COMMON: dict[str, Any] = {
+    "prompts": "a {label}",
+    "steps": 4,
+    "size": SIDE,
+    "device": "cpu",
+    "batch_size": 3,
+    "offline": True,
+}
+FEW: dict[str, object] = {"arguments": {"prior_num_inference_steps": 2}}
+SHORT: dict[str, object] = {"arguments": {"max_sequence_length": 16}}
+KINDS = {
+    "Stable Diffusion 1.5": Kind(tiny.stable_diffusion, "noise"),
+    "Stable Diffusion XL": Kind(tiny.stable_diffusion_xl, "noise"),
+    "Stable Diffusion 3": Kind(tiny.stable_diffusion_3, "noise"),
+    "Latent Consistency": Kind(tiny.latent_consistency, "noise"),
+    "Flux": Kind(tiny.flux, "noise", SHORT),
+    "Qwen-Image": Kind(tiny_qwen.qwen_image, "noise"),
+    "Z-Image": Kind(tiny_qwen.z_image, "noise", {"arguments": {"max_sequence_length": 64}}),
+    "Kandinsky 2.2, noise": Kind(tiny_edit.kandinsky, "noise", {"vary": "noise"} | FEW, grows=False),
+    "Flux Kontext": Kind(tiny_edit.flux_kontext, "instruction", SHORT, grows=False),
+    "FLUX.2 klein": Kind(tiny_edit.flux_2, "instruction", {"arguments": {"max_sequence_length": 32}}, grows=False),
+    "Qwen-Image-Edit": Kind(tiny_qwen.qwen_image_edit, "instruction", {"steps": 2}, grows=False),
+    "InstructPix2Pix": Kind(
+        tiny.stable_diffusion, "instruction", beside=_edits(tiny_edit.instruct_pix2pix), grows=False
+    ),
+    "Kandinsky 2.2, meaning": Kind(tiny_edit.kandinsky, "meaning", FEW),
+    "IP-Adapter": Kind(tiny.stable_diffusion, "meaning", beside=_ip_adapter),
+    "Image variation": Kind(tiny.stable_diffusion, "meaning", beside=_edits(tiny_edit.image_variation)),
+    "ControlNet": Kind(tiny.stable_diffusion, "structure", beside=_controlnet),
+}
+
+
+@pytest.fixture(scope="module")
+def api_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TextToImage]:
+    """The adapter over a kind, saved once."""
+    made: dict[str, dict[str, object]] = {}
+
+    def api(name: str, **changes: object) -> TextToImage:
+        kind = KINDS[name]
+        if name not in made:
+            torch.manual_seed(0)
+            folder = tmp_path_factory.mktemp("kind")
+            pipeline = kind.build()
+            made[name] = {"model": _saved(pipeline, folder / "model")} | kind.beside(folder, pipeline)
+        return TextToImage(**(COMMON | kind.settings | made[name] | changes))  # type: ignore[arg-type]
+
+    return api
+
+
+def drawn(api: TextToImage, which: slice = slice(None)) -> Answer:
+    return api.random_api(RandomRequest(LABELS[which], SEEDS[which]))
+
+
+def varied(api: TextToImage, parents: Answer, degree: float, which: slice = slice(None)) -> Answer:
+    samples, conditions = parents.samples.take(which), parents.conditions.take(which)
+    seeds = (SEEDS ^ np.uint64(9))[which]
+    return api.variation_api(VariationRequest(samples, LABELS[which], conditions, seeds, degree))
+
+
+def levels(answer: Answer) -> Pixels:
+    assert not answer.missing, answer.missing
+    return answer.samples.array.astype(np.float64)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_draws_and_varies_by_seeds_alone_whatever_the_batch(name: str, api_of: Callable[..., TextToImage]) -> None:
+    api, alone = api_of(name), api_of(name, batch_size=1)
+    parents = drawn(api)
+    new = levels(parents)
+    assert new.shape == (3, SIDE, SIDE, 3)
+    assert new.std(axis=0).mean() > 1  # three different images
+    assert np.abs(levels(drawn(alone)) - new).max() <= 1
+    backwards = slice(None, None, -1)
+    children = levels(varied(api, parents, 0.5))
+    np.testing.assert_array_equal(levels(varied(api, parents, 0.5)), children)
+    assert np.abs(levels(varied(alone, parents, 0.5)) - children).max() <= 1
+    assert np.abs(levels(varied(api, parents, 0.5, backwards))[::-1] - children).max() <= 1
+    np.testing.assert_array_equal(levels(varied(api, parents, 0.0)), new)
+    seeds = SEEDS ^ np.uint64(9)
+    np.testing.assert_array_equal(
+        levels(varied(api, parents, 1.0)), levels(api.random_api(RandomRequest(LABELS, seeds)))
+    )
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_parent_is_heeded_and_less_so_at_a_larger_degree(name: str, api_of: Callable[..., TextToImage]) -> None:
+    """How much a variation differs between two parents, all else being equal."""
+    api = api_of(name)
+    dark, bright = (Answer(Images(_ramps(grey)), drawn(api).conditions) for grey in (0, 150))
+    heeded = [float(np.abs(levels(varied(api, dark, v)) - levels(varied(api, bright, v))).mean()) for v in DEGREES]
+    assert heeded[0] > 0.1
+    if KINDS[name].grows:
+        assert heeded == sorted(heeded, reverse=True), heeded
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_plan_says_how_a_degree_is_obeyed(name: str, api_of: Callable[..., TextToImage]) -> None:
+    api = api_of(name)
+    way = KINDS[name].way
+    assert api.capabilities.degree == ("wording" if way == "instruction" else "exact")
+    said = {"noise": "noised", "instruction": "worded as", "meaning": "what the parent shows", "structure": "structure"}
+    assert said[way] in api.describe_degree(0.5)
+
+
+def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(tmp_path: Path) -> None:
+    def refused(kind: str, words: str, **settings: object) -> None:
+        (tmp_path / "model_index.json").write_text(f'{{"_class_name": "{kind}"}}')  # there are no weights
+        with pytest.raises(RecipeError, match=words):
+            drawn(TextToImage(model=str(tmp_path), prompts="a", offline=True, device="cpu", **settings))  # type: ignore[arg-type]
+
+    refused("PixArtSigmaPipeline", r"cannot answer VARIATION_API: in diffusers it can only draw, so name another model")
+    refused("StableDiffusionPipeline", r"cannot vary by instruction: in .* vary by .*noise or str", vary="instruction")
+    refused("StableDiffusionPipeline", r"vary: meaning .* needs an IP-Adapter: name one", vary="meaning")
+    refused("StableDiffusionPipeline", r"vary: structure .* needs a ControlNet: name one under", vary="structure")
+    refused("StableDiffusionPipeline", r"wordings is for vary: instruction", vary="noise", wordings={1.0: "new"})
+    refused("StableDiffusionPipeline", r"StableDiff.* takes no true_cfg_scale", arguments={"true_cfg_scale": 2})
+    refused("StableDiffusionPipeline", r"arguments: prompt is set by the adapter", arguments={"prompt": "b"})
+    refused("StableDiffusionPipeline", r"only \.safetensors files", ip_adapter={"weight_name": "ip.bin"})
+    refused("QwenImagePipeline", r"cannot vary by meaning: in .* vary by noise or structure", vary="meaning")
+    refused("StableDiffusionImageVariationPipeline", r"makes no images from text: name one that does")
+    refused("NewestPipeline", r"is made for NewestPipeline, which diffusers [\d.]+ has not")
+
+
+def test_a_model_that_can_only_draw_is_varied_by_another(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    api = TextToImage(
+        model=_saved(tiny_more.pixart_sigma(), tmp_path / "draws"),
+        variation_model=_saved(tiny.stable_diffusion(), tmp_path / "varies"),
+        arguments={"use_resolution_binning": False, "max_sequence_length": 16, "clean_caption": False},
+        **COMMON,
+    )
+    parents = drawn(api)
+    assert levels(parents).std(axis=0).mean() > 1
+    assert levels(varied(api, parents, 0.5)).shape == (3, SIDE, SIDE, 3)
+
+
+def test_a_lora_is_loaded_and_effective_by_its_weight(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    pipeline = tiny.stable_diffusion()
+    model, file = _saved(pipeline, tmp_path / "model"), str(tiny_more.lora(tmp_path, pipeline.unet))
+    plain, parents = levels(drawn(TextToImage(model=model, **COMMON))), None
+    whole, none = (TextToImage(model=model, lora={file: weight}, **COMMON) for weight in (1.0, 0.0))
+    parents = drawn(whole)
+    assert np.abs(levels(parents) - plain).mean() > 0.5
+    np.testing.assert_array_equal(levels(drawn(none)), plain)
+    changed = levels(varied(whole, parents, 0.5)) - levels(varied(none, parents, 0.5))
+    assert np.abs(changed).mean() > 0.1
+    with pytest.raises(RecipeError, match=r"cannot be loaded"):
+        drawn(TextToImage(model=model, lora=model, **COMMON))  # there is none
+
+
+def test_a_quantised_part_draws_nearly_as_the_whole(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    pipeline = tiny.flux()
+    model = _saved(pipeline, tmp_path / "model")
+    file = tiny_more.gguf_file(tmp_path / "flux.gguf", pipeline.transformer)
+    whole = levels(drawn(TextToImage(model=model, **COMMON)))
+    quantised = levels(drawn(TextToImage(model=model, components={"transformer": str(file)}, **COMMON)))
+    assert 0 < np.abs(quantised - whole).mean() < 8
+    with pytest.raises(RecipeError, match=r"components.transformer: there is no file"):
+        drawn(TextToImage(model=model, components={"transformer": "no.gguf"}, **COMMON))
+    with pytest.raises(RecipeError, match=r"has no part unet that could be replaced"):
+        drawn(TextToImage(model=model, components={"unet": str(file)}, **COMMON))
+
+
+class Brighter(StableDiffusionPipeline):
+    """A pipeline of one's own."""
+
+    @wraps(StableDiffusionPipeline.__call__)
+    def __call__(self, *args: object, **settings: object) -> object:
+        found = super().__call__(*args, **settings)
+        found.images = found.images / 2 + 0.5
+        return found
+
+
+def test_a_pipeline_of_one_s_own_by_its_import_path(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = _saved(tiny.stable_diffusion(), tmp_path / "model")
+    own = f"{__name__}:Brighter"
+    api = TextToImage(model=model, pipeline=own, **COMMON)
+    parents = drawn(api)
+    assert levels(parents).min() >= 127
+    assert levels(varied(api, parents, 0.5)).min() < 127  # by the img2img of what it inherits from
+    with pytest.raises(RecipeError, match=r"pipeline: nowhere cannot be imported"):
+        drawn(TextToImage(model=model, pipeline="nowhere:Class", **COMMON))
+    assert "pipeline" in TextToImage.info.code_settings
+
+
+def _ramps(grey: int) -> npt.NDArray[np.uint8]:
+    ramp = np.linspace(0, 100, SIDE, dtype=np.uint8)[:, None, None] + grey
+    return np.broadcast_to(ramp, (len(LABELS), SIDE, SIDE, 3)).astype(np.uint8)
