@@ -75,6 +75,8 @@ class Choice:
             )
         if lack := self._lack(way, description):
             raise RecipeError(f"vary: {way} with '{model}' ({name}) needs {lack}.")
+        if way == "structure":
+            control_of(self.control)
         return way
 
     def over(self, pipeline: Any, kind: type, way: Way, arguments: Mapping[str, Any], dtypes: Dtypes) -> Vary:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from diffusers import DiffusionPipeline, StableDiffusionPipeline
+from PIL import Image, ImageOps
 
 from adapters.diffusion.text_to_image import TextToImage
 from pe.data.images import Images
@@ -252,3 +253,16 @@ def test_a_pipeline_of_one_s_own_by_its_import_path(tmp_path: Path) -> None:
 def _ramps(grey: int) -> npt.NDArray[np.uint8]:
     ramp = np.linspace(0, 100, SIDE, dtype=np.uint8)[:, None, None] + grey
     return np.broadcast_to(ramp, (len(LABELS), SIDE, SIDE, 3)).astype(np.uint8)
+
+
+def test_a_control_net_is_shown_what_the_recipe_says(api_of: Callable[..., TextToImage]) -> None:
+    parents = drawn(api_of("ControlNet"))
+    itself = levels(varied(api_of("ControlNet"), parents, 0.25))
+    for control in ("canny", f"{__name__}:inverted"):
+        assert np.abs(levels(varied(api_of("ControlNet", control=control), parents, 0.25)) - itself).mean() > 0.01
+    with pytest.raises(RecipeError, match=r"control is 'lines': it must be image, canny or module:function"):
+        drawn(api_of("ControlNet", control="lines"))
+
+
+def inverted(parent: Image.Image) -> Image.Image:
+    return ImageOps.invert(parent)
