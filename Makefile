@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Container images often set it; then each of the tests' hundred processes compiles all that it imports, as torch, anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow test-peers browser check format collected clean
 
 demo: $(VENV)/.light
