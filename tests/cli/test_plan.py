@@ -53,7 +53,9 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(recipe: Path) -> None
 
 def test_a_device_or_degree_that_refuses_a_start_is_a_warning(recipe: Path) -> None:
     content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
-    content["api"] = {"kind": "dpdm", "device": "cuda:99", "sampling": {"steps": 5}, "fit": {"budget_share": 0.5}}
+    training = {"steps": 2, "expected_batch": 40, "block": 2}  # all records in every step: accounted in no time
+    content["api"] = {"kind": "dpdm", "device": "cuda:99", "training": training, "sampling": {"steps": 5}}
+    content["api"]["fit"] = {"budget_share": 0.5}
     content["private"] |= {"size": 8, "declared_size": 40}
     content["evolution"] |= {"degree": 0.1}
     recipe.write_text(yaml.safe_dump(content), encoding="utf-8")
