@@ -41,7 +41,7 @@ def recipe(folder: Path, url: str, population: int, **changes: object) -> Recipe
 def test_a_run_of_2000_images_over_a_server_with_every_fault_accounts_for_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = Script(share=0.2, faults=(*TRANSPORT, *CONTENT))
+    script = Script(share=0.1, faults=(*TRANSPORT, *CONTENT))
     with serving(OpenAIServer(script)) as url:
         run = run_recipe(recipe(tmp_path, url, 500), tmp_path / "run", Surroundings(embedding=Mean()))
     with read_journal(run) as journal:
