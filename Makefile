@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Container images often set it; then each of the tests' hundred processes compiles all that it imports, as torch, anew.
+# Container images often set it; then each of the tests' hundreds of processes compiles anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
+
+# The tests make hundreds of runs, each durable: their files lie in memory where it has 4 GB to spare, not on a disk.
+MEMORY = $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print int($$4)}')" -gt 4000000 && echo /dev/shm/XXXXXX)
 
 .PHONY: demo test test-slow test-peers browser check format collected clean
 
@@ -15,7 +18,8 @@ demo: $(VENV)/.light
 # The tests of the diffusion server are one group, since it takes gigabytes: one process runs them all.
 test:
 	$(MAKE) -j 2 browser check collected
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
+	folder=$$(mktemp -d $(MEMORY)) && \
+	  TMPDIR="$$folder" OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup && rm -rf "$$folder"
 
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
