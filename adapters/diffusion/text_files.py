@@ -98,10 +98,14 @@ class TextFiles:
 
     def _pipeline(self, kind: Any, folder: Path, dtypes: Dtypes, given: dict[str, Any]) -> Any:
         from diffusers import PipelineQuantizationConfig
+        from diffusers.loaders.single_file_utils import SingleFileComponentError
 
         if self.single_file is not None:
             file = _existing(self.single_file, "single_file", SAFETENSORS)
-            return kind.from_single_file(str(file), config=str(folder), dtype=dtypes, local_files_only=True, **given)
+            try:
+                return kind.from_single_file(str(file), config=str(folder), dtype=dtypes, local_files_only=True, **given)
+            except SingleFileComponentError as error:
+                raise RecipeError(f"single_file: '{file}' lacks a part: name its place under components.") from error
         if self.quantization is not None:
             given = given | {"quantization_config": PipelineQuantizationConfig(**self.quantization)}
         return kind.from_pretrained(

@@ -44,8 +44,7 @@ def test_an_editing_pipeline_edits_unless_told_otherwise() -> None:
 
 def test_guidance_goes_where_the_pipeline_means_it() -> None:
     qwen, flux, plain = (
-        inputs_of(getattr(diffusers, name))
-        for name in ("QwenImagePipeline", "FluxPipeline", "StableDiffusionPipeline")
+        inputs_of(getattr(diffusers, name)) for name in ("QwenImagePipeline", "FluxPipeline", "StableDiffusionPipeline")
     )
     assert [guidance_input(inputs) for inputs in (qwen, flux, plain)] == ["true_cfg_scale", *["guidance_scale"] * 2]
     assert guidance_of(qwen, None, ["", "x"], {}) == {"negative_prompt": [" ", "x"]}  # without it there is none at all

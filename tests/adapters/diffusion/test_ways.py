@@ -19,7 +19,7 @@ from adapters.diffusion.text_to_image import TextToImage
 from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
-from tests.adapters.diffusion import tiny, tiny_edit, tiny_more, tiny_qwen
+from tests.adapters.diffusion import one_file, tiny, tiny_edit, tiny_more, tiny_qwen
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # diffusers and numpy 2
@@ -211,6 +211,19 @@ def test_a_lora_is_loaded_and_effective_by_its_weight(tmp_path: Path) -> None:
     assert np.abs(changed).mean() > 0.1
     with pytest.raises(RecipeError, match=r"cannot be loaded"):
         drawn(TextToImage(model=model, lora=model, **COMMON))  # there is none
+
+
+def test_one_file_draws_as_the_folder(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    pipeline = tiny.stable_diffusion()
+    model = _saved(pipeline, tmp_path / "model")
+    file = one_file.checkpoint(pipeline, tmp_path / "sd.safetensors")
+    whole = levels(drawn(TextToImage(model=model, **COMMON)))
+    for weights in (tmp_path / "model").rglob("*.safetensors"):
+        weights.unlink()  # the folder need hold the configurations alone
+    np.testing.assert_array_equal(levels(drawn(TextToImage(model=model, single_file=str(file), **COMMON))), whole)
+    with pytest.raises(RecipeError, match=r"single_file is 'sd.ckpt': .safetensors is read, since other files may"):
+        drawn(TextToImage(model=model, single_file="sd.ckpt", **COMMON))
 
 
 def test_a_quantised_part_draws_nearly_as_the_whole(tmp_path: Path) -> None:
