@@ -103,7 +103,9 @@ class TextFiles:
         if self.single_file is not None:
             file = _existing(self.single_file, "single_file", SAFETENSORS)
             try:
-                return kind.from_single_file(str(file), config=str(folder), dtype=dtypes, local_files_only=True, **given)
+                return kind.from_single_file(
+                    str(file), config=str(folder), dtype=dtypes, local_files_only=True, **given
+                )
             except SingleFileComponentError as error:
                 raise RecipeError(f"single_file: '{file}' lacks a part: name its place under components.") from error
         if self.quantization is not None:
