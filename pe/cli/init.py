@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pe.recipe.proposals import Pool
 
 _NONE = "-"
-_OPTIONS = "--classes, --privacy-unit, --declared-size, --declared-units (unless the unit is record) and --public"
+_OPTIONS = "--classes, --privacy-unit, --declared-size, --declared-units (unless of records) and --public or --api"
 _NUMBER = click.IntRange(min=1)
 
 
