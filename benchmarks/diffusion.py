@@ -134,7 +134,7 @@ def generators(seeds: np.ndarray) -> list[torch.Generator]:
 def bare_text(api: TextToImage, size: Size, parents: np.ndarray) -> tuple[Callable[[np.ndarray], Any], ...]:
     """The two pipelines, called batch by batch."""
     model: Any = worker_of(api)._model
-    draw, vary = model._text, model._image
+    draw, vary = model._text, model._vary.pipeline
     common = {"num_inference_steps": size.steps, "guidance_scale": 7.5, "output_type": "np"}
 
     def random(seeds: np.ndarray) -> None:
