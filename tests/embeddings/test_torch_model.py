@@ -128,7 +128,7 @@ def test_constructing_loads_neither_torch_nor_weights():
         "import sys\n"
         "from pe.plugins.registry import construct\n"
         "for kind in ('open_clip', 'inception', 'dinov2', 'efficientnet_lite'):\n"
-        "    assert construct('pe.embeddings', kind, {}).batch_size == 64\n"
+        "    assert construct('pe.embeddings', kind, {}).batch_size in (32, 64)\n"
         "heavy = {'torch', 'transformers', 'open_clip', 'torchvision', 'timm'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"
     )
