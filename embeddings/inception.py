@@ -37,7 +37,7 @@ class Inception(TorchEmbedding):
             taken from the current folder. What is fetched is kept in torch.hub's folder of checkpoints. A file with
             the published name must have its hash.
         sha256: what the hash of `weights` must be; None: as published, for a file of that name.
-        resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID has it.
+        resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID and the PE paper have it.
         device: auto, cpu, mps, cuda or one card, such as cuda:1.
         precision: fp32, bf16 or fp16.
         batch_size: images per batch, ≥ 1.
@@ -93,7 +93,10 @@ class Inception(TorchEmbedding):
         return Network(module, self._prepare, lambda module, images: module(images))
 
     def _prepare(self, images: Tensor) -> Tensor:
-        resized = (tensorflow_bilinear if self._resize == "tensorflow" else antialiased)(images, SIDE, SIDE)
+        if self._resize == "tensorflow":
+            resized = tensorflow_bilinear(images, SIDE, SIDE)
+        else:
+            resized = antialiased(images, SIDE, SIDE, between=False)
         return (resized - 128) / 128
 
 

@@ -19,14 +19,16 @@ Filter = Literal["bicubic", "bilinear"]
 Matrix = npt.NDArray[np.float32]
 
 
-def antialiased(images: Tensor, height: int, width: int, kind: Filter = "bicubic") -> Tensor:
+def antialiased(images: Tensor, height: int, width: int, kind: Filter = "bicubic", between: bool = True) -> Tensor:
     """n×c×height×width: resized as Pillow does, the filter widened to cover all pixels when shrinking.
 
-    Grey levels stay within 0…255 after each pass, as in Pillow, but are not rounded to whole numbers, so
-    that a vector is a continuous function of its image.
+    Grey levels are cut to 0…255 at the end and, if `between`, between the two passes, too, as Pillow does with
+    images of 8 bits but not with those of 32. They are not rounded to whole numbers, so that a vector is a
+    continuous function of its image.
     """
     rows, columns = images.shape[2:]
-    images = _product(images, _filter(width, columns, kind)).clamp(0, 255)
+    images = _product(images, _filter(width, columns, kind))
+    images = images.clamp(0, 255) if between else images
     return _product(images.mT, _filter(height, rows, kind)).mT.clamp(0, 255)
 
 

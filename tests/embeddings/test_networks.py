@@ -49,6 +49,14 @@ def test_inception_antialiased_differs_and_is_not_called_fid(tmp_path):
     assert WEIGHTS.sha256.startswith("6726825d")  # which the published name ends with
 
 
+def test_inception_antialiased_is_given_what_clean_fid_gives_it():
+    edges = np.repeat(np.repeat(images(1, height=8, width=8).pixels // 128 * 255, 4, axis=1), 4, axis=2)
+    given = Inception(resize="antialiased")._prepare(torch.from_numpy(np.moveaxis(edges, 3, 1)).float())
+    floats = [Image.fromarray(edges[0, :, :, channel].astype(np.float32)) for channel in range(3)]
+    theirs = np.clip([image.resize((299, 299), Image.BICUBIC) for image in floats], 0, 255)
+    np.testing.assert_allclose(given[0], (theirs - 128) / 128, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("height", "width", "error"),
     [(32, 32, 1e-5), (50, 40, 0.05)],  # where they are resized, Pillow rounds grey levels and we do not

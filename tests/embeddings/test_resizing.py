@@ -26,6 +26,22 @@ def test_antialiased_is_what_pillow_does_to_the_grey_level(kind, filter_, height
 
 
 @pytest.mark.parametrize(("height", "width", "new_height", "new_width"), SIZES)
+def test_without_a_cut_between_it_is_what_pillow_does_to_floats_which_clean_fid_hands_it(
+    height, width, new_height, new_width
+):
+    pixels = images(2, height=height, width=width).pixels // 128 * 255  # overshoots at every edge
+    ours = antialiased(tensor(pixels), new_height, new_width, between=False).numpy()
+    theirs = [
+        [
+            np.asarray(Image.fromarray(channel.astype(np.float32)).resize((new_width, new_height), Image.BICUBIC))
+            for channel in np.moveaxis(image, 2, 0)
+        ]
+        for image in pixels
+    ]
+    np.testing.assert_allclose(ours, np.clip(theirs, 0, 255), atol=1e-3)
+
+
+@pytest.mark.parametrize(("height", "width", "new_height", "new_width"), SIZES)
 def test_tensorflow_bilinear_is_that_of_torch_fidelity(height, width, new_height, new_width):
     given = tensor(images(2, height=height, width=width).pixels)
     theirs = interpolate_bilinear_2d_like_tensorflow1x(given, size=(new_height, new_width), align_corners=False)
