@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, Spacing, respaced
 from adapters.diffusion.items import Item, Job, numbers_of, of_iteration
-from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
+from adapters.diffusion.local import LocalDiffusion, answer_of, as_drawn, parents_of, reduced
 from adapters.diffusion.pixel_model import PixelModel
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
@@ -76,12 +76,13 @@ def find_checkpoint(model: str, offline: bool) -> Path:
 class ImprovedDiffusion(LocalDiffusion):
     """RANDOM_API and VARIATION_API by a network of "Improved Denoising Diffusion Probabilistic Models".
 
-    Images are 64×64×3 (or of `size`). A degree v noises the parent to the timestep from which the last ⌊v·steps⌋
+    Images are drawn at 64×64×3 (or `size`). A degree v noises the parent to the timestep from which the last ⌊v·steps⌋
     of the DDIM steps start, and runs them: the paper's "timestep 98 of 100" is degree 0.98. Degree 0 is the parent
     itself. Degree 1 noises the parent to the first of the steps, too: with spacing `ends` nothing is left of it but
     its class; with `stride` a trace is, by which the paper's Camelyon17 run is led at its "timestep 10 of 10".
 
-    Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed and carried on.
+    Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed and carried on. With an
+    `image_size` of one's own: `drawn`, each sample as it was drawn, which is what is varied.
 
     Args:
         model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt, .safetensors)
@@ -92,6 +93,8 @@ class ImprovedDiffusion(LocalDiffusion):
         rescaled: whether the network was trained with `rescale_timesteps`; None: as published, for a file of a
             published name, else not.
         size: height and width in pixels that the network was trained on.
+        image_size: height and width of the samples, pixels, to which what the network draws is resized (bicubic), for
+            the embedding and for the result alike: the private images' size, where it is another; None: `size`.
 
     Raises:
         RecipeError: a setting is out of range.
@@ -102,11 +105,17 @@ class ImprovedDiffusion(LocalDiffusion):
     spacing: Spacing = "ends"
     rescaled: bool | None = None
     size: int = 64
+    image_size: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size < 1:
-            raise RecipeError(f"size is {self.size}: it must be at least 1.")
+        made = self.size if self.image_size is None else self.image_size
+        for name, value in (("size", self.size), ("image_size", made)):
+            if value < 1:
+                raise RecipeError(f"{name} is {value}: it must be at least 1.")
+        drawn = (self.size, self.size)
+        self._made = made
+        self.info = replace(self.info, shape=(made, made, 3), drawn=drawn, kept=None if made == self.size else drawn)
         if self.spacing not in get_args(Spacing):
             raise RecipeError(f"spacing is '{self.spacing}': it must be one of {', '.join(get_args(Spacing))}.")
         for steps in numbers_of(self.steps):
@@ -148,7 +157,7 @@ class ImprovedDiffusion(LocalDiffusion):
         if classes is not None and API_CLASS in request.conditions:
             classes = request.conditions[API_CLASS].astype(np.int64)
         job = Job(of_iteration("steps", self.steps, request.iteration), request.degree)
-        parents = zip(request.seeds, parents_of(request.samples), strict=True)
+        parents = zip(request.seeds, parents_of(as_drawn(request)), strict=True)
         return self._answer(classes, [Item(job, int(seed), image) for seed, image in parents])
 
     def _answer(self, classes: Classes | None, items: Sequence[Item]) -> Answer:
@@ -159,7 +168,8 @@ class ImprovedDiffusion(LocalDiffusion):
                 for item, one in zip(items, classes, strict=True)
             ]
         conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
-        return answer_of(self._engine.run(items), (self.size, self.size, 3), conditions)
+        answer = answer_of(self._engine.run(items), (self.size, self.size, 3), conditions)
+        return answer if self._made == self.size else reduced(answer, self._made)
 
     def _drawn(self, seeds: Seeds) -> Classes | None:
         """A class for each item, int64 (n,), drawn uniformly by its seed; None: the network has none."""

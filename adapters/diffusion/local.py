@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from adapters.diffusion.device import Devices, Precision, check_arithmetic
 from adapters.diffusion.items import Outcome, Pixels, describe_steps, numbers_of, of_iteration
-from pe.data.conditions import Conditions
+from pe.data.conditions import DRAWN, Conditions
+from pe.data.decoding import convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, Refused, Usage
+from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, Refused, Usage, VariationRequest
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -81,3 +82,18 @@ def parents_of(samples: Samples) -> list[Pixels]:
     if not isinstance(samples, Images):
         raise APIError(f"A diffusion model varies images, not {samples.kind}.")
     return list(samples.pixels)
+
+
+def reduced(answer: Answer, size: int) -> Answer:
+    """The answer with its images resized to size×size; as they were drawn they are kept beside (condition `drawn`)."""
+    drawn = answer.samples.array
+    small = np.empty((len(drawn), size, size, drawn.shape[3]), dtype=np.uint8)
+    for place, pixels in enumerate(drawn):
+        small[place] = convert_pixels(pixels, size=(size, size), resize="stretch", channels=3, name="The image")
+    return replace(answer, samples=Images(small), conditions=Conditions({**answer.conditions, DRAWN: drawn}))
+
+
+def as_drawn(request: VariationRequest) -> Samples:
+    """The parents as they were drawn, where that was kept."""
+    drawn = request.conditions.get(DRAWN)
+    return request.samples if drawn is None else Images(drawn)
