@@ -245,8 +245,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "# The paper's recipes over random weights of the real shapes",
         "",
         "Each recipe of examples/ through `pe plan` as it is, then through `pe run` and `pe export` with the keys "
-        "below cut and made-up private images, fp32 on a processor. All else is the recipe's: only trained weights and data "
-        "are missing. A step is one denoising step of one image, guidance included, by the difference of two "
+        "below cut and made-up private images, fp32 on a processor. All else is the recipe's: only trained weights and "
+        "data are missing. A step is one denoising step of one image, guidance included, by the difference of two "
         "variations. `python benchmarks/paper_recipes.py`",
         "",
         "| recipe | parameters, millions | planned: ε, API images | cut | run, s | s per image and step | samples |",
