@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pydantic import model_validator
 
 from adapters.classes import API_CLASS, Choices, Classes, check_choices
+from adapters.diffusion.description import Way, degree_of, describe_weight
 from adapters.diffusion.items import describe_steps, of_iteration
 from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
 from adapters.http.look import look_at
@@ -41,11 +42,12 @@ class ServerSettings(Concurrent, Pictures):
         classes: for a model with classes: label → its class, by name or number, or several to draw from; without it
             any class may be drawn for any label.
         negative_prompt: what images should not be like; or a text for each label.
-        steps: of a new image; a variation of degree v runs the last ⌊v·steps⌋ of them. Or a list with one number for
-            each iteration, of which new samples take the first.
-        guidance: classifier-free guidance scale, for a model that takes prompts; or a list, as `steps`. None: the
-            server's.
-        size: height and width at which such a model draws, or one number for both; None: the model's own.
+        steps: of a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of them. Or a list with one
+            number for each iteration, of which new samples take the first.
+        guidance: classifier-free guidance scale, for a model that takes one; or a list, as `steps`. None: the server's.
+        size: height and width at which a model that takes prompts draws, or one number for both; None: the model's own.
+        vary: how the server varies images, as its /v1/models says: noise, instruction, meaning or structure. A server
+            that does it otherwise refuses every request.
         image_size: of the samples; what is drawn is resized to it. None: as drawn.
         resize: how an image gets to a size.
         channels: 3, or 1 for grey samples, of a model that takes prompts.
@@ -60,6 +62,7 @@ class ServerSettings(Concurrent, Pictures):
     steps: Count | list[Count] = 50
     guidance: float | list[float] | None = None
     size: Size | None = None
+    vary: Way = "noise"
     chunk: Count = 64
     concurrency: Count = 4
     timeout: Seconds = 960.0
@@ -83,8 +86,9 @@ class ServerSettings(Concurrent, Pictures):
 class ServerClient:
     """RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
 
-    The same recipe over the same model has the same samples here and with the local adapters `pixel_diffusion` (for
-    models with classes or none) and `diffusion` (for models that take prompts), to the model's own numerical noise.
+    The same recipe over the same model has the same samples here and with the local adapters `pixel_diffusion`,
+    `improved_diffusion` (for models with classes or none) and `diffusion` (for models that take prompts), to the
+    model's own numerical noise.
 
     Conditions: `api_class`, or `prompt`, drawn for each new sample and carried on.
 
@@ -102,6 +106,7 @@ class ServerClient:
   prompts: {prompts}\t# for a model that takes them; else classes: {{label: class}}
   steps: 30
   guidance: 7.5
+# vary: noise\t# how the server varies images; `pe doctor` says it: instruction, meaning, structure
   size: 512\t# at which the model draws
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
@@ -128,20 +133,26 @@ class ServerClient:
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `LooksAtEndpoint.look`."""
-        return look_at(cls.Settings, settings)
+        vary = settings.get("vary", "noise")
+        return look_at(cls.Settings, settings, served=lambda model: _compared(model, vary))
 
     @property
     def capabilities(self) -> Capabilities:
         """Any classes or prompts in a request; several requests for each server, so that none is idle."""
         workers = workers_for(self._given.concurrency * len(self._given.urls))
-        return Capabilities(self._given.chunk, workers, "nothing", "exact")
+        return Capabilities(self._given.chunk, workers, "nothing", degree_of(self._given.vary))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for this generator.
+        """Describe what this degree means to a server that varies images as the recipe says.
 
         Raises:
             RecipeError: it leaves no step to run.
         """
+        vary = self._given.vary
+        if vary == "instruction" and 0 < degree < 1:
+            return "told by the server, in words of its own"
+        if vary != "noise" and 0 < degree < 1:
+            return describe_weight(vary, degree)
         described = describe_steps(of_iteration("steps", self._given.steps, iteration), degree)
         return described if degree else f"{described}, without a call"
 
@@ -188,13 +199,12 @@ class ServerClient:
         return Wanted(
             request.seeds,
             steps=of_iteration("steps", given.steps, iteration),
-            guidance=of_iteration("guidance", given.guidance, iteration)
-            if texts and given.guidance is not None
-            else None,
+            guidance=None if given.guidance is None else of_iteration("guidance", given.guidance, iteration),
             size=given.size,
             classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
             prompts=tuple(map(str, prompts_of(conditions, len(request)))) if texts else None,
             negative_prompts=tuple(self._negative.of_labels(request.labels)) if self._negative else None,
+            vary=given.vary,
         )
 
     def _ask(self, wanted: Wanted, conditions: Conditions) -> Answer:
@@ -267,3 +277,15 @@ def _classes_of(response: httpx2.Response) -> Classes:
         return Classes(str(found["name"]), found["class_count"], tuple(found["classes"]))
     except (IndexError, KeyError, TypeError) as error:
         raise Fault("it is no server of `pe serve`", 404) from error
+
+
+def _compared(model: Mapping[str, Any], vary: str) -> Iterator[Finding]:
+    """How the server varies images, and whether the recipe says the same."""
+    own = model.get("pe")
+    if not isinstance(own, dict) or "vary" not in own:
+        yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
+        return
+    words = "told in words" if own.get("degree") == "wording" else "obeyed exactly"
+    same = own["vary"] == vary
+    said = f"the server varies images by {own['vary']}, the degree {words}"
+    yield Finding("ok", said) if same else Finding("problem", said, f"put `vary: {own['vary']}` in the recipe")

@@ -16,6 +16,9 @@ Way = Literal["noise", "instruction", "meaning", "structure"]
 """How an image is varied: noised and denoised; edited as told in words; drawn anew from what it means, or from its
 lines."""
 
+_HELD = {"meaning": "what the parent shows", "structure": "the parent's structure"}
+"""What of the parent weighs 1 − degree."""
+
 _OTHER_TASKS = {
     "mask_image",
     "control_image",
@@ -71,6 +74,16 @@ class Description:
     def _of(self, way: Way) -> type | None:
         found: type | None = getattr(self, way)
         return found
+
+
+def degree_of(way: Way) -> Literal["exact", "wording"]:
+    """How a degree is obeyed."""
+    return "wording" if way == "instruction" else "exact"
+
+
+def describe_weight(way: Way, degree: float) -> str:
+    """What a degree means where something of the parent weighs 1 − degree."""
+    return f"drawn anew, with a weight of {1 - degree:g} for {_HELD[way]}"
 
 
 def describe(kind: type) -> Description:

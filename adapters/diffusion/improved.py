@@ -4,72 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Lock
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from adapters.classes import API_CLASS
-from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, Spacing, respaced
+from adapters.diffusion.improved_files import ImprovedFiles
+from adapters.diffusion.improved_schedule import Spacing, check_steps
 from adapters.diffusion.items import Item, Job, numbers_of, of_iteration
 from adapters.diffusion.local import LocalDiffusion, answer_of, as_drawn, parents_of, reduced
-from adapters.diffusion.pixel_model import PixelModel
 from pe.data.conditions import Conditions
 from pe.errors import RecipeError
-from pe.plugins.devices import require_torch
 from pe.plugins.protocols import Answer, RandomRequest, Seeds, VariationRequest
-from pe.plugins.weights import SAFETENSORS, Published, find_published, read_weights
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 Classes = npt.NDArray[np.int64]
-
-
-_PLACE = "https://openaipublic.blob.core.windows.net/diffusion/march-2021/"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What is to be known of a checkpoint of the paper's.
-
-    Attributes:
-        classes: of the API; None: unconditional.
-        rescaled: whether the network was told times from 0 to 1,000 instead of its 4,000 timesteps.
-    """
-
-    classes: int | None
-    rescaled: bool
-
-
-PUBLISHED = {
-    "imagenet64_cond_270M_250K": Trained(1000, rescaled=False),
-    "imagenet64_uncond_100M_1500K": Trained(None, rescaled=True),
-}
-
-
-def find_checkpoint(model: str, offline: bool) -> Path:
-    """A file, or a published checkpoint in torch.hub's folder of checkpoints, fetched into it unless `offline`.
-
-    Raises:
-        RecipeError: it is not there, or cannot be fetched.
-        MissingDependency: torch is not installed.
-    """
-    if model not in PUBLISHED:
-        file = Path(model).expanduser()
-        if file.is_file():
-            return file
-        known = ", ".join(PUBLISHED)
-        raise RecipeError(f"model: there is no file '{model}'; put the checkpoint there, or name one of {known}.")
-    require_torch("diffusion", "A local diffusion model")
-    name = f"{model}.pt"
-    return find_published(Published(name, _PLACE + name, None, (f"{model}{SAFETENSORS}",), "model"), offline)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -109,24 +59,21 @@ class ImprovedDiffusion(LocalDiffusion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        made = self.size if self.image_size is None else self.image_size
-        for name, value in (("size", self.size), ("image_size", made)):
-            if value < 1:
-                raise RecipeError(f"{name} is {value}: it must be at least 1.")
+        self._files = ImprovedFiles(
+            model=self.model, spacing=self.spacing, rescaled=self.rescaled, size=self.size, offline=self.offline
+        )
         drawn = (self.size, self.size)
-        self._made = made
+        made = self._made = self.size if self.image_size is None else self.image_size
+        if made < 1:
+            raise RecipeError(f"image_size is {made}: it must be at least 1.")
         self.info = replace(self.info, shape=(made, made, 3), drawn=drawn, kept=None if made == self.size else drawn)
-        if self.spacing not in get_args(Spacing):
-            raise RecipeError(f"spacing is '{self.spacing}': it must be one of {', '.join(get_args(Spacing))}.")
         for steps in numbers_of(self.steps):
-            if not 2 <= steps <= TRAINED:
-                raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
-            respaced(TRAINED, steps, self.spacing)  # refused now, not at the first sample
-        self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
-        published = PUBLISHED.get(Path(self.model).stem)
-        self._rescaled = published is not None and published.rescaled if self.rescaled is None else self.rescaled
-        self._known = self.model in PUBLISHED
-        self._count = PUBLISHED[self.model].classes if self._known else None
+            check_steps(steps, self.spacing)  # refused now, not at the first sample
+        load = self._files.load
+        self._engine = Engine(
+            lambda device: load(device, self.precision, self.compile), device=self.device, batch_size=self.batch_size
+        )
+        self._count: list[int | None] = []
         self._asking = Lock()
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -177,38 +124,8 @@ class ImprovedDiffusion(LocalDiffusion):
         return None if count is None else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
 
     def _classes(self) -> int | None:
-        """How many classes the network has; of a file of one's own its weights tell."""
+        """How many classes the network has, looked up once."""
         with self._asking:
-            if not self._known:
-                from adapters.diffusion.improved_unet import shape_of
-
-                self._count = shape_of(read_weights(find_checkpoint(self.model, self.offline))).classes
-                self._known = True
-            return self._count
-
-    def _load(self, device: torch.device) -> PixelModel:
-        from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
-
-        file, dtype = find_checkpoint(self.model, self.offline), dtype_of(self.precision)
-        tensors = read_weights(file)
-        shape = shape_of(tensors)
-        coarsest = 2 ** (len(shape.multipliers) - 1)
-        if self.size % coarsest:
-            raise RecipeError(f"size is {self.size}: {file.name} works on images of a multiple of {coarsest} pixels.")
-        network = ImprovedUNet(shape)
-        try:
-            network.load_state_dict(tensors)
-        except RuntimeError as error:
-            first = str(error).strip().splitlines()[1:2] or [str(error)]
-            raise RecipeError(f"{file} holds weights of another network: {first[0].strip()[:160]}") from error
-        network.eval().requires_grad_(False).to(device, dtype)
-        if self.compile:
-            network.compile()
-        scale = 1000 / TRAINED if self._rescaled else 1.0
-
-        def predicted(x: Tensor, time: Tensor, class_labels: Tensor | None) -> SimpleNamespace:
-            return SimpleNamespace(sample=network(x, (time.float() * scale).expand(len(x)), class_labels))
-
-        called: Any = predicted  # as diffusers' networks are called
-        scheduler: Any = CosineDDIM(self.spacing)
-        return PixelModel(called, scheduler, (3, self.size, self.size), device, dtype, shape.classes, afresh=False)
+            if not self._count:
+                self._count.append(self._files.class_count())
+            return self._count[0]

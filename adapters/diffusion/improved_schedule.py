@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pe.errors import RecipeError
+from pe.errors import APIError, RecipeError
 
 if TYPE_CHECKING:
     import torch
@@ -56,9 +56,17 @@ class CosineDDIM:
         self._next: dict[int, int | None] = {}
 
     def set_timesteps(self, steps: int) -> None:
-        """Take `steps` of the timesteps."""
+        """Take `steps` of the timesteps.
+
+        Raises:
+            APIError: there are no so many.
+        """
         import torch
 
+        try:
+            check_steps(steps, self._spacing)
+        except RecipeError as error:
+            raise APIError(str(error)) from error
         chosen = respaced(TRAINED, steps, self._spacing)
         self.timesteps = torch.tensor(chosen[::-1])
         self._next = dict(zip(chosen, [None, *chosen[:-1]], strict=True))
@@ -95,6 +103,13 @@ def cosine(steps: int) -> npt.NDArray[np.float64]:
     left = np.cos(times * np.pi / 2) ** 2
     kept: npt.NDArray[np.float64] = np.cumprod(1 - np.minimum(1 - left[1:] / left[:-1], 0.999))
     return kept
+
+
+def check_steps(steps: int, spacing: Spacing) -> None:
+    """Raise RecipeError if the trained timesteps cannot be cut into so many steps."""
+    if not 2 <= steps <= TRAINED:
+        raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
+    respaced(TRAINED, steps, spacing)
 
 
 def respaced(trained: int, steps: int, spacing: Spacing) -> list[int]:

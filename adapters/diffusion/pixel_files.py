@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from adapters.diffusion.device import Precision, dtype_of
+from adapters.diffusion.pixel_model import PixelModel
 from adapters.diffusion.weights import SAFETENSORS, model_folder, read_json, require
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
+    import torch
     from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 
 Sampler = Literal["ddim", "ddpm"]
@@ -125,6 +128,37 @@ class PixelFiles:
             first = str(error).strip().splitlines()[1:2] or [str(error)]
             raise RecipeError(f"{self.weights} holds weights of another network: {first[0].strip()[:160]}") from error
         return network
+
+    def load(
+        self,
+        device: torch.device,
+        precision: Precision,
+        *,
+        sampler: Sampler = "ddim",
+        eta: float = 0.0,
+        classes: int | None = None,
+        compile: bool = False,  # noqa: A002
+    ) -> PixelModel:
+        """The network on a device, and its sampler.
+
+        Args:
+            device: where it computes.
+            precision: of its arithmetic.
+            sampler: which one.
+            eta: of ddim.
+            classes: how many an image may have; None: the network takes none.
+            compile: the network by torch.compile.
+
+        Raises:
+            RecipeError: see `network`.
+        """
+        from torch import nn
+
+        network, dtype = self.network().eval().requires_grad_(False), dtype_of(precision)
+        nn.Module.to(network, device, dtype)  # diffusers' own `to` warns of modules to keep in float32, and names none
+        if compile:
+            network.compile()
+        return PixelModel(network, self.sampler(sampler), self.shape, device, dtype, classes, eta)
 
     def sampler(self, kind: Sampler) -> DDIMScheduler | DDPMScheduler:
         """A scheduler with the model's own noise schedule."""

@@ -44,7 +44,7 @@ class PixelModel:
         afresh: bool = True,
     ) -> None:
         self._unet, self._scheduler, self._shape = unet, scheduler, shape
-        self._device, self._dtype, self._classes = device, dtype, classes
+        self._device, self._dtype, self.classes = device, dtype, classes
         self._extra = {"eta": eta} if type(scheduler).__name__ == "DDIMScheduler" else {}
         ddpm = type(scheduler).__name__ == "DDPMScheduler"
         self._learned = ddpm and scheduler.config.variance_type in ("learned", "learned_range")
@@ -92,21 +92,21 @@ class PixelModel:
         import torch
 
         found: Tensor = self._unet(x, t, class_labels=labels).sample.float()
-        if guidance in (None, 1) or labels is None or self._classes is None:
+        if guidance in (None, 1) or labels is None or self.classes is None:
             return found
-        none = torch.full_like(labels, self._classes)
+        none = torch.full_like(labels, self.classes)
         unguided: Tensor = self._unet(x, t, class_labels=none).sample.float()
         return unguided + guidance * (found - unguided)
 
     def _labels(self, items: Sequence[Item]) -> Tensor | None:
         import torch
 
-        if self._classes is None:
+        if self.classes is None:
             return None
         labels = [item.api_class for item in items]
-        wrong = next((label for label in labels if label is None or not 0 <= label < self._classes), 0)
+        wrong = next((label for label in labels if label is None or not 0 <= label < self.classes), 0)
         if wrong != 0:
-            raise APIError(f"The API class {wrong} is not one of the model's {self._classes}: give one from 0 on.")
+            raise APIError(f"The API class {wrong} is not one of the model's {self.classes}: give one from 0 on.")
         return torch.tensor(labels, device=self._device)
 
     def _tensors(self, items: Sequence[Item]) -> Tensor:

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.classes import API_CLASS, Choices, Classes, check_choices
-from adapters.diffusion.device import dtype_of
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.items import Item, Job, numbers_of, of_iteration
 from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
@@ -134,16 +133,15 @@ class PixelSpace(LocalDiffusion):
             return self._found
 
     def _load(self, device: torch.device) -> PixelModel:
-        from torch import nn
-
-        files, dtype = self._files(), dtype_of(self.precision)
-        network = files.network().eval().requires_grad_(False)
-        nn.Module.to(network, device, dtype)  # diffusers' own `to` warns of modules to keep in float32, and names none
-        if self.compile:
-            network.compile()
-        scheduler = files.sampler(self.sampler)
-        classes = self._class_count(files)
-        return PixelModel(network, scheduler, files.shape, device, dtype, classes, self.eta)
+        files = self._files()
+        return files.load(
+            device,
+            self.precision,
+            sampler=self.sampler,
+            eta=self.eta,
+            classes=self._class_count(files),
+            compile=self.compile,
+        )
 
     def _class_count(self, files: PixelFiles) -> int | None:
         guided = [number for number in numbers_of(self.guidance) if number != 1]

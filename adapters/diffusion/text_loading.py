@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from adapters.diffusion.description import Way, describe, inputs_of, over
+from adapters.diffusion.description import Way, describe, describe_weight, inputs_of, over
 from adapters.diffusion.device import Precision
 from adapters.diffusion.memory import Memory
 from adapters.diffusion.samplers import Sampler, set_sampler
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _OURS = {"prompt", "negative_prompt", "num_inference_steps", "generator", "output_type", "height", "width", "image"}
 """Inputs of a call that other settings are for."""
-
-_HELD = {"meaning": "what the parent shows", "structure": "the parent's structure"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class TextLoader:
             return None
         if way == "instruction":
             return self.choice.ladder.describe(degree)
-        return f"drawn anew, with a weight of {1 - degree:g} for {_HELD[way]}"
+        return describe_weight(way, degree)
 
     def load(self, device: torch.device) -> TextModel:
         """The model on a device.
@@ -75,7 +73,8 @@ class TextLoader:
         Raises:
             RecipeError: a file is missing or damaged, or the model cannot do what is asked.
         """
-        self._check()
+        self.files.folder(), (self.variation_files or self.files).folder()
+        self.check()
         base = self._loaded(self.files)
         kind = describe(type(base)).text
         assert kind is not None
@@ -91,19 +90,18 @@ class TextLoader:
                 (getattr(pipeline, "unet", None) or pipeline.transformer).compile()
         return TextModel(text, vary, self.memory, device, self.arguments)
 
-    def _check(self) -> None:
-        """Raise RecipeError if the models cannot do what is asked; their indices are read, and no weights."""
+    def check(self) -> None:
+        """Raise RecipeError if the models cannot do what is asked; of those that are here, the indices are read."""
         files, others = self.files, self.variation_files or self.files
-        files.folder(), others.folder()
         drawing, varying = files.description(), others.description()
-        assert drawing is not None
-        assert varying is not None
-        if drawing.text is None:
+        if drawing is not None and drawing.text is None:
             raise RecipeError(
                 f"model: '{files.model}' ({drawing.kind.__name__}) makes no images from text: name one that does, and "
                 "this one under variation_model if it is to vary them."
             )
-        self._check_arguments([drawing.text, varying.of(self.choice.settle(varying, others.model))])
+        way = None if varying is None else self.choice.settle(varying, others.model)
+        if drawing is not None and drawing.text is not None and varying is not None and way is not None:
+            self._check_arguments([drawing.text, varying.of(way)])
 
     def _loaded(self, files: TextFiles) -> Any:
         pipeline = files.load(self.precision)

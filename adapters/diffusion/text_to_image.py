@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from adapters.diffusion.description import degree_of
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.items import Item, Job, Outcome, numbers_of, of_iteration
 from adapters.diffusion.local import LocalDiffusion, answer_of, parents_of
@@ -81,8 +82,7 @@ class TextToImage(TextSettings, LocalDiffusion):
     @property
     def capabilities(self) -> Capabilities:
         """As of all local models; a degree that is put in words is obeyed as well as they are understood."""
-        capabilities = super().capabilities
-        return replace(capabilities, degree="wording") if self._loader.way == "instruction" else capabilities
+        return replace(super().capabilities, degree=degree_of(self._loader.way))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means to the way in which images are varied.

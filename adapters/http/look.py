@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,17 +25,21 @@ _REMEDIES = {
     403: _KEY,
     404: "neither /v1/models nor /sdapi/v1/options is there: name the address before these",
 }
+Served = Callable[[Mapping[str, Any]], Iterator[Finding]]
 _APIS: tuple[API, ...] = ("openai_images", "sdapi")
 _BRIEF = {"timeout": 10.0, "total_timeout": 20.0, "tries": 1}
 
 
-def look_at(model: type[Connection], settings: Mapping[str, Any], url: str | None = None) -> Iterator[Finding]:
+def look_at(
+    model: type[Connection], settings: Mapping[str, Any], url: str | None = None, served: Served = lambda _: iter(())
+) -> Iterator[Finding]:
     """What can be found out of an endpoint, or of each of several, without asking for an image.
 
     Args:
         model: the settings' model, for its default of `key_env`.
         settings: of a recipe; those of the connection count, and `base_url`.
         url: where they name none.
+        served: what else there is to be told of the first model that the endpoint lists.
     """
     named = settings.get("base_url") or url or ""
     stated = {name: settings[name] for name in Connection.model_fields if name in settings}
@@ -49,19 +53,20 @@ def look_at(model: type[Connection], settings: Mapping[str, Any], url: str | Non
                 connection = connection.model_copy(update={"key_env": model.model_fields["key_env"].default})
             credentials = Credentials(connection)
             with closing(open_client(connection, 1, credentials)) as client:
-                for finding in _findings(address.rstrip("/"), client):
+                for finding in _findings(address.rstrip("/"), client, served):
                     yield Finding(finding.state, credentials.clean(finding.what), finding.remedy)
         except (PEError, Fault) as error:  # the key is not there, the certificate cannot be used, …
             yield Finding("problem", f"endpoint {address}: {error}")
 
 
-def _findings(base: str, client: Any) -> Iterator[Finding]:
+def _findings(base: str, client: Any, served: Served) -> Iterator[Finding]:
     root = re.sub(r"/v\d+$", "", base)
     versioned = base if base != root else f"{base}/v1"
-    began = time.monotonic()
+    began, first = time.monotonic(), None
     try:
         entries = object_of(respond(client, "GET", f"{versioned}/models")).get("data")
         names = [str(entry.get("id")) for entry in entries[:5] if isinstance(entry, dict)]  # type: ignore[index]
+        first = next((entry for entry in entries[:1] if isinstance(entry, dict)), None)  # type: ignore[index]
         serves = f"serves {', '.join(names) or 'no model'}"
     except (Fault, TypeError) as error:
         fault = error if isinstance(error, Fault) else Fault("it lists no models", 404)
@@ -72,6 +77,7 @@ def _findings(base: str, client: Any) -> Iterator[Finding]:
             return
         serves = "speaks /sdapi/v1"
     yield Finding("ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms")
+    yield from () if first is None else served(first)
     yield from _servers({"openai_images": versioned, "sdapi": root}, asker(client))
     try:
         if respond(client, "GET", f"{root}/readyz").content == b'{"status":"ok"}':

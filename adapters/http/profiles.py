@@ -185,7 +185,7 @@ PROFILES = (
         "our own `pe serve`",
         "openai_images",
         ("edit", "variations"),
-        degree="exact (`strength`)",
+        degree="exact (`strength`); in words of its own where it varies by instruction",
         seed="heeded (`seed`)",
         several="refused",
         refusals="400, `content_policy_violation`",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -51,12 +52,16 @@ def asker(client: httpx2.Client) -> Ask:
 def recognised(api: API, url: str, ask: Ask) -> Profile | None:
     """Who answers at `url`, the `base_url` of a recipe; None: that cannot be told."""
     base = url.rstrip("/")
-    found = _openai_server(base, ask) if api == "openai_images" else _sd_server(base, ask)
-    return None if found is None else profile(api, found)
+    models: Any = ask(f"{base}/models") if api == "openai_images" else None
+    found = _openai_server(base, ask, models) if api == "openai_images" else _sd_server(base, ask)
+    known = None if found is None else profile(api, found)
+    if known is None or found != "pe" or (models["data"][0].get("pe") or {}).get("degree") != "wording":
+        return known
+    return replace(known, sets={name: each for name, each in known.sets.items() if name != "degree_exact"})
 
 
-def _openai_server(base: str, ask: Ask) -> str | None:
-    server = _owner(ask(f"{base}/models"))
+def _openai_server(base: str, ask: Ask, models: Any) -> str | None:
+    server = _owner(models)
     if server is not None:
         return server
     root = re.sub(r"/v\d+$", "", base)

@@ -96,7 +96,9 @@ class Bounded(Request):
         files = [value for name, value in items if isinstance(value, UploadFile) and name in ("image", "image[]")]
         if len(files) != 1 or len(fields) + 1 != len(items) or "image" in fields:
             raise Refusal(400, "Send one image as the file 'image', and every other field once, as text.", "image")
-        return fields | {"image": await files[0].read()}
+        image = await files[0].read()
+        await form.close()
+        return fields | {"image": image}
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:

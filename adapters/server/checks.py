@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from adapters.diffusion.description import Way, degree_of
 from adapters.server.errors import Refusal
 from adapters.server.formats import Wanted
 from adapters.server.settings import Settings
@@ -27,6 +28,8 @@ class Description:
         class_count: how many classes it knows; None: it takes none.
         classes: their names, in order; empty where it names none.
         shape: height, width and channels of all its images; None: it draws many sizes, of 3 channels.
+        guidance: whether it takes a guidance.
+        vary: how it varies images.
     """
 
     name: str
@@ -36,6 +39,13 @@ class Description:
     class_count: int | None = None
     classes: tuple[str, ...] = ()
     shape: tuple[int, int, int] | None = None
+    guidance: bool = False
+    vary: Way = "noise"
+
+    @property
+    def degree(self) -> Literal["exact", "wording"]:
+        """How a degree is obeyed."""
+        return degree_of(self.vary)
 
     def class_of(self, named: int | str) -> int:
         """The number of a class that is named by its number or its name.
@@ -60,6 +70,9 @@ def checked(wanted: Wanted, model: Description, settings: Settings) -> Wanted:
     limits = settings.limits
     if wanted.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
+    if wanted.vary is not None and wanted.vary != model.vary:
+        why = f"The server varies images by {model.vary}, not by {wanted.vary[:20]}"
+        raise Refusal(400, f"{why}: put `vary: {model.vary}` in the recipe, or ask another server.", "vary")
     _within("n", len(wanted), 1, limits.images)
     steps = settings.steps if wanted.steps is None else wanted.steps
     _within("num_inference_steps", steps, 1, limits.steps)
@@ -87,9 +100,11 @@ def _check_prompts(wanted: Wanted, model: Description, longest: int) -> None:
 
 
 def _guidance(wanted: Wanted, model: Description, usual: float | None) -> float | None:
-    if not model.prompts and wanted.guidance is not None:
+    if not model.guidance and wanted.guidance not in (None, 1):
         raise Refusal(400, "The model has no guidance: leave it out.", "guidance_scale")
-    guidance = 1.0 if not model.prompts else usual if wanted.guidance is None else wanted.guidance
+    guidance = usual if wanted.guidance is None else wanted.guidance
+    if guidance is None and not model.prompts:
+        return 1.0
     if guidance is not None:
         _within("guidance_scale", guidance, 0, 100)
     if any(wanted.negative_prompts or ()) and not (model.negative_prompts and (guidance is None or guidance > 1)):

@@ -10,8 +10,9 @@ from types import FrameType
 import click
 import yaml
 
-from adapters.diffusion.weights import local_model
 from adapters.server import application
+from adapters.server.families import check
+from adapters.server.options import generator_settings, located
 from adapters.server.settings import Settings, digest_of, is_loopback
 from pe.errors import RecipeError
 from pe.plugins.validation import read_settings
@@ -19,6 +20,10 @@ from pe.plugins.validation import read_settings
 
 @click.command()
 @click.argument("model")
+@click.option("--lora", multiple=True, metavar="PLACE[=WEIGHT]", help="LoRA weights; again for several.")
+@click.option(
+    "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Of the local generator's settings, in YAML."
+)
 @click.option("--replicas", default="auto", show_default=True, metavar="N|auto", help="Copies of the model.")
 @click.option("--gpus-per-replica", type=float, help="May be a share of a card; 1 where there are cards, else 0.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="With any other than loopback a key is required.")
@@ -27,12 +32,14 @@ from pe.plugins.validation import read_settings
 @click.option("--api-key-env", metavar="NAME", help="The variable with the API key, or several between commas.")
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), default="fp32", show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="For requests that name none.")
-@click.option("--guidance", type=float, help="For requests that name none; the pipeline's own.")
+@click.option("--guidance", type=float, help="For requests that name none.")
 @click.option("--limit", "limits", multiple=True, metavar="NAME=N", help="Change a limit; docs/server.md lists them.")
 @click.option("--address", help="Of a Ray cluster to join; without it Ray is started on this machine.")
 @click.option("--print-config", is_flag=True, help="Print a file for `serve deploy`, and start nothing.")
 def serve(
     model: str,
+    lora: tuple[str, ...],
+    changes: tuple[str, ...],
     replicas: str,
     gpus_per_replica: float | None,
     host: str,
@@ -46,7 +53,7 @@ def serve(
     address: str | None,
     print_config: bool,
 ) -> None:
-    """Serve MODEL over HTTP: `small`, a folder in diffusers' format, or OWNER/NAME of the Hugging Face hub.
+    """Serve MODEL over HTTP: `small`, a folder in diffusers' format, a checkpoint, or OWNER/NAME of the hub.
 
     OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
@@ -54,7 +61,8 @@ def serve(
     if not digests and not is_loopback(host):
         raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
     given = {
-        "model": _local(model),
+        "model": located(model),
+        "generator": generator_settings(lora, changes),
         "replicas": _count(replicas),
         "gpus_per_replica": gpus_per_replica,
         "max_batch": max_batch,
@@ -65,6 +73,7 @@ def serve(
         "limits": dict(_pair(text) for text in limits),
     }
     settings = read_settings(Settings, given, "pe serve")
+    check(settings)
     if print_config:
         click.echo(_config(settings, host, port), nl=False)
         return
@@ -104,12 +113,6 @@ def _digests(name: str | None) -> list[str]:
     if short := [key for key in keys if len(key) < 16]:
         raise RecipeError(f"{name} holds a key of {len(short[0])} characters: take at least 16 that nobody guesses.")
     return [digest_of(key) for key in keys]
-
-
-def _local(model: str) -> str:
-    """A folder or file by its whole path, since replicas run elsewhere."""
-    path = None if model == "small" else local_model(model)
-    return str(path.resolve()) if path else model
 
 
 def _count(replicas: str) -> int | None:

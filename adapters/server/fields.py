@@ -70,7 +70,7 @@ class ImageFields(BaseModel):
             degree=self.degree,
             steps=self.num_inference_steps,
             guidance=self.guidance_scale,
-            size=self.sides,
+            size=self.sides if image is None or model.shape is not None else (image.shape[0], image.shape[1]),
             images=None if image is None else np.stack([image] * self.n),
             classes=None if label is None else np.full(self.n, model.class_of(label), dtype=np.int64),
             prompts=(self.prompt,) * self.n if model.prompts else None,
@@ -89,7 +89,7 @@ class Edit(ImageFields):
     """POST /v1/images/edits, as a form with the file `image`."""
 
     image: bytes = Field(description="PNG, JPEG, WebP, BMP, GIF or TIFF")
-    strength: Finite = Field(0.8, ge=0, le=1, description="0: unchanged, 1: as new")
+    strength: Finite = Field(0.8, ge=0, le=1, description="0: unchanged, 1: as new; /v1/models says how")
 
     @property
     def degree(self) -> float:

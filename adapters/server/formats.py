@@ -43,6 +43,7 @@ _WANTED = {  # member → (dtype's kind and size, dimensions)
     "prompts": ("U", 1),
     "negative_prompts": ("U", 1),
     "model": ("U", 0),
+    "vary": ("U", 0),
 }
 _COLUMNS = ("images", "classes", "prompts", "negative_prompts")
 """What has a row for each seed."""
@@ -75,6 +76,7 @@ class Wanted:
         prompts: of each, for models that take them.
         negative_prompts: what each should not be like.
         model: the name of the model; None: whichever is served.
+        vary: how images are to be varied: noise, instruction, meaning or structure; None: however the server does it.
     """
 
     seeds: Seeds
@@ -87,6 +89,7 @@ class Wanted:
     prompts: tuple[str, ...] | None = None
     negative_prompts: tuple[str, ...] | None = None
     model: str | None = None
+    vary: str | None = None
 
     def __len__(self) -> int:
         return len(self.seeds)

@@ -142,9 +142,9 @@ class Ingress:
 
         Arrays, n images: seeds uint64 (n,); and as needed: degree float64 () with images uint8 (n,h,w,c); steps int64
         (); guidance float64 (); size int64 (2,) height and width; classes int64 (n,); prompts str (n,);
-        negative_prompts str (n,); model str (). The answer, m of them made: images uint8 (m,h,w,c); places int64 (m,),
-        which of the n they are; for the others missing int64 (k,), reasons str (k,), refused bool (k,), retryable
-        bool (k,).
+        negative_prompts str (n,); model str (); vary str (), the way in which the server must vary images. The answer,
+        m of them made: images uint8 (m,h,w,c); places int64 (m,), which of the n they are; for the others missing int64
+        (k,), reasons str (k,), refused bool (k,), retryable bool (k,).
         """
         body = await request.body()
         try:
@@ -189,7 +189,8 @@ class Ingress:
 
     async def _model(self) -> dict[str, Any]:
         found = await self._service.description()
-        own = asdict(found) | {"limits": self._settings.limits.model_dump(), "steps": self._settings.steps}
+        own = asdict(found) | {"degree": found.degree, "limits": self._settings.limits.model_dump()}
+        own |= {"steps": self._settings.steps, "guidance_scale": self._settings.guidance}
         return {"id": found.name, "object": "model", "created": int(time.time()), "owned_by": "pe", "pe": own}
 
     async def _varied(self, request: Bounded, kind: type[Edit]) -> Images:

@@ -43,12 +43,13 @@ class Settings(BaseModel):
     """A server's settings; as JSON they are the arguments of the application in a file for `serve deploy`.
 
     Attributes:
-        model: `small`, a folder, a .safetensors file, or a repository of the Hugging Face hub.
+        model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
         precision: of the arithmetic.
-        text: more of the settings of the generator `diffusion`, for a model that takes prompts: its weights, and how it
-            varies images.
+        generator: more of the settings of the generator that would run the model here: `diffusion`, `pixel_diffusion`
+            or `improved_diffusion`.
         steps: of a request that names none.
-        guidance: of a request that names none, for models that take prompts; None: the pipeline's own.
+        guidance: of a request that names none; None: the pipeline's own, and none for a model with classes. A number,
+            1 included, says of such a model that the last of its classes stands for none, by which it is guided.
         max_batch: images per forward pass, at the most; None: the family's own. Memory may make it fewer.
         wait_ms: how long an idle engine waits for others before it starts a batch that is not full.
         replicas: of the engine; None: as many as are busy, up to `max_replicas`.
@@ -63,7 +64,7 @@ class Settings(BaseModel):
 
     model: str
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    text: dict[str, Any] = {}
+    generator: dict[str, Any] = {}
     steps: Count = 50
     guidance: Annotated[float, Field(ge=0, le=100)] | None = None
     max_batch: Count | None = None

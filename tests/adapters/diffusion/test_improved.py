@@ -273,8 +273,8 @@ def test_the_network_is_told_its_trained_timesteps_and_only_epsilon_is_used(
     told.times.clear()
     varied(api, answer, 0.4, slice(1))
     assert told.times == [1000 * scale, 0.0]
-    assert api_of("imagenet64_cond_270M_250K")._rescaled is False
-    assert api_of("imagenet64_uncond_100M_1500K")._rescaled is True
+    assert api_of("imagenet64_cond_270M_250K")._files.is_rescaled is False
+    assert api_of("imagenet64_uncond_100M_1500K")._files.is_rescaled is True
 
 
 @pytest.mark.parametrize("spacing", ["ends", "stride"])

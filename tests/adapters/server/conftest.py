@@ -63,7 +63,18 @@ def text(servers: Servers, text_model: Path) -> Server:
     """A model that takes prompts, behind keys, with narrow limits; its proxy was slow to come."""
     limits = {"requests": 2, "waiting": 40, "n": 4, "images": 32, "steps": 8, "pixels": 4096, "body": 2**20}
     options = tuple(part for name, value in limits.items() for part in ("--limit", f"{name}={value}"))
-    options += ("--api-key-env", "TEST_KEYS", "--steps", "2", "--guidance", "2", "--replicas", "1")
+    options += (
+        "--api-key-env",
+        "TEST_KEYS",
+        "--steps",
+        "2",
+        "--guidance",
+        "2",
+        "--replicas",
+        "1",
+        "--set",
+        "sampler=euler",
+    )
     asked = Asked(str(text_model), options, (("TEST_KEYS", ",".join(KEYS)),))
     if not servers.runs(asked):
         servers.begun(asked).hold_up_proxy(HELD_UP)

@@ -1,0 +1,228 @@
+"""The kinds of models that a server runs: what is known of one before it is loaded, and the model on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from adapters.diffusion.improved_files import ImprovedFiles, is_improved
+from adapters.diffusion.improved_schedule import check_steps
+from adapters.diffusion.items import Model
+from adapters.diffusion.pixel_files import PixelFiles, Sampler
+from adapters.diffusion.text_files import INDEX
+from adapters.diffusion.text_settings import TextSettings
+from adapters.diffusion.weights import cached_model, local_model, read_json
+from adapters.server.checks import Description
+from adapters.server.settings import Settings
+from pe.errors import RecipeError, nearest_name
+from pe.plugins.registry import settings_of
+from pe.plugins.validation import read_settings
+
+if TYPE_CHECKING:
+    import torch
+
+SMALL = "small"
+_SET = "--set"
+
+
+class Family(Protocol):
+    """A model of one kind.
+
+    Attributes:
+        most: images per forward pass beyond which it gets no faster.
+        most_on_cpu: the same on a CPU.
+    """
+
+    most: int
+    most_on_cpu: int
+
+    def check(self) -> None:
+        """Raise RecipeError if the model, as far as it is here, cannot do what the server is told; reads no weights."""
+        ...
+
+    def load(self, device: torch.device) -> Model:
+        """The model on a device."""
+        ...
+
+    def describe(self, batch: int) -> Description:
+        """What clients must know, after `load`."""
+        ...
+
+
+class PixelSettings(BaseModel):
+    """Settings of `pixel_diffusion`, but for those that a request or another option names.
+
+    Attributes:
+        sampler: ddim or ddpm.
+        eta: of ddim.
+        revision: of a repository.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sampler: Sampler = "ddim"
+    eta: Annotated[float, Field(ge=0, le=1)] = 0.0
+    revision: str | None = None
+
+
+class PixelFamily:
+    """UNet2DModel in pixel space, with or without classes."""
+
+    most, most_on_cpu = 256, 64
+
+    def __init__(self, settings: Settings, place: Path | None = None) -> None:
+        self._settings = settings
+        self._given = read_settings(PixelSettings, settings.generator, _SET)
+        self._files = PixelFiles.find(str(place or settings.model), self._given.revision, offline=False)
+        self._count = self._files.class_count(guided=settings.guidance is not None)
+
+    def check(self) -> None:
+        """Raise RecipeError if there is a guidance, and none of the model's classes stands for none."""
+        if self._settings.guidance is None:
+            return
+        if self._count is None:
+            _refuse_guidance(self._settings, "has no classes")
+        if len(self._files.classes) > (self._count or 0):
+            _refuse_guidance(self._settings, "has a name for each of its classes, and none for no class")
+
+    def load(self, device: torch.device) -> Model:
+        """The network and a sampler on the model's own schedule."""
+        given = self._given
+        return self._files.load(
+            device, self._settings.precision, sampler=given.sampler, eta=given.eta, classes=self._count
+        )
+
+    def describe(self, batch: int) -> Description:
+        """One size, classes, no words; guidance where one of the classes stands for none."""
+        channels, height, width = self._files.shape
+        return Description(
+            self._settings.model,
+            batch,
+            class_count=self._count,
+            classes=self._files.classes,
+            shape=(height, width, channels),
+            guidance=self._count is not None and self._count < int(self._files.unet["num_class_embeds"]),
+        )
+
+
+class ImprovedFamily:
+    """Checkpoints of improved diffusion."""
+
+    most, most_on_cpu = 256, 64
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._files = ImprovedFiles(**_read(ImprovedFiles, settings))
+        self._count: int | None = None
+
+    def check(self) -> None:
+        """Raise RecipeError if there is a guidance, which such networks have not, or steps that they cannot take."""
+        check_steps(self._settings.steps, self._files.spacing)
+        if self._settings.guidance is not None:
+            _refuse_guidance(self._settings, "was not trained for it")
+
+    def load(self, device: torch.device) -> Model:
+        """The network and DDIM on the cosine schedule."""
+        found = self._files.load(device, self._settings.precision)
+        self._count = found.classes
+        return found
+
+    def describe(self, batch: int) -> Description:
+        """One size, classes where the network has them, no words."""
+        size = self._files.size
+        return Description(self._settings.model, batch, class_count=self._count, shape=(size, size, 3))
+
+
+class TextFamily:
+    """Text-to-image pipelines that can vary an image."""
+
+    most, most_on_cpu = 64, 4
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loader = TextSettings(**_read(TextSettings, settings)).loader(settings.precision)
+        self._negative = False
+
+    def check(self) -> None:
+        """Raise RecipeError if the model cannot draw from text, or not vary an image as it is told to."""
+        self._loader.check()
+
+    def load(self, device: torch.device) -> Model:
+        """What draws from text, and what varies."""
+        found = self._loader.load(device)
+        self._negative = found.heeds_negative_prompts
+        return found
+
+    def describe(self, batch: int) -> Description:
+        """Words, many sizes, no classes."""
+        return Description(
+            self._settings.model,
+            batch,
+            prompts=True,
+            negative_prompts=self._negative,
+            guidance=True,
+            vary=self._loader.way,
+        )
+
+
+def family_of(settings: Settings) -> Family:
+    """The family of the model; of a repository of the hub, its index is fetched.
+
+    Raises:
+        RecipeError: it is of none, or is not there; or its family has no such setting.
+    """
+    model = settings.model
+    if model == SMALL:
+        return PixelFamily(settings)
+    if is_improved(model):
+        return ImprovedFamily(settings)
+    place = local_model(model)
+    index = _fetched_index(model) if place is None else place / INDEX
+    return TextFamily(settings) if index is not None and _has_text(index) else PixelFamily(settings)
+
+
+def check(settings: Settings) -> None:
+    """What can be told of the settings before anything is started; nothing is fetched.
+
+    Raises:
+        RecipeError: a setting is unknown, or the model, where it is here, cannot do what it says.
+    """
+    model = settings.model
+    if model == SMALL or is_improved(model):
+        family_of(settings).check()
+        return
+    place = local_model(model) or cached_model(model, settings.generator.get("revision"))
+    if place is not None:
+        (TextFamily(settings) if _has_text(place / INDEX) else PixelFamily(settings, place)).check()
+        return
+    known = {*settings_of(TextSettings).model_fields, *PixelSettings.model_fields}
+    for name in settings.generator.keys() - known:
+        raise RecipeError(f"{_SET}: unknown key '{name}'; {nearest_name(name, known)}")
+
+
+def _read(factory: Any, settings: Settings) -> dict[str, Any]:
+    """What a family's constructor takes, checked."""
+    if "model" in settings.generator:
+        raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
+    given = read_settings(settings_of(factory), {"model": settings.model, **settings.generator}, _SET)
+    return {name: getattr(given, name) for name in given.model_fields_set}
+
+
+def _has_text(index: Path) -> bool:
+    return index.is_file() and "text_encoder" in read_json(index)
+
+
+def _fetched_index(repository: str) -> Path | None:
+    """A repository's model_index.json; None: it has none, or nothing can be fetched."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repository, INDEX))
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _refuse_guidance(settings: Settings, why: str) -> None:
+    raise RecipeError(f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}: leave it out.")
