@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from adapters.diffusion.description import Way, describe, describe_weight, inputs_of, over
 from adapters.diffusion.device import Precision
+from adapters.diffusion.items import Item, Job
 from adapters.diffusion.memory import Memory
 from adapters.diffusion.samplers import Sampler, set_sampler
 from adapters.diffusion.text_files import TextFiles, dtypes_of
@@ -35,7 +36,7 @@ class TextLoader:
         memory: how memory is saved.
         precision: part → precision of its arithmetic; `default` for the others.
         arguments: of every call that takes them, by their own names.
-        compile: the networks by torch.compile.
+        compile: the networks are compiled by torch.compile, for images such as this; None: not.
     """
 
     files: TextFiles
@@ -45,7 +46,7 @@ class TextLoader:
     memory: Memory = field(default_factory=Memory)
     precision: Mapping[str, Precision] = field(default_factory=lambda: {"default": "fp32"})
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    compile: bool = False
+    compile: Job | None = None
 
     @property
     def way(self) -> Way:
@@ -73,8 +74,14 @@ class TextLoader:
         Raises:
             RecipeError: a file is missing or damaged, or the model cannot do what is asked.
         """
+        assumed = self.way
         self.files.folder(), (self.variation_files or self.files).folder()
         self.check()
+        if self.way != assumed:
+            raise RecipeError(
+                f"model: '{(self.variation_files or self.files).model}' varies by {self.way}, as its index tells now "
+                f"that it was fetched, and the plan was made for {assumed}: start again, or write vary: {self.way}."
+            )
         base = self._loaded(self.files)
         kind = describe(type(base)).text
         assert kind is not None
@@ -85,10 +92,10 @@ class TextLoader:
         for pipeline in pipelines:
             pipeline.set_progress_bar_config(disable=True)
         self.memory.place(pipelines, device)
-        if self.compile:
-            for pipeline in (base, varies):
-                (getattr(pipeline, "unet", None) or pipeline.transformer).compile()
-        return TextModel(text, vary, self.memory, device, self.arguments)
+        model = TextModel(text, vary, self.memory, device, self.arguments)
+        if self.compile is not None:
+            _compile(pipelines, model, self.compile)
+        return model
 
     def check(self) -> None:
         """Raise RecipeError if the models cannot do what is asked; of those that are here, the indices are read."""
@@ -126,3 +133,16 @@ class TextLoader:
             if name not in known:
                 named = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
                 raise RecipeError(f"arguments: {named} takes no {name}; it takes {', '.join(sorted(known - _OURS))}.")
+
+
+def _compile(pipelines: Sequence[Any], model: TextModel, job: Job) -> None:
+    """The networks of all pipelines, tried before the first request, so that none waits for the compiler.
+
+    They are tried on one image and on two, since the compiler allows for any number once it has seen a second one.
+    """
+    networks = [getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None) for pipeline in pipelines]
+    for network in {id(each): each for each in networks if each is not None}.values():
+        network.compile()
+    brief = replace(job, steps=2)
+    for count in (1, 2):
+        model.sample(brief, [Item(brief, seed) for seed in range(count)])

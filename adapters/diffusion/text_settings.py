@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from adapters.diffusion.description import Way
 from adapters.diffusion.device import Precision
+from adapters.diffusion.items import Job
 from adapters.diffusion.lora import LoRA
 from adapters.diffusion.memory import Memory, Offload
 from adapters.diffusion.samplers import Sampler
@@ -85,13 +86,13 @@ class TextSettings:
     revision: str | None = None
     variant: str | None = None
 
-    def loader(self, precision: Precision, compile: bool = False, offline: bool = False) -> TextLoader:  # noqa: A002
+    def loader(self, precision: Precision, offline: bool = False, compile: Job | None = None) -> TextLoader:  # noqa: A002
         """What loads the model.
 
         Args:
             precision: of its arithmetic.
-            compile: the networks by torch.compile.
             offline: fetch nothing.
+            compile: the networks are compiled by torch.compile, for images such as this; None: not.
 
         Raises:
             RecipeError: a setting is none of those that are known.
