@@ -15,6 +15,7 @@ from adapters.diffusion.text_files import TextFiles, dtypes_of
 from adapters.diffusion.text_model import TextModel
 from adapters.diffusion.vary.choice import Choice
 from adapters.diffusion.vary.way import Vary
+from adapters.diffusion.weights import require
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -73,10 +74,13 @@ class TextLoader:
 
         Raises:
             RecipeError: a file is missing or damaged, or the model cannot do what is asked.
+            MissingDependency: diffusers is not installed.
         """
+        require("diffusers")
+        self.check()
         assumed = self.way
         self.files.folder(), (self.variation_files or self.files).folder()
-        self.check()
+        self.check()  # again, of what was fetched
         if self.way != assumed:
             raise RecipeError(
                 f"model: '{(self.variation_files or self.files).model}' varies by {self.way}, as its index tells now "
