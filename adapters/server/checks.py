@@ -102,9 +102,8 @@ def _check_prompts(wanted: Wanted, model: Description, longest: int) -> None:
 def _guidance(wanted: Wanted, model: Description, usual: float | None) -> float | None:
     if not model.guidance and wanted.guidance not in (None, 1):
         raise Refusal(400, "The model has no guidance: leave it out.", "guidance_scale")
+    usual = 1.0 if usual is None and not model.prompts else usual
     guidance = usual if wanted.guidance is None else wanted.guidance
-    if guidance is None and not model.prompts:
-        return 1.0
     if guidance is not None:
         _within("guidance_scale", guidance, 0, 100)
     if any(wanted.negative_prompts or ()) and not (model.negative_prompts and (guidance is None or guidance > 1)):
