@@ -53,7 +53,7 @@ class OpenAISettings(Worded):
         model: as the endpoint names it; there is no default, because names are retired often.
         base_url: of the endpoint; None: OpenAI's own.
         server: which software answers: it stands for `response_format`, `seed_field`, `degree_field` and
-            `degree_exact` where they are not given; `auto`: it is asked before the first request (docs/adapters.md).
+            `degree_exact` where they are not given; `auto`: it is asked before the first request (docs/endpoints.md).
             None: none of those known; nothing is asked.
         azure_api_version: for Azure OpenAI, whose `base_url` is the resource's address.
         variation: how variations are made: `edit` by a prompt, `variations` by images/variations.
@@ -130,7 +130,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
     starter = """\
   model: my-model\t# as the endpoint names it: names are retired often
   base_url: http://127.0.0.1:8000/v1\t# null: OpenAI's own
-  server: auto\t# asked once who it is; or its name (docs/adapters.md)
+  server: auto\t# asked once who it is; or its name (docs/endpoints.md)
   key_env: null\t# or the environment variable that holds the key; key_file, key_command
   prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
   image_size: {size}\t# what the samples are resized to

@@ -38,7 +38,7 @@ class SDSettings(Prompted):
     Attributes:
         base_url: of the server, without /sdapi.
         server: which software answers: it stands for `several_parents` and `data_uri` where they are not given; `auto`:
-            it is asked before the first request, and sent one parent a request whoever it is (docs/adapters.md). None:
+            it is asked before the first request, and sent one parent a request whoever it is (docs/endpoints.md). None:
             none of those known; nothing is asked.
         size: height and width that the server draws at; None: `image_size`.
         batch: most images of one request: new ones of one prompt, or variations of one parent.
@@ -96,7 +96,7 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
     Settings = SDSettings
     starter = """\
   base_url: http://127.0.0.1:7860\t# without /sdapi
-  server: auto\t# asked once who it is; or its name (docs/adapters.md)
+  server: auto\t# asked once who it is; or its name (docs/endpoints.md)
   prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
 # negative_prompt: text, watermark
   image_size: {size}\t# what the samples are resized to

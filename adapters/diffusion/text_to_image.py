@@ -27,7 +27,7 @@ _GRID = 8  # pixels that a latent stands for
 class TextToImage(TextSettings, LocalDiffusion):
     """RANDOM_API and VARIATION_API by the pipelines of diffusers: Stable Diffusion, Flux, Qwen-Image and their like.
 
-    What a pipeline takes and how it can vary an image is found by looking at it; docs/adapters.md has a table. The
+    What a pipeline takes and how it can vary an image is found by looking at it; docs/diffusion.md has a table. The
     model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new image of
     the parent's prompt.
 

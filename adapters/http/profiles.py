@@ -1,4 +1,4 @@
-"""What each server heeds of the requests that an API allows, and where that was found; docs/adapters.md shows it."""
+"""What each server heeds of the requests that an API allows, and where that was found; docs/endpoints.md shows it."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def profile(api: API, server: str) -> Profile | None:
 
 
 def markdown() -> str:
-    """The table of docs/adapters.md."""
+    """The table of docs/endpoints.md."""
     ways = {"edit": "images/edits", "variations": "images/variations"}
     rows = ["| server (`server`) | random | variation | degree | seed | several parents | refusals | known |"]
     rows.append("| --- | --- | --- | --- | --- | --- | --- | --- |")

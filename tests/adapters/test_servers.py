@@ -69,7 +69,7 @@ def test_the_setting_names_the_servers_of_the_table_and_no_others() -> None:
 
 
 def test_the_page_shows_the_table() -> None:
-    assert markdown() in (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
+    assert markdown() in (Path(__file__).parents[2] / "docs" / "endpoints.md").read_text()
 
 
 @pytest.mark.parametrize("server", OPENAI)
