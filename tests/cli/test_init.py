@@ -228,17 +228,19 @@ ENDPOINTS = (
     *("openai_images", "sdapi", "hf_inference", "diffusion_server"),
     *("bedrock", "bfl", "fal", "gemini", "replicate", "stability", "together"),
 )
+LOCAL = ("diffusion", "pixel_diffusion")
 
 
-@pytest.mark.parametrize("kind", ENDPOINTS)
-def test_a_recipe_over_an_endpoint_is_planned_as_it_is_written(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", [*ENDPOINTS, *LOCAL])
+def test_a_recipe_over_a_generator_is_planned_as_it_is_written(tmp_path: Path, kind: str) -> None:
     digits(tmp_path / "a.npz")
     answers = ("--privacy-unit", "record", "--declared-size", 500, "--classes", "0,1,2")
     result = pe("init", "a.npz", "--api", kind, *answers, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     written = (tmp_path / "recipe.yaml").read_text()
     assert f"  kind: {kind}\n" in written
-    assert Recipe.load(tmp_path / "recipe.yaml").api.settings["prompts"] == "a photo of a {label}"
+    prompts = Recipe.load(tmp_path / "recipe.yaml").api.settings.get("prompts")
+    assert prompts == (None if kind == "pixel_diffusion" else "a photo of a {label}")
     assert planned(tmp_path, "recipe.yaml")["per_iteration"]
 
 
