@@ -14,6 +14,7 @@ import numpy as np
 from pe.engine.software import installed_version
 from pe.errors import PEError
 from pe.nearest import nearest
+from pe.plugins.devices import FITTING_TORCH, listed_cards, unseen_cards, words_for
 from pe.plugins.findings import Finding
 from pe.plugins.registry import Group, libraries, missing_libraries, plugins
 from pe.version import __version__
@@ -63,14 +64,17 @@ def _import_names() -> Iterator[Finding]:
 
 
 def _accelerators() -> Iterator[Finding]:
-    """Every NVIDIA card by name, Apple's GPU, or the processor alone."""
-    cards = _nvidia_cards()
+    """Every NVIDIA card by name, Apple's GPU, or the processor alone; and whether torch sees the driver's GPUs."""
+    listed = listed_cards()
+    cards = _nvidia_cards() or ([f"{words_for(listed)} of NVIDIA's driver"] if listed else [])
     for card in cards:
         yield Finding("ok", f"accelerator: {card}")
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         yield Finding("ok", "accelerator: Apple GPU (mps)")
     elif not cards:
         yield Finding("ok", "accelerator: none; everything runs on the processor")
+    if find_spec("torch") and (unseen := unseen_cards()):
+        yield Finding("problem", f"accelerator: {unseen}", f"{FITTING_TORCH}, or set device: cpu in the recipe")
 
 
 def _nvidia_cards() -> list[str]:

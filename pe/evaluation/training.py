@@ -20,6 +20,7 @@ from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.networks import MovingAverage, network
 from pe.evaluation.shallow import Predict
+from pe.plugins.devices import find_cards
 
 Scale = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 """Mean and standard deviation, float32 (c,)."""
@@ -67,9 +68,9 @@ def fit_network(
     All randomness comes from `seed`, and torch's own generators are left as they were.
 
     Raises:
-        RecipeError: the device cannot be used.
+        RecipeError: the device cannot be used, or torch sees none of the driver's GPUs.
     """
-    device = _usable(settings.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = _usable(settings.device or ("cuda" if find_cards("--device cpu") else "cpu"))
     scale = _scale(train.images)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

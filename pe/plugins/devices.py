@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pe.errors import MissingDependency, RecipeError
 
 if TYPE_CHECKING:
     import torch
+
+DRIVER = Path("/dev")
+"""Where NVIDIA's driver for Linux has a file for each GPU: nvidia0, nvidia1, …"""
+FITTING_TORCH = "install a torch that fits the driver (nvidia-smi names the CUDA version that it supports)"
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of malloc.h
 
@@ -35,11 +41,12 @@ def find_device(name: str) -> torch.device:
     """The device of this name among those that CUDA_VISIBLE_DEVICES leaves; auto is the first of cuda, mps, cpu.
 
     Raises:
-        RecipeError: this machine does not have it.
+        RecipeError: this machine does not have it, or torch sees none of the driver's GPUs.
     """
     import torch
 
-    cards, mps = count_cards(), torch.backends.mps.is_available()
+    cards = find_cards("device: cpu") if name.startswith(("auto", "cuda")) else 0
+    mps = torch.backends.mps.is_available()
     if name == "auto":
         name = "cuda" if cards else "mps" if mps else "cpu"
     device = torch.device(name)
@@ -67,8 +74,55 @@ def keep_memory() -> None:
         library.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
+def find_cards(instead: str) -> int:
+    """How many GPUs `auto` may take, by torch.
+
+    Args:
+        instead: the setting with which there is no need of GPUs, for the message.
+
+    Raises:
+        RecipeError: torch sees none of the driver's GPUs.
+    """
+    if unseen := unseen_cards():
+        raise RecipeError(f"{unseen[:1].upper()}{unseen[1:]}: {FITTING_TORCH}, or set {instead}.")
+    return count_cards()
+
+
+def unseen_cards() -> str:
+    """What is wrong, if torch sees none of the driver's GPUs; else nothing."""
+    listed = listed_cards()
+    if not listed or count_cards():
+        return ""
+    import torch
+
+    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+    return f"the driver has {words_for(listed)}, and torch {torch.__version__}, {built}, sees none"
+
+
+def listed_cards() -> int:
+    """GPUs of NVIDIA's driver on Linux, whatever torch sees; 0 if CUDA_VISIBLE_DEVICES hides all of them."""
+    count = len(list(DRIVER.glob("nvidia[0-9]*")))
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    shown = first.startswith(("GPU-", "MIG-")) or (first.isdecimal() and int(first) < count)
+    return count if shown else 0
+
+
+def has_driver() -> bool:
+    """Whether there is a driver of NVIDIA's; without one torch, which is slow to load, need not be asked for GPUs."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return listed_cards() > 0  # a container may have the GPUs, and not the driver's library
+    return True
+
+
+def words_for(cards: int) -> str:
+    """As in a sentence: 1 GPU, 2 GPUs."""
+    return f"{cards} GPU{'s' * (cards != 1)}"
+
+
 def count_cards() -> int:
-    """CUDA devices that may be used."""
+    """CUDA devices that torch sees."""
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0

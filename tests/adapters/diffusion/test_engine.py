@@ -289,6 +289,7 @@ def test_the_device_that_is_named_is_taken_and_auto_takes_all() -> None:
 
 
 def test_without_cards_auto_is_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert [str(device) for device in choose_devices("auto")] == ["cpu"]
