@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from record import keep, where
 
-from pe.nearest import nearest
-from pe.nearest.choose import choose
+from pe.nearest import describe, nearest
 from pe.nearest.decide import Decider
 from pe.nearest.margin import Vectors
 from pe.nearest.torch_backend import Precision, TorchSearch
@@ -95,18 +94,17 @@ def on_the_processor() -> None:
 
 
 def on_the_card() -> None:
-    """The search by torch on a card, for each precision of its products, and by faiss where that one searches."""
+    """The search by torch on one GPU, for each precision of its products, and on all of them."""
     rng = np.random.default_rng(0)
     lines = [
         "# Exact nearest neighbours on a GPU",
         "",
         f"{where()}; {torch.cuda.get_device_name()}, torch {torch.__version__}. q = 1, Gaussian queries and "
-        "candidates, the transfers included; the better of two runs. `auto` is "
-        f"{choose('auto').words}; made by `python benchmarks/neighbors.py`.",
+        "candidates, the transfers included; the better of two runs. Made by `python benchmarks/neighbors.py`.",
         "",
         "| n × m × d | bare fp32 product s | "
         + " | ".join(f"torch {'+'.join(one)} s" for one in LEVELS)
-        + f" | {choose('faiss').words} s | equal |",
+        + f" | {describe('torch')} s | equal |",
         "|---" + "|--:" * (len(LEVELS) + 3) + "|",
     ]
     for n, m, d in CARD:
@@ -126,7 +124,7 @@ def _card_row(queries: Vectors, candidates: Vectors) -> str:
         return lambda: found.append(Decider(candidates, 1, "l2", searches)(queries))
 
     works = [lambda: _bare(queries, candidates), *(by(levels) for levels in LEVELS)]
-    works.append(lambda: found.append(nearest(queries, candidates, backend="faiss")))
+    works.append(lambda: found.append(nearest(queries, candidates, backend="torch")))
     times = [min(seconds(work) for _ in range(2)) for work in works]
     equal = all(np.array_equal(found[0], other) for other in found)
     (n, d), m = queries.shape, len(candidates)

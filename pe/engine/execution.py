@@ -28,7 +28,7 @@ from pe.planning.cautions import guarantee_warnings, vote_warnings
 from pe.planning.choice import settle
 from pe.planning.layout import budget_of, lay_out
 from pe.planning.measuring import degrees_asked
-from pe.planning.readiness import check_labels, check_public_place, overlap_warnings, size_warnings
+from pe.planning.readiness import check_labels, check_public_place, check_search, overlap_warnings, size_warnings
 from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
@@ -109,6 +109,7 @@ class Execution:
 
         Raises:
             RecipeError: it cannot obey a degree or serve a label, or a device or file that it needs is not there.
+            MissingDependency: the neighbour search's library is not installed.
         """
         check_labels(self.api, self.plan.classes)
         if isinstance(self.api, DescribesDegree):
@@ -116,6 +117,7 @@ class Execution:
                 self.api.describe_degree(degree, t)
         if isinstance(self.api, ChecksMachine):
             self.api.check_machine()
+        check_search(self.recipe)
         check_public_place(self.recipe, self.api)
 
     def pool(self) -> PublicPool | None:

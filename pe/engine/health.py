@@ -11,9 +11,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from pe.engine.software import installed_version
-from pe.errors import PEError
-from pe.nearest import nearest
+from pe.errors import MissingDependency, PEError
+from pe.nearest import describe, nearest
 from pe.plugins.devices import FITTING_TORCH, listed_cards, unseen_cards, words_for
 from pe.plugins.findings import Finding
 from pe.plugins.registry import Group, libraries, missing_libraries, plugins
@@ -23,6 +22,7 @@ DISTRIBUTION = "private-evolution-toolkit"
 PACKAGES = ("pe", "adapters", "embeddings")
 
 _EXTRAS = {
+    "cpu": "neighbour search on the processor",
     "demo": "pe demo; fonts for drawn text",
     "diffusion": "local diffusion models",
     "embeddings": "OpenCLIP, DINOv2, Inception",
@@ -91,17 +91,13 @@ def _neighbors() -> Iterator[Finding]:
     vectors = np.eye(8, dtype=np.float32)
     try:
         right = bool((nearest(vectors, vectors, 1)[:, 0] == np.arange(8)).all())
+    except MissingDependency as error:
+        yield Finding("missing", f"neighbour search: {error}", f"pip install '{DISTRIBUTION}[cpu]'")
     except PEError as error:
-        remedy = f"pip install '{DISTRIBUTION}[cpu]' (or [gpu], for CUDA; never both)"
-        yield Finding("missing", f"neighbour search: {error}", remedy)
-        return
-    name = next((each for each in ("faiss-cpu", "faiss-gpu") if installed_version(each)), "faiss")
-    if right:
-        yield Finding("ok", f"neighbour search: faiss ({name} {installed_version(name)})")
+        yield Finding("problem", f"neighbour search: {error}")
     else:
-        yield Finding(
-            "problem", f"neighbour search: {name} gives wrong answers", f"pip install --force-reinstall {name}"
-        )
+        found = f"neighbour search: {describe('auto')}"
+        yield Finding("ok", found) if right else Finding("problem", f"{found} gives wrong answers")
 
 
 def _extra(extra: str, purpose: str) -> Finding:

@@ -1,9 +1,7 @@
-"""Which library searches, and where: as the recipe says, or the fastest that is here."""
+"""Which library searches, and where: as the recipe says, or a GPU if there is one."""
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,13 +10,14 @@ from typing import Literal
 from pe.nearest import faiss_backend, torch_backend
 from pe.nearest.decide import Search
 from pe.nearest.margin import Vectors
+from pe.plugins.devices import has_driver, words_for
 
 Backend = Literal["auto", "faiss", "torch"]
 
 
 @dataclass(frozen=True)
 class Searcher:
-    """A library on a device.
+    """A library on one kind of device.
 
     Attributes:
         words: what and where, for the log.
@@ -30,19 +29,21 @@ class Searcher:
 
 
 def choose(backend: Backend) -> Searcher:
-    """The searcher of this name; `auto` takes a GPU if there is one, by faiss if its build can use it, else by torch.
+    """The searcher of this name: faiss on the CPU; torch on all GPUs that it sees, or on the CPU.
 
-    Without a GPU, `auto` is faiss, or torch where faiss is not installed. What is chosen is what searches: an
-    error of it is never answered by another.
+    `auto` is torch where that sees a GPU, else faiss, or torch where faiss is not installed. What is chosen is what
+    searches: an error of it is never answered by another.
 
     Raises:
         MissingDependency: the library is not installed.
+        RecipeError: torch sees none of the driver's GPUs.
     """
     if backend == "torch" or (backend == "auto" and _torch_is_better()):
-        return Searcher(f"torch on {torch_backend.device()}", torch_backend.torch_searches)
-    cards = faiss_backend.cards()
-    where = "the CPU" if not cards else "1 GPU" if cards == 1 else f"{cards} GPUs"
-    return Searcher(f"faiss on {where}", faiss_backend.faiss_searches)
+        places = torch_backend.devices()
+        where = "the CPU" if places == [torch_backend.CPU] else words_for(len(places))
+        return Searcher(f"torch on {where}", torch_backend.torch_searches)
+    faiss_backend.import_faiss()
+    return Searcher("faiss on the CPU", lambda candidates: (faiss_backend.FaissSearch(candidates),))
 
 
 def describe(backend: Backend) -> str:
@@ -50,6 +51,7 @@ def describe(backend: Backend) -> str:
 
     Raises:
         MissingDependency: the library is not installed.
+        RecipeError: torch sees none of the driver's GPUs.
     """
     return choose(backend).words
 
@@ -57,15 +59,4 @@ def describe(backend: Backend) -> str:
 def _torch_is_better() -> bool:
     if find_spec("torch") is None:
         return False
-    if find_spec("faiss") is None:
-        return True
-    return _has_driver() and not faiss_backend.cards() and torch_backend.device() == "cuda"
-
-
-def _has_driver() -> bool:
-    """Whether there is a driver of NVIDIA's; without one torch, which is slow to load, need not be asked."""
-    try:
-        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    except OSError:
-        return False
-    return True
+    return find_spec("faiss") is None or (has_driver() and torch_backend.devices() != [torch_backend.CPU])

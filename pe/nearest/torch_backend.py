@@ -1,19 +1,25 @@
-"""torch, on a CUDA card or the CPU: blocked search, its products on tensor cores where there are some."""
+"""torch, on all GPUs or the CPU: blocked search, its products on tensor cores where there are some."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from pe.errors import MissingDependency, RecipeError
 from pe.nearest.decide import Found, Search
 from pe.nearest.margin import FLOAT32, TENSOR_CORES, Arithmetic, Vectors
+from pe.plugins.devices import find_cards
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Precision = Literal["fp32", "tf32", "bf16"]
+
+CPU = "cpu"
 
 _SIEVES = {
     "fp32": Arithmetic(FLOAT32),
@@ -21,7 +27,8 @@ _SIEVES = {
     "bf16": Arithmetic(TENSOR_CORES, 2.0**-8),
 }
 _BLOCK = 2**26  # most distances computed together
-_PAIRS = 2**25  # most elements of the pairs whose distances are computed anew together
+_PAIRS = 2**25  # most elements of vectors that are squared together
+_BYTES = 16  # free on a GPU for each float32 element of a temporary: so it takes a quarter
 
 
 class TorchSearch:
@@ -39,18 +46,19 @@ class TorchSearch:
         self.sieve = _SIEVES[precision]
         self._candidates, self._precision = candidates, precision
         self._factors = _factors(candidates, precision)
-        self._squares = candidates.square().sum(dim=1)
+        self._squares = _squares(candidates)
 
     def __call__(self, queries: Vectors, k: int) -> Found:
         """The k candidates nearest to each query by the products' distances.
 
         Raises:
-            RecipeError: the card has not enough memory.
+            RecipeError: the device fails, for want of memory as a rule.
         """
         import torch
 
-        with torch.inference_mode(), _memory(), _products(self._precision):
-            placed = torch.from_numpy(queries).to(self._candidates.device)
+        device = self._candidates.device
+        with torch.inference_mode(), _in_a_sentence(self._candidates, str(device)), _products(self._precision):
+            placed = torch.from_numpy(queries).to(device)
             coarse, positions = self._nearest(placed, k)
             distances = coarse if self._precision == "fp32" else self._anew(placed, positions)
             last = coarse.amax(dim=1)
@@ -60,8 +68,8 @@ class TorchSearch:
         """Distances and positions, n×k, from one block of candidates after another."""
         import torch
 
-        factors, squares = _factors(queries, self._precision), queries.square().sum(dim=1)[:, None]
-        step = max(k, _BLOCK // len(queries))
+        factors, squares = _factors(queries, self._precision), _squares(queries)[:, None]
+        step = max(k, _affordable(_BLOCK, queries) // len(queries))
         best: Tensor | None = None
         chosen: Tensor | None = None
         for start in range(0, len(self._candidates), step):
@@ -83,33 +91,64 @@ class TorchSearch:
         """The float32 distances of these pairs, from their differences."""
         import torch
 
-        step = max(1, _PAIRS // (positions.shape[1] * queries.shape[1]))
+        step = max(1, _affordable(_PAIRS, queries) // (positions.shape[1] * queries.shape[1]))
         parts = zip(torch.split(queries, step), torch.split(positions, step), strict=True)
         return torch.cat([(some[:, None] - self._candidates[places]).square().sum(dim=2) for some, places in parts])
 
 
+class SharedSearch:
+    """The same search on several devices, each with a copy of the candidates and its share of the queries.
+
+    Attributes:
+        returned: as of each.
+        sieve: as of each.
+    """
+
+    def __init__(self, searches: Sequence[TorchSearch]) -> None:
+        """Search by these, of the same candidates and precision."""
+        self._searches, self._precision = searches, searches[0]._precision
+        self.returned, self.sieve = searches[0].returned, searches[0].sieve
+
+    def __call__(self, queries: Vectors, k: int) -> Found:
+        """The k candidates nearest to each query by the products' distances.
+
+        Raises:
+            RecipeError: a device fails, for want of memory as a rule.
+        """
+        shares = np.array_split(queries, min(len(queries), len(self._searches)))
+        # the setting is the whole process's: a thread that ends must not take it from the others
+        with _products(self._precision), ThreadPoolExecutor(len(shares)) as pool:
+            found = list(pool.map(lambda search, share: search(share, k), self._searches, shares))
+        return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
 def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
-    """On a card with tensor cores first tf32; for what that leaves open, and elsewhere, float32.
+    """On GPUs with tensor cores first tf32; for what that leaves open, and elsewhere, float32.
 
     Raises:
         MissingDependency: torch is not installed.
-        RecipeError: the card has not enough memory for the candidates.
+        RecipeError: torch sees none of the driver's GPUs, or one fails, for want of memory as a rule.
     """
     torch = import_torch()
-    name = device()
-    with _memory():
-        placed = torch.from_numpy(candidates).to(name)
-        tensor_cores = name != "cpu" and torch.cuda.get_device_capability(name) >= (8, 0)
-        return tuple(TorchSearch(placed, one) for one in (("tf32", "fp32") if tensor_cores else ("fp32",)))
+    places, given = devices(), torch.from_numpy(candidates)
+    with _in_a_sentence(given, ", ".join(places)):
+        tensor_cores = all(place != CPU and torch.cuda.get_device_capability(place) >= (8, 0) for place in places)
+        precisions: tuple[Precision, ...] = ("tf32", "fp32") if tensor_cores else ("fp32",)
+        copies = [given.to(place) for place in places]
+        levels = [[TorchSearch(copy, one) for copy in copies] for one in precisions]
+    return tuple(level[0] if len(level) == 1 else SharedSearch(level) for level in levels)
 
 
-def device() -> str:
-    """`cuda` where torch sees a card, else `cpu`.
+def devices() -> list[str]:
+    """All GPUs that torch sees, or else the CPU.
 
     Raises:
         MissingDependency: torch is not installed.
+        RecipeError: torch sees none of the driver's GPUs.
     """
-    return "cuda" if import_torch().cuda.is_available() else "cpu"
+    import_torch()
+    cards = find_cards("evolution.neighbor_search: faiss, or CUDA_VISIBLE_DEVICES= to hide them, to search on the CPU")
+    return [f"cuda:{i}" for i in range(cards)] or [CPU]
 
 
 def import_torch() -> Any:
@@ -148,6 +187,28 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return torch.mm(left, right.T, out_dtype=torch.float32)
 
 
+def _squares(vectors: Tensor) -> Tensor:
+    """The squared norm of each row."""
+    import torch
+
+    step = max(1, _affordable(_PAIRS, vectors) // vectors.shape[1])
+    return torch.cat([rows.square().sum(dim=1) for rows in torch.split(vectors, step)])
+
+
+def _affordable(most: int, beside: Tensor) -> int:
+    """How many float32 elements, at most `most`, a temporary on the device of `beside` may have.
+
+    A GPU's free memory is the driver's and what torch keeps of it: its allocator gives that back where it must.
+    """
+    import torch
+
+    device = beside.device
+    if device.type != "cuda":
+        return most
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(most, (torch.cuda.mem_get_info(device)[0] + kept) // _BYTES)
+
+
 @contextmanager
 def _products(precision: Precision) -> Iterator[None]:
     """Products of float32 matrices on tensor cores for tf32, and nowhere else; as it was before, afterwards.
@@ -167,14 +228,14 @@ def _products(precision: Precision) -> Iterator[None]:
 
 
 @contextmanager
-def _memory() -> Iterator[None]:
-    """A card that is too small, told in one sentence."""
-    import torch
-
+def _in_a_sentence(candidates: Tensor, place: str) -> Iterator[None]:
+    """Tell in one sentence that a device failed; what torch says of it may tell how many queries there are."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        m, d = candidates.shape
         raise RecipeError(
-            "The card has not enough memory for the neighbour search: set evolution.neighbor_search: faiss (with "
-            "faiss-cpu it needs no card), or lower evolution.population."
+            f"torch's neighbour search among {m:,} candidates of {d:,} dimensions failed on {place} "
+            f"({type(error).__name__}), as a rule for want of memory: set evolution.neighbor_search: faiss, which "
+            "searches on the CPU, or lower evolution.population."
         ) from error

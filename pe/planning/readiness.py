@@ -12,6 +12,7 @@ import numpy as np
 from pe.dispatch.work import draw_conditions
 from pe.errors import MissingDependency, PEError, RecipeError
 from pe.fit.trainer import ChecksMachine
+from pe.nearest import describe
 from pe.planning.apart import check_apart
 from pe.planning.build import check_modality, set_up
 from pe.plugins.protocols import ChecksLabels, DrawsConditions, ReadsPublicImages, info_of
@@ -76,6 +77,17 @@ def check_labels(api: object, labels: tuple[str, ...]) -> None:
             ) from error
 
 
+def check_search(recipe: Recipe) -> None:
+    """Refuse a neighbour search that this machine has not, where there are votes.
+
+    Raises:
+        MissingDependency: its library is not installed.
+        RecipeError: torch sees none of the driver's GPUs.
+    """
+    if recipe.evolution.iterations != 0:
+        describe(recipe.evolution.neighbor_search)
+
+
 def look_ahead(recipe: Recipe, api: object | None) -> list[str]:
     """What a plan tells of a start here and now: `obstacles`, and the warnings of a run."""
     return [*obstacles(recipe, api), *overlap_warnings(recipe, api), *size_warnings(recipe, api)]
@@ -86,6 +98,7 @@ def _checks(recipe: Recipe, api: object | None) -> Iterator[Callable[[], None]]:
     if isinstance(api, ChecksMachine):
         yield api.check_machine
     yield lambda: check_labels(api, recipe.private.labels)
+    yield lambda: check_search(recipe)
 
 
 def cap_obstacles(recipe: Recipe, releases: Sequence[Release]) -> list[str]:

@@ -45,7 +45,9 @@ class Evolution(Settings):
     neighbors: Count = Field(1, description="q, candidates each record votes for, 1/√q each")
     metric: Literal["l2", "cosine"] = Field("l2", description="distance in embedding space")
     neighbor_search: Literal["auto", "faiss", "torch"] = Field(
-        "auto", description="the library that finds nearest candidates; all give the same votes"
+        "auto",
+        description="the library that finds nearest candidates: faiss on the CPU, torch on all GPUs, else on the CPU; "
+        "auto: torch where it sees a GPU, else faiss. All give the same votes",
     )
     selection: Literal["sample", "systematic", "rank"] = Field(
         "sample",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import pe
+from pe.errors import RecipeError
 from pe.histogram import Voting, count_votes
 from pe.planning.meaning import differences
+from pe.plugins import devices
 from pe.private.embeddings import PrivateEmbeddings
 from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
@@ -56,6 +60,25 @@ def test_the_run_s_log_says_who_searched(tmp_path: Path):
         epsilon=1, delta=1e-5, population=4, iterations=1, lookahead=0, neighbor_search="torch",
     )  # fmt: skip
     assert "Nearest neighbours are found by torch on" in (run.folder / "confidential/log.txt").read_text()
+
+
+def test_a_run_that_would_leave_gpus_idle_is_refused_before_anything_is_drawn(tmp_path: Path, monkeypatch):
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(devices, "DRIVER", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    np.savez(tmp_path / "private.npz", images=np.zeros((9, 4, 4, 1), np.uint8), labels=np.array(["a"] * 9))
+    private = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a"], declared_size=9)
+    common = {"epsilon": 1, "delta": 1e-5, "population": 4, "lookahead": 0}
+    said = "he driver has 1 GPU, and torch .* sees none: .* evolution.neighbor_search: faiss"
+    with pytest.raises(RecipeError, match=said):
+        pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "run", iterations=1, **common)
+    assert not (tmp_path / "run").exists()
+    planned = pe.plan(private, Shades(), embedding=Mean(), iterations=1, **common)
+    assert any(re.search(f"A run would not start: t{said}", warning) for warning in planned.warnings)
+    for changes in ({"iterations": 1, "neighbor_search": "faiss"}, {"iterations": 0}):
+        planned = pe.plan(private, Shades(), embedding=Mean(), **common, **changes)
+        assert not any("would not start" in warning for warning in planned.warnings)
 
 
 def test_it_may_change_when_a_run_goes_on_and_the_metric_may_not():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import torch
 
 from pe.errors import RecipeError
 from pe.nearest import choose, decide, faiss_backend, margin, nearest, torch_backend
-from pe.nearest.torch_backend import TorchSearch
+from pe.nearest.torch_backend import SharedSearch, TorchSearch
+from pe.plugins import devices
 from tests.nearest.reference import naive
 from tests.nearest.test_independence import _near_copies as near_copies
 from tests.nearest.test_nearest import KINDS, METRICS
@@ -28,6 +31,14 @@ def problem(kind, seed=5, n=25, m=60, d=12):
 
 def searches(*precisions):
     return lambda placed: [TorchSearch(torch.from_numpy(placed), precision) for precision in precisions]
+
+
+def shared(*precisions, places=3):
+    """The same searches on as many devices, each of which is the CPU."""
+    return lambda placed: [
+        SharedSearch([TorchSearch(torch.from_numpy(placed), precision) for _ in range(places)])
+        for precision in precisions
+    ]
 
 
 @pytest.mark.parametrize("levels", LEVELS, ids="+".join)
@@ -86,16 +97,65 @@ def test_the_margin_bounds_the_error_of_the_products(precision, d):
             assert error.max() > search.sieve.rounding / 4  # the bound is not idle
 
 
+@pytest.mark.parametrize("of", [searches, shared])
 @pytest.mark.parametrize("precisions", [("fp32",), ("bf16", "fp32")], ids="+".join)
-def test_removing_records_leaves_all_other_votes_alone(precisions, monkeypatch):
+def test_removing_records_leaves_all_other_votes_alone(precisions, of, monkeypatch):
     queries, candidates = near_copies(0, 300, 784)
     queries = queries[:60]
     monkeypatch.setattr(decide, "_ROWS", 32)
-    decider = decide.Decider(candidates, 1, "l2", searches(*precisions))
+    decider = decide.Decider(candidates, 1, "l2", of(*precisions))
     votes = decider(queries)
     np.testing.assert_array_equal(votes, nearest(queries, candidates, backend="faiss"))
     for gone in (0, 31, 32, 59):
         np.testing.assert_array_equal(decider(np.delete(queries, gone, axis=0)), np.delete(votes, gone, axis=0))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
+def test_several_devices_share_the_queries_and_change_no_vote(kind):
+    queries, candidates = problem(kind)
+    alone, together = (decide.Decider(candidates, 2, "l2", of("bf16", "fp32")) for of in (searches, shared))
+    for n in (0, 1, 2, len(queries)):  # also fewer queries than devices
+        np.testing.assert_array_equal(together(queries[:n]), alone(queries[:n]))
+
+
+def test_each_device_is_asked_for_its_share_at_the_precision_of_all(monkeypatch):
+    """A device that is done first leaves the others the setting, which is the whole process's."""
+    place = torch.backends.cuda.matmul
+    whole, before, done, settings = TorchSearch.__call__, place.fp32_precision, threading.Event(), {}
+
+    def watched(self, x, k):
+        if len(x) == 4:
+            assert done.wait(20)
+        settings[len(x)] = place.fp32_precision
+        found = whole(self, x, k)
+        done.set()
+        return found
+
+    monkeypatch.setattr(TorchSearch, "__call__", watched)
+    queries, candidates = near_copies(0, 30, 8)
+    shared("tf32", places=2)(candidates)[0](queries[:9], 3)
+    assert settings == {5: "tf32", 4: "tf32"}
+    assert place.fp32_precision == before
+
+
+def test_temporaries_are_as_small_as_a_gpu_s_free_memory_asks(monkeypatch):
+    free = {"driver": 2**20, "torch": 2**21}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free["driver"], 2**34))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: free["torch"] + 100)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    on_gpu = SimpleNamespace(device=torch.device("cuda:0"))
+    assert torch_backend._affordable(2**26, on_gpu) == (2**20 + 2**21) // 16
+    assert torch_backend._affordable(100, on_gpu) == 100
+    assert torch_backend._affordable(2**26, torch.zeros(1)) == 2**26
+
+    sizes = []
+    product = torch_backend._product
+    monkeypatch.setattr(torch_backend, "_product", lambda x, c: (sizes.append(len(x) * len(c)), product(x, c))[1])
+    monkeypatch.setattr(torch_backend, "_affordable", lambda most, beside: 25 * 20)
+    queries, candidates = problem(KINDS[0])
+    found = decide.Decider(candidates, 2, "l2", searches("bf16", "fp32"))(queries)
+    np.testing.assert_array_equal(found, naive(queries, candidates, 2))
+    assert max(sizes) == 25 * 20
 
 
 def test_a_finer_search_sees_only_what_a_coarser_one_left_open(monkeypatch):
@@ -131,33 +191,48 @@ def test_settings_of_torch_are_as_they_were_afterwards():
 class TestChoice:
     vectors = np.eye(4, dtype=np.float32)
 
-    def test_it_is_said_in_words(self):
-        assert choose.choose("faiss").words == f"faiss on {'the CPU' if not faiss_backend.cards() else 'GPUs'}"
-        assert choose.choose("torch").words == f"torch on {torch_backend.device()}"
+    def test_it_is_said_in_words(self, monkeypatch):
+        for places, words in ((["cpu"], "the CPU"), (["cuda:0"], "1 GPU"), (["cuda:0", "cuda:1"], "2 GPUs")):
+            monkeypatch.setattr(torch_backend, "devices", lambda places=places: places)
+            assert choose.describe("torch") == f"torch on {words}"
+            assert choose.describe("faiss") == "faiss on the CPU"
 
     def test_auto_takes_what_is_installed(self, monkeypatch):
-        monkeypatch.setattr(choose, "_has_driver", lambda: False)
-        assert choose.choose("auto").words.startswith("faiss on")
+        monkeypatch.setattr(choose, "has_driver", lambda: False)
+        assert choose.describe("auto") == "faiss on the CPU"
         monkeypatch.setitem(sys.modules, "faiss", None)
-        assert choose.choose("auto").words.startswith("torch on")
+        assert choose.describe("auto").startswith("torch on")
         assert nearest(self.vectors, self.vectors).ravel().tolist() == [0, 1, 2, 3]
 
-    def test_auto_takes_torch_where_only_torch_sees_a_card(self, monkeypatch):
-        monkeypatch.setattr(choose, "_has_driver", lambda: True)
-        monkeypatch.setattr(faiss_backend, "cards", lambda: 0)
-        monkeypatch.setattr(torch_backend, "device", lambda: "cuda")
-        assert choose.choose("auto").words == "torch on cuda"
-        monkeypatch.setattr(faiss_backend, "cards", lambda: 1)
-        assert choose.choose("auto").words == "faiss on 1 GPU"
-        monkeypatch.setattr(faiss_backend, "cards", lambda: 2)
-        assert choose.choose("auto").words == "faiss on 2 GPUs"
+    def test_auto_takes_torch_where_it_sees_a_gpu(self, monkeypatch):
+        monkeypatch.setattr(choose, "has_driver", lambda: True)
+        monkeypatch.setattr(torch_backend, "devices", lambda: ["cuda:0"])
+        assert choose.describe("auto") == "torch on 1 GPU"
+        monkeypatch.setattr(torch_backend, "devices", lambda: ["cpu"])
+        assert choose.describe("auto") == "faiss on the CPU"
+
+    def test_it_leaves_no_gpu_of_the_driver_s_idle_unless_told_to(self, tmp_path, monkeypatch):
+        (tmp_path / "nvidia0").touch()
+        monkeypatch.setattr(devices, "DRIVER", tmp_path)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        for backend in ("auto", "torch"):
+            with pytest.raises(RecipeError, match=r"^The driver has 1 GPU, .*neighbor_search: faiss, .* on the CPU"):
+                nearest(self.vectors, self.vectors, backend=backend)
+        assert nearest(self.vectors, self.vectors, backend="faiss").ravel().tolist() == [0, 1, 2, 3]
+
+    def test_all_devices_search_whole(self, monkeypatch):
+        monkeypatch.setattr(torch_backend, "devices", lambda: ["cpu", "cpu"])
+        queries, candidates = near_copies(1, 200, 32)
+        found = nearest(queries, candidates, 2, backend="torch")
+        np.testing.assert_array_equal(found, nearest(queries, candidates, 2, backend="faiss"))
 
     @pytest.mark.parametrize("backend", ["auto", "faiss", "torch"])
     def test_no_other_backend_answers_for_one_that_fails(self, backend, monkeypatch):
         def fails(*_: object) -> None:
             raise RuntimeError("the card fell off the bus")
 
-        monkeypatch.setattr(choose, "_has_driver", lambda: False)
+        monkeypatch.setattr(choose, "has_driver", lambda: False)
         broken = TorchSearch if backend == "torch" else faiss_backend.FaissSearch
         monkeypatch.setattr(broken, "__call__", fails)
         with pytest.raises(RuntimeError, match="fell off the bus"):
@@ -165,32 +240,24 @@ class TestChoice:
         other = "faiss" if backend == "torch" else "torch"
         assert nearest(self.vectors, self.vectors, backend=other).ravel().tolist() == [0, 1, 2, 3]
 
-    def test_cards_share_the_queries_and_more_cards_than_queries_do_no_harm(self, monkeypatch):
-        """faiss's index on the CPU stands in the place of that on a card, which has the same interface."""
-        faiss = faiss_backend.import_faiss()
-
-        def on_card(candidates, card):
-            index = faiss.IndexFlatL2(candidates.shape[1])
-            index.add(candidates)
-            return index
-
-        monkeypatch.setattr(faiss_backend, "cards", lambda: 3)
-        monkeypatch.setattr(faiss_backend, "_on_card", on_card)
-        for kind in KINDS:
-            queries, candidates = problem(kind)
-            for n in (0, 1, 2, len(queries)):
-                found = nearest(queries[:n], candidates, 2, backend="faiss")
-                np.testing.assert_array_equal(found, naive(queries[:n], candidates, 2) if n else np.empty((0, 2)))
-        with pytest.raises(
-            RecipeError, match=r"at most 2,048 neighbours at a time, not 2,055: .*neighbor_search: torch"
-        ):
-            nearest(self.vectors[:1], np.eye(2100, 4, dtype=np.float32) + np.arange(2100)[:, None].astype("f"), 2040)
-
-    def test_a_card_without_memory_ends_in_one_sentence(self, monkeypatch):
+    @pytest.mark.parametrize(
+        "error",
+        [
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB, 98765 rows"),
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasSgemm(handle, 98765)"),
+        ],
+    )
+    def test_a_device_that_fails_ends_in_one_sentence(self, error, monkeypatch):
         def full(*_: object) -> None:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB, 98765 rows")
+            raise error
 
-        monkeypatch.setattr(torch_backend, "_product", full)
-        with pytest.raises(RecipeError, match=r"not enough memory .* evolution\.neighbor_search: faiss") as caught:
-            nearest(self.vectors, self.vectors, backend="torch")
-        assert "98765" not in str(caught.value)
+        said = (
+            r"among 4 candidates of 4 dimensions failed on \S+ "
+            rf"\({type(error).__name__}\), .*set evolution\.neighbor_search: faiss, which searches on the CPU"
+        )
+        for part in ("_product", "_squares"):  # in the search, and when it is set up
+            with monkeypatch.context() as patch:
+                patch.setattr(torch_backend, part, full)
+                with pytest.raises(RecipeError, match=said) as caught:
+                    nearest(self.vectors, self.vectors, backend="torch")
+                assert "98765" not in str(caught.value)
