@@ -25,7 +25,7 @@ from pe.plugins.validation import read_settings
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Of the local generator's settings, in YAML."
 )
 @click.option("--replicas", default="auto", show_default=True, metavar="N|auto", help="Copies of the model.")
-@click.option("--gpus-per-replica", type=float, help="May be a share of a card; 1 where there are cards, else 0.")
+@click.option("--gpus-per-replica", type=float, help="May be a share of one, or 0; 1 where there are GPUs.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="With any other than loopback a key is required.")
 @click.option("--port", type=int, default=8000, show_default=True)
 @click.option("--max-batch", type=click.IntRange(1), help="Images per forward pass; as many as memory takes.")

@@ -1,10 +1,10 @@
-"""A replica: one engine on its share of the cards, fed in batches, and what the server must know of its model."""
+"""A replica: one engine on its share of the GPUs, fed in batches, and what the server must know of its model."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adapters.diffusion.device import choose_devices
 from adapters.diffusion.engine import Engine
@@ -15,6 +15,9 @@ from adapters.server.families import family_of
 from adapters.server.formats import Wanted
 from adapters.server.metrics import EngineMetrics
 from adapters.server.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
 
 log = logging.getLogger("ray.serve")
 
@@ -29,9 +32,11 @@ class Replica:
         _keep_prompts_out_of_logs()
         family = family_of(given)
         family.check()
-        devices = choose_devices("auto")
+        device = "cpu" if given.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
+        devices = choose_devices(device)
+        _bound_memory(devices, given.gpus_per_replica)
         most = given.max_batch or (family.most_on_cpu if devices[0].type == "cpu" else family.most)
-        self._engine = Engine(family.load, device="auto", most=most, most_on_cpu=most)
+        self._engine = Engine(family.load, device=device, most=most, most_on_cpu=most)
         self._engine.load()
         most *= len(devices)
         self._description = family.describe(most)
@@ -71,6 +76,16 @@ def _items(wanted: Wanted) -> Sequence[Item]:
         )
         for i, seed in enumerate(wanted.seeds.tolist())
     ]
+
+
+def _bound_memory(devices: Sequence[torch.device], share: float | None) -> None:
+    """Leave the others their share of a GPU: else replicas would find their batch sizes by filling it in turn."""
+    if share is None or share >= 1 or devices[0].type != "cuda":
+        return
+    import torch
+
+    for device in devices:
+        torch.cuda.set_per_process_memory_fraction(share, device)
 
 
 def _keep_prompts_out_of_logs() -> None:

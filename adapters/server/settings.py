@@ -54,7 +54,7 @@ class Settings(BaseModel):
         wait_ms: how long an idle engine waits for others before it starts a batch that is not full.
         replicas: of the engine; None: as many as are busy, up to `max_replicas`.
         max_replicas: None: as many as there is room for when the application is built.
-        gpus_per_replica: shares of cards count, too; None: 1 where the cluster has cards, else 0.
+        gpus_per_replica: shares of a GPU bound its memory, too; 0: the CPU; None: 1 where the cluster has GPUs, else 0.
         cpus_per_replica: cores; None: an even share of all but one, which Ray and the ingress have.
         key_digests: SHA-256 of each API key; without any, only connections from the machine itself are answered.
         limits: see `Limits`.
