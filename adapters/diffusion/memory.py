@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Offload = Literal["none", "model", "sequential", "group"]
 
+_WHOLE = 4  # images decoded at once; the autoencoder works on whole pictures, and so needs more for each than the rest
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -20,14 +22,14 @@ class Memory:
 
     Attributes:
         attention_slicing: attention head by head.
-        vae_slicing: decode latents one at a time.
+        vae_slicing: decode latents one at a time; None: those of a batch above 4.
         vae_tiling: decode an image tile by tile.
         offload: keep in the accelerator's memory only what is at work: none, model (a part), group (a few blocks), or
             sequential (layers).
     """
 
     attention_slicing: bool = False
-    vae_slicing: bool = False
+    vae_slicing: bool | None = None
     vae_tiling: bool = False
     offload: Offload = "none"
 
@@ -44,9 +46,9 @@ class Memory:
             if self.attention_slicing:
                 pipeline.enable_attention_slicing()
             if self.vae_slicing:
-                self._autoencoder(pipeline, "vae_slicing", "enable_slicing")()
+                _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()
             if self.vae_tiling:
-                self._autoencoder(pipeline, "vae_tiling", "enable_tiling")()
+                _autoencoder(pipeline, "vae_tiling", "use_tiling").enable_tiling()
             if self.offload == "none":
                 pipeline.to(device)
             elif self.offload == "group":
@@ -63,8 +65,16 @@ class Memory:
         elif self.offload == "sequential":
             pipeline.enable_sequential_cpu_offload(device=device)
 
-    def _autoencoder(self, pipeline: Any, setting: str, method: str) -> Any:
-        found = getattr(getattr(pipeline, "vae", None), method, None)
-        if found is None:
-            raise RecipeError(f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out.")
-        return found
+    def slice(self, pipeline: Any, count: int) -> None:
+        """Before each call: decode `count` images one at a time or together, where that is not set for good."""
+        autoencoder: Any = getattr(pipeline, "vae", None)
+        if self.vae_slicing is not None or not hasattr(autoencoder, "use_slicing"):
+            return
+        (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
+
+
+def _autoencoder(pipeline: Any, setting: str, switch: str) -> Any:
+    found = getattr(pipeline, "vae", None)
+    if not hasattr(found, switch):
+        raise RecipeError(f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out.")
+    return found

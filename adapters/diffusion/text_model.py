@@ -40,6 +40,8 @@ class TextModel:
         self._text, self._vary = text, vary
         self._memory, self._device, self._more = memory, device, dict(arguments or {})
         self._engaged: Any = None
+        parts = (getattr(pipeline, "vae", None) for pipeline in (text, vary.pipeline))
+        self._autoencoders = [(part, _dtypes(part)) for part in parts if part is not None]
 
     @property
     def heeds_negative_prompts(self) -> bool:
@@ -63,6 +65,8 @@ class TextModel:
         if self._engaged is not pipeline:
             self._memory.engage(pipeline, self._device)
             self._engaged = pipeline
+        self._memory.slice(pipeline, len(items))
+        self._restore()
         inputs, negative = inputs_of(type(pipeline)), [item.negative_prompt for item in items]
         if any(negative) and not heeds_negative_prompts(inputs, self._more):
             raise RecipeError(f"negative_prompt: {type(pipeline).__name__} has no use for one, so leave it out.")
@@ -79,6 +83,24 @@ class TextModel:
         wanted |= self._more
         known = {name: value for name, value in wanted.items() if name in inputs}
         return _outcomes(pipeline(**known | dict(more)))
+
+    def _restore(self) -> None:
+        """Cast back the autoencoders that a failed call left in another dtype.
+
+        Pipelines of Stable Diffusion XL decode in float32 what is kept in float16, and cast back after success alone.
+        """
+        for autoencoder, dtypes in self._autoencoders:
+            if _dtypes(autoencoder) != dtypes:
+                for tensor, dtype in zip(_tensors(autoencoder), dtypes, strict=True):
+                    tensor.data = tensor.data.to(dtype)
+
+
+def _tensors(network: Any) -> Sequence[torch.Tensor]:
+    return [*network.parameters(), *network.buffers()]
+
+
+def _dtypes(network: Any) -> Sequence[torch.dtype]:
+    return [tensor.dtype for tensor in _tensors(network)]
 
 
 def _outcomes(answer: Any) -> Sequence[Outcome]:

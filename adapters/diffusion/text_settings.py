@@ -53,7 +53,7 @@ class TextSettings:
             components_to_quantize.
         precision_of: part → precision, where it is not `precision`.
         attention_slicing: attention head by head, which saves memory.
-        vae_slicing: decode images one at a time, which saves memory.
+        vae_slicing: decode images one at a time, which saves memory. None: those of a batch above 4.
         vae_tiling: decode an image tile by tile, which saves memory.
         offload: keep on the card only what is at work: none, model, group or sequential.
         revision: of a repository.
@@ -80,7 +80,7 @@ class TextSettings:
     quantization: dict[str, Any] | None = None
     precision_of: dict[str, Precision] | None = None
     attention_slicing: bool = False
-    vae_slicing: bool = False
+    vae_slicing: bool | None = None
     vae_tiling: bool = False
     offload: Offload = "none"
     revision: str | None = None

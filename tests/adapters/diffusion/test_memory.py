@@ -1,0 +1,80 @@
+"""Memory that does not suffice: what a failed call leaves behind, and how decoding takes less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from adapters.diffusion.text_to_image import TextToImage
+from pe.plugins.protocols import Answer, RandomRequest
+from tests.adapters.diffusion import tiny
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2
+
+SEEDS = np.random.default_rng(1).integers(0, 2**64, 8, dtype=np.uint64)
+
+
+@pytest.fixture(scope="module")
+def xl(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("xl")
+    torch.manual_seed(0)
+    tiny.stable_diffusion_xl().save_pretrained(place)
+    return str(place)
+
+
+def api_of(model: str, **settings: Any) -> TextToImage:
+    common: dict[str, Any] = {"prompts": "a", "steps": 2, "size": 16, "device": "cpu", "guidance": 1.0, "offline": True}
+    return TextToImage(model=model, **(common | settings))
+
+
+def drawn(api: TextToImage, count: int) -> Answer:
+    return api.random_api(RandomRequest(("a",) * count, SEEDS[:count]))
+
+
+def decodings(api: TextToImage) -> list[int]:
+    """How many images each pass through the decoder holds, from now on."""
+    api._engine.load()
+    found: list[int] = []
+    model: Any = api._engine._workers[0].load()
+    model._text.vae.decoder.register_forward_pre_hook(lambda _, inputs: found.append(len(inputs[0])))
+    return found
+
+
+def test_decoding_that_ran_out_of_memory_in_float32_spoils_no_later_batch(
+    xl: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SDXL's pipeline casts its autoencoder from fp16 to float32 to decode, and back only after success."""
+    expected = drawn(api_of(xl, precision="fp16", batch_size=2), 4)
+    convolve, refused = torch.nn.functional.conv2d, []
+
+    def limited(images: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
+        if weight.dtype == torch.float32 and not refused:  # only the autoencoder's ever are
+            refused.append(len(images))
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return convolve(images, weight, *rest)
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", limited)
+    answer = drawn(api_of(xl, precision="fp16", batch_size=4), 4)
+    assert refused == [4]
+    assert not answer.missing
+    np.testing.assert_array_equal(answer.samples.array, expected.samples.array)
+
+
+@pytest.mark.parametrize(
+    ("slicing", "count", "passes"),
+    [(None, 4, [4]), (None, 5, [1] * 5), (True, 4, [1] * 4), (False, 5, [5])],
+    ids=["four together", "five alone", "always", "never"],
+)
+def test_a_batch_above_four_is_decoded_one_image_at_a_time(
+    slicing: bool | None, count: int, passes: list[int], xl: str
+) -> None:
+    api = api_of(xl, batch_size=8, vae_slicing=slicing)
+    found = decodings(api)
+    drawn(api, count)
+    assert found == passes
+    found.clear()
+    drawn(api, 2)
+    assert found == ([1, 1] if slicing else [2])
