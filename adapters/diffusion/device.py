@@ -16,7 +16,19 @@ Precision = Literal["fp32", "bf16", "fp16"]
 Devices = str | list[str]
 
 _NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-_REFUSALS = ("out of memory", "can't allocate memory", "not enough memory", "Cannot allocate memory", "ALLOC_FAILED")
+_REFUSALS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "invalid buffer size",  # MPS
+    "alloc_failed",  # cuBLAS
+    "allocation_failed",  # cuDNN
+    "cublas_status_not_initialized",
+    "cudnn_status_not_initialized",
+    "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
+)
+"""In small letters. The last three may have another cause."""
 
 
 def check_arithmetic(device: Devices, precision: str) -> None:
@@ -50,12 +62,12 @@ def dtype_of(precision: Precision) -> torch.dtype:
 
 
 def memory_refused(error: Exception) -> bool:
-    """Whether the device had not enough memory; each kind of device says so in its own way."""
+    """Whether the device had not enough memory, as far as its words tell; some have other causes, too."""
     import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _REFUSALS)
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _REFUSALS)
 
 
 def free_memory(device: torch.device) -> None:

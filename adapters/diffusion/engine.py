@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from traceback import clear_frames
 from typing import TYPE_CHECKING
 from weakref import finalize
 
@@ -30,6 +31,7 @@ Loader = Callable[["torch.device"], Model]
 _Kind = tuple[Job, tuple[int, ...] | None, bool]
 """The job, the shape of the image to be varied, and whether there is a negative prompt: some models take an empty one
 for another thing than none."""
+_REMEDIES = "precision: bf16, offloading where the adapter has it, or another device"
 _loading = threading.Lock()  # diffusers patches torch while it loads, for all threads
 
 
@@ -43,7 +45,7 @@ class Engine:
         device: see `choose_devices`; each gets its own copy of the model and its own thread.
         batch_size: images per forward pass; None: found by trying, on each device.
         most: largest batch that is tried; beyond some size a batch is no faster.
-        most_on_cpu: the same on a CPU, which does not refuse memory until it is too late.
+        most_on_cpu: the same on a CPU and on MPS, which do not refuse memory until it is too late.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class Engine:
                 for device in choose_devices(self._device):
                     if device.type == "cpu":
                         keep_memory()
-                    most = self._most_on_cpu if device.type == "cpu" else self._most
+                    most = self._most if device.type == "cuda" else self._most_on_cpu
                     self._workers.append(_Worker(device, self._load, self._batch_size, most))
                 finalize(self, _close, [worker.thread for worker in self._workers])
             return self._workers
@@ -196,24 +198,28 @@ class _Worker:
         try:
             batch = self._sizes.setdefault(_footprint(group.kind), BatchSize.of(self._batch_size, self._most))
             while places := group.take(batch.size):
-                outcomes = self._made(group.kind[0], group.items(places))
-                if outcomes is not None:
+                try:
+                    outcomes = self._made(group.kind[0], group.items(places))
+                except Exception as error:
+                    if not memory_refused(error):
+                        raise
+                    group.give_back(places)
+                    clear_frames(error.__traceback__)  # which hold on to the tensors
+                    free_memory(self._device)
+                    if not batch.refused(len(places)):
+                        raise APIError(_too_small(self._device, group.kind, error)) from error
+                    log.info(
+                        "%s has no memory for %d images at once: %d from now on.", self._device, len(places), batch.size
+                    )
+                else:
                     group.enter(places, outcomes)
                     batch.went_well(len(places))
-                    continue
-                group.give_back(places)
-                free_memory(self._device)
-                if not batch.refused(len(places)):
-                    raise APIError(_too_small(self._device, group.kind))
-                log.info(
-                    "%s has no memory for %d images at once: %d from now on.", self._device, len(places), batch.size
-                )
         except BaseException:
             group.stop()
             raise
 
-    def _made(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome] | None:
-        """The outcomes of one batch; None when memory did not suffice."""
+    def _made(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
+        """The outcomes of one batch."""
         import torch
 
         model = self.load()
@@ -223,12 +229,8 @@ class _Worker:
         except APIError as error:
             if len(items) == 1:
                 return [Failed(str(error), retryable=False)]
-        except Exception as error:
-            if not memory_refused(error):
-                raise
-            return None  # not retried in here, where the error still holds on to the tensors
-        alone = [self._made(job, [item]) for item in items]  # one that cannot be made spoils no other
-        return None if None in alone else [outcome for outcomes in alone if outcomes for outcome in outcomes]
+        # One that cannot be made spoils no other.
+        return [outcome for item in items for outcome in self._made(job, [item])]
 
     def load(self) -> Model:
         """The model, loaded at the first call; in the worker's own thread."""
@@ -240,8 +242,8 @@ class _Worker:
                 if not memory_refused(error):
                     raise
                 raise APIError(
-                    f"{self._device} has not enough memory for the model: take precision: fp16, or offloading where "
-                    "the adapter has it, or another device."
+                    f"{self._device} refused the model, most likely for want of memory ({_words(error)}): take "
+                    f"{_REMEDIES}."
                 ) from error
         return self._model
 
@@ -257,14 +259,18 @@ def _footprint(kind: _Kind) -> tuple[object, ...]:
     return job.degree is None, job.guidance is None or job.guidance > 1, job.size, shape
 
 
-def _too_small(device: torch.device, kind: _Kind) -> str:
+def _too_small(device: torch.device, kind: _Kind, error: Exception) -> str:
     job, shape, _ = kind
     sides = job.size or (shape and shape[:2])
     size = "" if sides is None else f" of {sides[0]}×{sides[1]} pixels"
     return (
-        f"{device} has not enough memory for a single image{size}: take a smaller size, precision: fp16, "
-        "or offloading where the adapter has it, or another device."
+        f"{device} refused a single image{size}, most likely for want of memory ({_words(error)}): take a "
+        f"smaller size, {_REMEDIES}."
     )
+
+
+def _words(error: Exception) -> str:
+    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")
 
 
 def _close(threads: Sequence[ThreadPoolExecutor]) -> None:

@@ -57,6 +57,12 @@ REFUSALS: dict[str, Callable[[], Exception]] = {
     "mps": lambda: RuntimeError("MPS backend out of memory (MPS allocated: 18.00 GB)."),
     "cpu": lambda: RuntimeError("[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"),
     "cublas": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    "cublas handle": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate`"),
+    "cudnn handle": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
+    "cudnn host": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
+    "cudnn get": lambda: RuntimeError("GET was unable to find an engine to execute this computation"),
+    "cudnn find": lambda: RuntimeError("FIND was unable to find an engine to execute this computation"),
+    "mps buffer": lambda: RuntimeError("Invalid buffer size: 19.45 GiB"),
 }
 
 
@@ -139,17 +145,27 @@ def test_a_growing_batch_stops_at_the_most() -> None:
     assert fixed.size == 5
 
 
-def test_one_image_that_is_too_large_ends_in_a_sentence(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    Memory(0, REFUSALS["cuda"]).use(monkeypatch)
-    with pytest.raises(APIError, match="cpu has not enough memory for a single image: take a smaller size, precision"):
+@pytest.mark.parametrize("device", ["cuda", "cudnn get"])
+def test_one_image_that_is_too_large_ends_in_a_sentence_with_the_error_s_words(
+    device: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some words have other causes than memory, so they are never hidden."""
+    Memory(0, REFUSALS[device]).use(monkeypatch)
+    words = str(REFUSALS[device]()).rstrip(".")
+    with pytest.raises(APIError) as caught:
         PixelSpace(model=folder, steps=2, device="cpu").random_api(RandomRequest(LABELS, SEEDS))
+    assert str(caught.value) == (
+        f"cpu refused a single image, most likely for want of memory ({words}): take a smaller size, precision: bf16, "
+        "offloading where the adapter has it, or another device."
+    )
+    assert str(caught.value.__cause__) == str(REFUSALS[device]())
 
 
 def test_a_model_that_does_not_fit_ends_in_a_sentence() -> None:
     def load(device: torch.device) -> Any:
         raise REFUSALS["cuda"]()
 
-    with pytest.raises(APIError, match="cpu has not enough memory for the model: take precision: fp16"):
+    with pytest.raises(APIError, match=r"cpu refused the model, .* \(CUDA out of memory.*\): take precision: bf16"):
         Engine(load, device="cpu").run([Item(Job(3), 1)])
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from adapters.diffusion.engine import Engine
+from adapters.diffusion.items import Item, Job
 from adapters.diffusion.text_to_image import TextToImage
 from pe.plugins.protocols import Answer, RandomRequest
 from tests.adapters.diffusion import tiny
@@ -78,3 +81,42 @@ def test_a_batch_above_four_is_decoded_one_image_at_a_time(
     found.clear()
     drawn(api, 2)
     assert found == ([1, 1] if slicing else [2])
+
+
+class Sizes:
+    """A model that notes how many images it is asked for."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def sample(self, job: Job, items: Any) -> Any:
+        self.seen.append(len(items))
+        return [np.zeros((1, 1, 1), dtype=np.uint8) for _ in items]
+
+    def vary(self, job: Job, items: Any) -> Any:
+        return self.sample(job, items)
+
+
+def test_batches_on_mps_do_not_grow_further_than_on_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither refuses memory: they swap."""
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    model = Sizes()
+    Engine(lambda _: model, device="mps", most=256, most_on_cpu=4).run([Item(Job(1), seed) for seed in range(15)])
+    assert model.seen == [1, 2, 4, 4, 4]
+
+
+def test_what_a_refused_batch_held_is_free_before_the_next_is_tried() -> None:
+    """An error holds its frames, and they the tensors."""
+    held: list[Any] = []
+
+    class Refusing(Sizes):
+        def sample(self, job: Job, items: Any) -> Any:
+            assert all(reference() is None for reference in held)
+            tensor = torch.zeros(len(items), dtype=torch.float32)
+            held.append(weakref.ref(tensor))
+            if len(items) > 1:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().sample(job, items)
+
+    Engine(lambda _: Refusing(), device="cpu", batch_size=4).run([Item(Job(1), seed) for seed in range(4)])
+    assert len(held) == 6  # 4, 2, and 1 four times
