@@ -10,10 +10,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from traceback import clear_frames
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from adapters.diffusion.device import Devices, choose_devices, free_memory, memory_refused
@@ -38,7 +38,7 @@ _loading = threading.Lock()  # diffusers patches torch while it loads, for all t
 class Engine:
     """Diffusion models of one kind on one or several devices.
 
-    Nothing is loaded before the first item. `run` may be called from several threads.
+    At the first item the model is loaded on all devices. `run` may be called from several threads.
 
     Args:
         load: the model on a device.
@@ -69,8 +69,9 @@ class Engine:
             RecipeError: see `run`.
             APIError: see `run`.
         """
-        for future in [worker.thread.submit(worker.load) for worker in self._open()]:
-            future.result()
+        workers = self._open()
+        if any(worker.model is None for worker in workers):
+            _all([worker.thread.submit(worker.load) for worker in workers])
 
     def run(self, items: Sequence[Item]) -> list[Outcome]:
         """An image, a refusal or a failure for each item, in order; items of one call may differ in everything.
@@ -91,6 +92,8 @@ class Engine:
                 outcomes[place] = item.image
             else:
                 groups.setdefault(_kind(item), deque()).append(place)
+        if groups:
+            self.load()  # all before any samples: a library that loads sets the default dtype of all threads
         for kind, places in groups.items():
             self._spread(_Group(kind, items, places, outcomes))
         assert all(outcome is not None for outcome in outcomes)
@@ -100,10 +103,7 @@ class Engine:
         """Let the workers empty a group, each taking a batch at a time."""
         workers = self._open()[: len(group.places)]
         group.share = -(-len(group.places) // len(workers))
-        futures = [worker.thread.submit(worker.drain, group) for worker in workers]
-        wait(futures)
-        for future in futures:
-            future.result()
+        _all([worker.thread.submit(worker.drain, group) for worker in workers])
 
     def _open(self) -> list[_Worker]:
         with self._opening:
@@ -190,7 +190,7 @@ class _Worker:
     def __init__(self, device: torch.device, load: Loader, batch_size: int | None, most: int) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"pe-{device}")
         self._device, self._load, self._batch_size, self._most = device, load, batch_size, most
-        self._model: Model | None = None
+        self.model: Model | None = None
         self._sizes: dict[tuple[object, ...], BatchSize] = {}
 
     def drain(self, group: _Group) -> None:
@@ -234,10 +234,10 @@ class _Worker:
 
     def load(self) -> Model:
         """The model, loaded at the first call; in the worker's own thread."""
-        if self._model is None:
+        if self.model is None:
             try:
                 with _loading:
-                    self._model = self._load(self._device)
+                    self.model = self._load(self._device)
             except Exception as error:
                 if not memory_refused(error):
                     raise
@@ -245,7 +245,7 @@ class _Worker:
                     f"{self._device} refused the model, most likely for want of memory ({_words(error)}): take "
                     f"{_REMEDIES}."
                 ) from error
-        return self._model
+        return self.model
 
 
 def _kind(item: Item) -> _Kind:
@@ -271,6 +271,13 @@ def _too_small(device: torch.device, kind: _Kind, error: Exception) -> str:
 
 def _words(error: Exception) -> str:
     return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")
+
+
+def _all(futures: Sequence[Future[Any]]) -> None:
+    """Wait for all, and raise the first error."""
+    wait(futures)
+    for future in futures:
+        future.result()
 
 
 def _close(threads: Sequence[ThreadPoolExecutor]) -> None:

@@ -35,7 +35,7 @@ def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torc
     """Standard normal float32, n×shape, on the CPU: row i from generator i."""
     import torch
 
-    return torch.stack([torch.randn(tuple(shape), generator=generator) for generator in generators])
+    return torch.stack([torch.randn(tuple(shape), generator=each, dtype=torch.float32) for each in generators])
 
 
 def _filled(words: npt.NDArray[np.uint64]) -> torch.Generator:
