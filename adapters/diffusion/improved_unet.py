@@ -186,7 +186,7 @@ class _Attention(nn.Module):
         n, channels, height, width = x.shape
         flat = x.reshape(n, channels, height * width)
         heads = self.qkv(self.norm(flat)).reshape(n, HEADS, 3, channels // HEADS, height * width)
-        q, k, v = (part.transpose(2, 3) for part in heads.unbind(dim=2))
+        q, k, v = (part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2))  # else torch fuses nothing
         found = functional.scaled_dot_product_attention(q, k, v).transpose(2, 3)
         past: Tensor = flat + self.proj_out(found.reshape(n, channels, height * width))
         return past.reshape(x.shape)

@@ -21,7 +21,7 @@ class Memory:
     """How memory is saved at the cost of time.
 
     Attributes:
-        attention_slicing: attention head by head.
+        attention_slicing: attention head by head on MPS; elsewhere torch fuses attention, which takes less memory yet.
         vae_slicing: decode latents one at a time; None: those of a batch above 4.
         vae_tiling: decode an image tile by tile.
         offload: keep in the accelerator's memory only what is at work: none, model (a part), group (a few blocks), or
@@ -43,7 +43,7 @@ class Memory:
             raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
         offloaded: list[Any] = []
         for pipeline in pipelines:
-            if self.attention_slicing:
+            if self.attention_slicing and device.type == "mps":
                 pipeline.enable_attention_slicing()
             if self.vae_slicing:
                 _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()

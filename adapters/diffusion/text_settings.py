@@ -52,7 +52,7 @@ class TextSettings:
         quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend, quant_kwargs and
             components_to_quantize.
         precision_of: part → precision, where it is not `precision`.
-        attention_slicing: attention head by head, which saves memory.
+        attention_slicing: on MPS, attention head by head, which saves memory; elsewhere attention is fused.
         vae_slicing: decode images one at a time, which saves memory. None: those of a batch above 4.
         vae_tiling: decode an image tile by tile, which saves memory.
         offload: keep on the card only what is at work: none, model, group or sequential.

@@ -187,5 +187,5 @@ def _logits(
     parts = []
     for start in range(0, len(images), _EVALUATED):
         inputs = _inputs(images.pixels[start : start + _EVALUATED], scale, device)
-        parts.append(net(inputs).double().cpu().numpy())
+        parts.append(net(inputs).cpu().double().numpy())
     return np.concatenate(parts)

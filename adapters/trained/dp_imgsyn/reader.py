@@ -52,4 +52,4 @@ class Reader:
         """
         with torch.no_grad():
             _, means, squares = self(tensors(images, device))
-        return means.double().cpu().numpy(), squares.double().cpu().numpy()
+        return means.cpu().double().numpy(), squares.cpu().double().numpy()

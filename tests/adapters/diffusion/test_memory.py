@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from adapters.diffusion.engine import Engine
+from adapters.diffusion.improved_unet import ImprovedUNet, Shape
 from adapters.diffusion.items import Item, Job
 from adapters.diffusion.text_to_image import TextToImage
 from pe.plugins.protocols import Answer, RandomRequest
@@ -46,6 +48,7 @@ def decodings(api: TextToImage) -> list[int]:
     return found
 
 
+@pytest.mark.filterwarnings("ignore:.*upcast_vae.*:FutureWarning")  # diffusers' own call
 def test_decoding_that_ran_out_of_memory_in_float32_spoils_no_later_batch(
     xl: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,14 +108,15 @@ def test_batches_on_mps_do_not_grow_further_than_on_a_processor(monkeypatch: pyt
     assert model.seen == [1, 2, 4, 4, 4]
 
 
-def test_what_a_refused_batch_held_is_free_before_the_next_is_tried() -> None:
-    """An error holds its frames, and they the tensors."""
+def test_what_a_refused_batch_held_is_given_back_before_the_next_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error holds its frames, and they the tensors; only what nobody holds can the device have back."""
     held: list[Any] = []
+    left: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: left.append(sum(reference() is not None for reference in held)))
 
     class Refusing(Sizes):
         def sample(self, job: Job, items: Any) -> Any:
-            assert all(reference() is None for reference in held)
-            tensor = torch.zeros(len(items), dtype=torch.float32)
+            tensor = torch.zeros(len(items))
             held.append(weakref.ref(tensor))
             if len(items) > 1:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -120,3 +124,23 @@ def test_what_a_refused_batch_held_is_free_before_the_next_is_tried() -> None:
 
     Engine(lambda _: Refusing(), device="cpu", batch_size=4).run([Item(Job(1), seed) for seed in range(4)])
     assert len(held) == 6  # 4, 2, and 1 four times
+    assert left == [0, 0]
+
+
+def test_attention_is_asked_for_in_the_layout_that_torch_fuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend, asked = torch.nn.functional.scaled_dot_product_attention, []
+
+    def noting(*tensors: torch.Tensor) -> torch.Tensor:
+        asked.extend(tensors)
+        return attend(*tensors)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noting)
+    ImprovedUNet(Shape(32, (1, 2), 1, (1,), None))(torch.zeros(2, 3, 8, 8), torch.zeros(2))
+    assert asked
+    assert all(tensor.is_contiguous() for tensor in asked)
+
+
+def test_attention_is_not_sliced_where_torch_fuses_it(xl: str) -> None:
+    model: Any = api_of(xl, attention_slicing=True)._loader.load(torch.device("cpu"))
+    kinds = {type(processor).__name__ for processor in model._text.unet.attn_processors.values()}
+    assert kinds == {"AttnProcessor2_0"}
