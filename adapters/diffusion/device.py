@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import re
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -12,8 +13,10 @@ from pe.plugins.devices import count_cards, find_device, require_torch
 if TYPE_CHECKING:
     import torch
 
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Devices = str | list[str]
+
+log = logging.getLogger(__name__)
 
 _NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _REFUSALS = (
@@ -54,11 +57,22 @@ def choose_devices(device: Devices) -> list[torch.device]:
     return [type(one)(one.type, one.index or 0) if one.type == "cuda" else one for one in found]
 
 
-def dtype_of(precision: Precision) -> torch.dtype:
-    """The tensors' type."""
+def dtype_on(device: torch.device, precision: Precision) -> torch.dtype:
+    """The tensors' type on a device; auto: bf16 on a GPU that computes in it, elsewhere fp32, told in the log."""
     import torch
 
+    if precision == "auto":
+        precision = "bf16" if device.type == "cuda" and _computes_in_bf16(device) else "fp32"
+        log.info("precision: auto is %s on %s.", precision, device)
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def _computes_in_bf16(device: torch.device) -> bool:
+    """Whether a GPU does so itself: older ones are slow at it, or fail."""
+    import torch
+
+    with torch.cuda.device(device):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def memory_refused(error: Exception) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
-from adapters.diffusion.device import Precision, dtype_of
+from adapters.diffusion.device import Precision, dtype_on
 from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, Spacing
 from adapters.diffusion.pixel_model import PixelModel
 from pe.errors import RecipeError
@@ -111,7 +111,7 @@ class ImprovedFiles:
         """
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
-        file, dtype = self.find(), dtype_of(precision)
+        file, dtype = self.find(), dtype_on(device, precision)
         tensors = read_weights(file)
         shape = shape_of(tensors)
         coarsest = 2 ** (len(shape.multipliers) - 1)

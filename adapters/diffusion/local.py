@@ -25,7 +25,8 @@ class LocalDiffusion:
         steps: of sampling an image from pure noise; or a list with one number for each iteration, of which new samples
             take the first.
         device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
-        precision: of all arithmetic of the network: fp32, bf16 or fp16.
+        precision: of all arithmetic of the network: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else
+            fp32. A run's log names the choice.
         batch_size: images per forward pass; None: as many as memory takes, found by trying.
         chunk: most images of one request; what a run loses at most when it is killed.
         compile: the network by torch.compile.
@@ -36,7 +37,7 @@ class LocalDiffusion:
 
     steps: int | list[int] = 50
     device: Devices = "auto"
-    precision: Precision = "fp32"
+    precision: Precision = "auto"
     batch_size: int | None = None
     chunk: int = 1024
     compile: bool = False

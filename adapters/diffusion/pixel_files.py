@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from adapters.diffusion.device import Precision, dtype_of
+from adapters.diffusion.device import Precision, dtype_on
 from adapters.diffusion.pixel_model import PixelModel
 from adapters.diffusion.weights import SAFETENSORS, model_folder, read_json, require
 from pe.errors import RecipeError
@@ -154,7 +154,7 @@ class PixelFiles:
         """
         from torch import nn
 
-        network, dtype = self.network().eval().requires_grad_(False), dtype_of(precision)
+        network, dtype = self.network().eval().requires_grad_(False), dtype_on(device, precision)
         nn.Module.to(network, device, dtype)  # diffusers' own `to` warns of modules to keep in float32, and names none
         if compile:
             network.compile()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters.diffusion.description import Description, class_of, describe
-from adapters.diffusion.device import Precision, dtype_of
 from adapters.diffusion.lora import LoRA
 from adapters.diffusion.weights import SAFETENSORS, cached_model, local_model, model_folder, read_json, require
 from pe.errors import RecipeError
@@ -71,11 +70,11 @@ class TextFiles:
         folder = local_model(self.model) or cached_model(self.model, self.revision)
         return None if folder is None else describe(self._kind(self._checked(folder)))
 
-    def load(self, precision: Mapping[str, Precision]) -> Any:
+    def load(self, dtypes: Dtypes) -> Any:
         """The pipeline on the CPU, with all its parts.
 
         Args:
-            precision: part → precision; `default` for the others.
+            dtypes: part → the tensors' type; `default` for the others.
 
         Raises:
             RecipeError: see `folder`; or a file is missing or damaged.
@@ -86,7 +85,6 @@ class TextFiles:
         given: dict[str, Any] = {part: None for part, named in index.items() if named == [None, None]}
         if "safety_checker" in index and not self.safety_checker:
             given |= {"safety_checker": None, "requires_safety_checker": False}
-        dtypes = dtypes_of(precision)
         try:
             with quiet_loading():
                 given |= {name: self._part(name, place, index, dtypes) for name, place in self.components.items()}
@@ -153,11 +151,6 @@ class TextFiles:
         return str(
             DiffusionPipeline.download(self.model, revision=self.revision, variant=self.variant, use_safetensors=True)
         )
-
-
-def dtypes_of(precision: Mapping[str, Precision]) -> Dtypes:
-    """Part → the tensors' type; `default` for the others."""
-    return {part: dtype_of(each) for part, each in precision.items()}
 
 
 @contextmanager

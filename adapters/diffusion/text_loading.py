@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from adapters.diffusion.description import Way, describe, describe_weight, inputs_of, over
-from adapters.diffusion.device import Precision
+from adapters.diffusion.device import Precision, dtype_on
 from adapters.diffusion.items import Item, Job
 from adapters.diffusion.memory import Memory
 from adapters.diffusion.samplers import Sampler, set_sampler
-from adapters.diffusion.text_files import TextFiles, dtypes_of
+from adapters.diffusion.text_files import Dtypes, TextFiles
 from adapters.diffusion.text_model import TextModel
 from adapters.diffusion.vary.choice import Choice
 from adapters.diffusion.vary.way import Vary
@@ -86,11 +86,12 @@ class TextLoader:
                 f"model: '{(self.variation_files or self.files).model}' varies by {self.way}, as its index tells now "
                 f"that it was fetched, and the plan was made for {assumed}: start again, or write vary: {self.way}."
             )
-        base = self._loaded(self.files)
+        dtypes = {part: dtype_on(device, each) for part, each in self.precision.items()}
+        base = self._loaded(self.files, dtypes)
         kind = describe(type(base)).text
         assert kind is not None
-        varies = base if self.variation_files is None else self._loaded(self.variation_files)
-        vary = self._vary(varies)
+        varies = base if self.variation_files is None else self._loaded(self.variation_files, dtypes)
+        vary = self._vary(varies, dtypes)
         text = vary.pipeline if type(vary.pipeline) is kind and varies is base else over(kind, base)
         pipelines: list[Any] = list({id(each): each for each in (base, varies, text, vary.pipeline)}.values())
         for pipeline in pipelines:
@@ -114,17 +115,17 @@ class TextLoader:
         if drawing is not None and drawing.text is not None and varying is not None and way is not None:
             self._check_arguments([drawing.text, varying.of(way)])
 
-    def _loaded(self, files: TextFiles) -> Any:
-        pipeline = files.load(self.precision)
+    def _loaded(self, files: TextFiles, dtypes: Dtypes) -> Any:
+        pipeline = files.load(dtypes)
         set_sampler(pipeline, self.sampler)
         return pipeline
 
-    def _vary(self, pipeline: Any) -> Vary:
+    def _vary(self, pipeline: Any, dtypes: Dtypes) -> Vary:
         files = self.variation_files or self.files
         description = describe(type(pipeline))
         way = self.choice.settle(description, files.model)
         try:
-            return self.choice.over(pipeline, description.of(way), way, self.arguments, dtypes_of(self.precision))
+            return self.choice.over(pipeline, description.of(way), way, self.arguments, dtypes)
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             why = " ".join(str(error).split())[:200].rstrip(".")
             raise RecipeError(f"vary: {way} cannot be set up for '{files.model}' ({why}).") from error

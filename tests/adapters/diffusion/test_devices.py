@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.items import Item, Job
 from adapters.diffusion.noise import normals, seeded
@@ -55,3 +57,24 @@ def test_noise_is_float32_under_any_default_dtype() -> None:
     drawn = normals((4, 4), [seeded(7)])
     assert drawn.dtype == torch.float32
     assert torch.equal(drawn, expected)
+
+
+@pytest.mark.parametrize(
+    ("device", "native", "dtype"),
+    [
+        ("cuda:1", True, torch.bfloat16),
+        ("cuda:1", False, torch.float32),
+        ("mps", True, torch.float32),
+        ("cpu", True, torch.float32),
+    ],
+)
+def test_precision_auto_is_bf16_where_a_gpu_computes_in_it(
+    device: str, native: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """torch alone says that GPUs before Ampere can, since it emulates it there."""
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
+    with caplog.at_level("INFO"):
+        assert dtype_on(torch.device(device), "auto") == dtype
+    assert f"precision: auto is {'bf16' if dtype == torch.bfloat16 else 'fp32'} on {device}." in caplog.text
+    assert dtype_on(torch.device(device), "fp32") == torch.float32

@@ -128,7 +128,7 @@ def test_a_larger_degree_moves_further(family: str, saved: Callable[[str], str])
     model = saved(family)
     api = api_of(model, steps=10, batch_size=12)
     parents = drawn(api)
-    vae = TextFiles(model, offline=True).load({"default": "fp32"}).vae.eval()
+    vae = TextFiles(model, offline=True).load({"default": torch.float32}).vae.eval()
     with torch.no_grad():
         pixels = torch.from_numpy(levels(parents)).float().permute(0, 3, 1, 2) / 127.5 - 1
         decoded = vae.decode(vae.encode(pixels).latent_dist.mode()).sample
@@ -318,7 +318,7 @@ def test_settings_are_checked_before_anything_is_loaded() -> None:
         ({"offload": "disk"}, "offload is 'disk': it must be one of none, model, sequential"),
         ({"size": 30}, r"size is \(30, 30\): a model draws multiples of 8 pixels"),
         ({"size": None, "image_size": 20}, "image_size is given, so give size, too"),
-        ({"precision": "fp8"}, "precision is 'fp8': it must be one of fp32, bf16, fp16"),
+        ({"precision": "fp8"}, "precision is 'fp8': it must be one of auto, fp32, bf16, fp16"),
         ({"device": "gpu"}, "device is 'gpu': it must be auto, cpu, mps, cuda, cuda:1, or a list"),
     ):
         with pytest.raises(RecipeError, match=said):
