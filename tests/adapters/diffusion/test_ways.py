@@ -3,112 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from diffusers import DiffusionPipeline, StableDiffusionPipeline
+from diffusers import StableDiffusionPipeline
 from PIL import Image, ImageOps
 
 from adapters.diffusion.text_to_image import TextToImage
 from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
-from tests.adapters.diffusion import one_file, tiny, tiny_edit, tiny_more, tiny_qwen
+from tests.adapters.diffusion import one_file, tiny, tiny_more
+from tests.adapters.diffusion.kinds import COMMON, KINDS, SIDE, maker, saved
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # diffusers and numpy 2
     pytest.mark.filterwarnings("ignore:.callback_steps. is deprecated:FutureWarning"),  # Kandinsky's own call
 ]
 
-SIDE = 64
 LABELS = tuple("abc")
 SEEDS = np.random.default_rng(3).integers(0, 2**64, len(LABELS), dtype=np.uint64)
 DEGREES = (0.25, 0.5, 0.75)
 Pixels = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A pipeline, what its recipe says besides, and whether a larger degree leads further by construction."""
-
-    build: Callable[[], DiffusionPipeline]
-    way: str
-    settings: dict[str, object] = field(default_factory=dict)
-    beside: Callable[[Path, DiffusionPipeline], dict[str, object]] = lambda folder, pipeline: {}
-    grows: bool = True
-
-
-def _saved(pipeline: DiffusionPipeline, folder: Path) -> str:
-    pipeline.save_pretrained(folder)
-    return str(folder)
-
-
-def _edits(build: Callable[[], DiffusionPipeline]) -> Callable[[Path, DiffusionPipeline], dict[str, object]]:
-    return lambda folder, _: {"variation_model": _saved(build(), folder / "edits")}
-
-
-def _ip_adapter(folder: Path, pipeline: DiffusionPipeline) -> dict[str, object]:
-    return {"ip_adapter": tiny_edit.ip_adapter(folder / "adapter", pipeline.unet)}
-
-
-def _controlnet(folder: Path, pipeline: DiffusionPipeline) -> dict[str, object]:
-    tiny_edit.control_net(pipeline.unet).save_pretrained(folder / "net")
-    return {"controlnet": str(folder / "net")}
-
-
-COMMON: dict[str, Any] = {
-    "prompts": "a {label}",
-    "steps": 4,
-    "size": SIDE,
-    "device": "cpu",
-    "batch_size": 3,
-    "offline": True,
-}
-FEW: dict[str, object] = {"arguments": {"prior_num_inference_steps": 2}}
-SHORT: dict[str, object] = {"arguments": {"max_sequence_length": 16}}
-KINDS = {
-    "Stable Diffusion 1.5": Kind(tiny.stable_diffusion, "noise"),
-    "Stable Diffusion XL": Kind(tiny.stable_diffusion_xl, "noise"),
-    "Stable Diffusion 3": Kind(tiny.stable_diffusion_3, "noise"),
-    "Latent Consistency": Kind(tiny.latent_consistency, "noise"),
-    "Flux": Kind(tiny.flux, "noise", SHORT),
-    "Qwen-Image": Kind(tiny_qwen.qwen_image, "noise"),
-    "Z-Image": Kind(tiny_qwen.z_image, "noise", {"arguments": {"max_sequence_length": 64}}),
-    "Kandinsky 2.2, noise": Kind(tiny_edit.kandinsky, "noise", {"vary": "noise"} | FEW, grows=False),
-    "Flux Kontext": Kind(tiny_edit.flux_kontext, "instruction", SHORT, grows=False),
-    "FLUX.2 klein": Kind(tiny_edit.flux_2, "instruction", {"arguments": {"max_sequence_length": 32}}, grows=False),
-    "Qwen-Image-Edit": Kind(tiny_qwen.qwen_image_edit, "instruction", {"steps": 2}, grows=False),
-    "InstructPix2Pix": Kind(
-        tiny.stable_diffusion, "instruction", beside=_edits(tiny_edit.instruct_pix2pix), grows=False
-    ),
-    "Kandinsky 2.2, meaning": Kind(tiny_edit.kandinsky, "meaning", FEW),
-    "IP-Adapter": Kind(tiny.stable_diffusion, "meaning", beside=_ip_adapter),
-    "Image variation": Kind(tiny.stable_diffusion, "meaning", beside=_edits(tiny_edit.image_variation)),
-    "ControlNet": Kind(tiny.stable_diffusion, "structure", beside=_controlnet),
-}
-
-
 @pytest.fixture(scope="module")
 def api_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TextToImage]:
     """The adapter over a kind, saved once."""
-    made: dict[str, dict[str, object]] = {}
-
-    def api(name: str, **changes: object) -> TextToImage:
-        kind = KINDS[name]
-        if name not in made:
-            torch.manual_seed(0)
-            folder = tmp_path_factory.mktemp("kind")
-            pipeline = kind.build()
-            made[name] = {"model": _saved(pipeline, folder / "model")} | kind.beside(folder, pipeline)
-        return TextToImage(**(COMMON | kind.settings | made[name] | changes))  # type: ignore[arg-type]
-
-    return api
+    return maker(lambda: tmp_path_factory.mktemp("kind"))
 
 
 def drawn(api: TextToImage, which: slice = slice(None)) -> Answer:
@@ -188,8 +114,8 @@ def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(tmp_pat
 def test_a_model_that_can_only_draw_is_varied_by_another(tmp_path: Path) -> None:
     torch.manual_seed(0)
     api = TextToImage(
-        model=_saved(tiny_more.pixart_sigma(), tmp_path / "draws"),
-        variation_model=_saved(tiny.stable_diffusion(), tmp_path / "varies"),
+        model=saved(tiny_more.pixart_sigma(), tmp_path / "draws"),
+        variation_model=saved(tiny.stable_diffusion(), tmp_path / "varies"),
         arguments={"use_resolution_binning": False, "max_sequence_length": 16, "clean_caption": False},
         **COMMON,
     )
@@ -201,7 +127,7 @@ def test_a_model_that_can_only_draw_is_varied_by_another(tmp_path: Path) -> None
 def test_a_lora_is_loaded_and_effective_by_its_weight(tmp_path: Path) -> None:
     torch.manual_seed(0)
     pipeline = tiny.stable_diffusion()
-    model, file = _saved(pipeline, tmp_path / "model"), str(tiny_more.lora(tmp_path, pipeline.unet))
+    model, file = saved(pipeline, tmp_path / "model"), str(tiny_more.lora(tmp_path, pipeline.unet))
     plain, parents = levels(drawn(TextToImage(model=model, **COMMON))), None
     whole, none = (TextToImage(model=model, lora={file: weight}, **COMMON) for weight in (1.0, 0.0))
     parents = drawn(whole)
@@ -216,7 +142,7 @@ def test_a_lora_is_loaded_and_effective_by_its_weight(tmp_path: Path) -> None:
 def test_one_file_draws_as_the_folder(tmp_path: Path) -> None:
     torch.manual_seed(0)
     pipeline = tiny.stable_diffusion()
-    model = _saved(pipeline, tmp_path / "model")
+    model = saved(pipeline, tmp_path / "model")
     file = one_file.checkpoint(pipeline, tmp_path / "sd.safetensors")
     whole = levels(drawn(TextToImage(model=model, **COMMON)))
     for weights in (tmp_path / "model").rglob("*.safetensors"):
@@ -229,7 +155,7 @@ def test_one_file_draws_as_the_folder(tmp_path: Path) -> None:
 def test_a_quantised_part_draws_nearly_as_the_whole(tmp_path: Path) -> None:
     torch.manual_seed(0)
     pipeline = tiny.flux()
-    model = _saved(pipeline, tmp_path / "model")
+    model = saved(pipeline, tmp_path / "model")
     file = tiny_more.gguf_file(tmp_path / "flux.gguf", pipeline.transformer)
     whole = levels(drawn(TextToImage(model=model, **COMMON)))
     quantised = levels(drawn(TextToImage(model=model, components={"transformer": str(file)}, **COMMON)))
@@ -252,7 +178,7 @@ class Brighter(StableDiffusionPipeline):
 
 def test_a_pipeline_of_one_s_own_by_its_import_path(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = _saved(tiny.stable_diffusion(), tmp_path / "model")
+    model = saved(tiny.stable_diffusion(), tmp_path / "model")
     own = f"{__name__}:Brighter"
     api = TextToImage(model=model, pipeline=own, **COMMON)
     parents = drawn(api)

@@ -1,0 +1,177 @@
+"""GPUs that this machine lacks: tensors that claim a device, and refuse to mix with those of another.
+
+All numbers are kept and computed by the processor. A claim belongs to a tensor's storage, so views and parameters share
+it. What mixes claims, hands a claimed tensor to NumPy, or draws on a card by a generator of the processor is refused.
+
+Seen are the calls of torch from Python, and not what happens within one: kernels, precision, memory, streams, the
+backward pass, compiled code. A tensor without dimensions on the processor may join any card, which few calls refuse.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+CPU = torch.device("cpu")
+_MOVERS = {Tensor.to, Tensor.cuda, Tensor.cpu}
+_ALIASES = {torch.as_tensor, torch.asarray}  # which may share the storage of what they are given
+_TO_NUMPY = {Tensor.numpy, Tensor.__array__}
+_READ = {Tensor.item, Tensor.tolist, Tensor.nonzero, torch.nonzero, Tensor.__bool__, Tensor.__int__, Tensor.__float__}
+_SETTERS = {Tensor.data.__set__, Tensor.grad.__set__}
+_FREE = {Tensor.copy_, Tensor.__deepcopy__, torch._has_compatible_shallow_copy_type, *_SETTERS}  # to mix devices
+_GETTERS: dict[Any, Callable[[torch.device], object]] = {
+    Tensor.device.__get__: lambda device: device,
+    Tensor.is_cuda.__get__: lambda device: device.type == "cuda",
+    Tensor.is_cpu.__get__: lambda device: device.type == "cpu",
+    Tensor.is_mps.__get__: lambda device: device.type == "mps",
+}
+
+
+def claim(tensor: Tensor) -> torch.device:
+    """The device that a tensor claims to be on."""
+    with torch._C.DisableTorchFunction():
+        return getattr(tensor.untyped_storage(), "claim", tensor.device)
+
+
+class Cards(TorchFunctionMode):
+    """While it is entered, torch takes the names of cards.
+
+    Attributes:
+        moves: (from, to) of each copy between two devices, and of each value that Python read from a card.
+    """
+
+    def __init__(self) -> None:
+        self.moves: list[tuple[str, str]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _GETTERS:
+            return _GETTERS[func](claim(args[0]))
+        if func in _MOVERS:
+            return self._moved(args[0], *_target(func, args, kwargs))
+        if func is Tensor.pin_memory:
+            return args[0]
+        if func is Tensor.grad.__get__:
+            found = func(*args)
+            return found if found is None else _marked(found, claim(args[0]))
+        given = _tensors((args, kwargs))
+        if func in (Tensor.__getitem__, Tensor.__setitem__):
+            given = self._indexed(*args)
+        wanted = kwargs.get("device")
+        if wanted is not None and torch.device(wanted).type != "meta":
+            kwargs["device"] = CPU
+        kwargs.pop("pin_memory", None)
+        device = _common(func, given) if wanted is None else _named(wanted)
+        if device.type not in ("cpu", "meta"):
+            self._check(func, device, kwargs)
+        found = func(*args, **kwargs)
+        if func in _ALIASES and device != CPU:
+            found = found.clone()
+        shared = {tensor.untyped_storage()._cdata for tensor in given}
+        for tensor in _tensors(found):
+            if tensor.untyped_storage()._cdata not in shared:
+                _marked(tensor, device)
+        return found
+
+    def _moved(self, tensor: Tensor, device: torch.device | None, dtype: torch.dtype | None, copy: bool) -> Tensor:
+        source = claim(tensor)
+        device = source if device is None else device
+        if "meta" in (device.type, source.type):
+            return tensor.to(device, dtype or tensor.dtype)
+        found = tensor.to(CPU, dtype or tensor.dtype)
+        if source != device:
+            self.moves.append((str(source), str(device)))
+        if found.untyped_storage()._cdata != tensor.untyped_storage()._cdata:
+            return _marked(found, device)
+        return _marked(found.clone(), device) if copy or source != device else found
+
+    def _indexed(self, tensor: Tensor, places: Any, value: Any = None) -> list[Tensor]:
+        """What must be on one device: places may be the processor's, and a whole part takes any values."""
+        claimed = [place for place in _tensors(places) if claim(place) != CPU]
+        self.moves += [(str(claim(place)), "cpu") for place in claimed if not place.ndim]  # as Python's own numbers
+        many = [place for place in claimed if place.ndim]
+        return [tensor, *many, *(_tensors(value) if many else [])]
+
+    def _check(self, func: Any, device: torch.device, kwargs: dict[str, Any]) -> None:
+        if func in _TO_NUMPY:
+            raise TypeError(f"can't convert {device} device type tensor to numpy.")
+        if func in _READ:
+            self.moves.append((str(device), "cpu"))
+        generator = kwargs.get("generator")
+        if generator is not None and generator.device.type != device.type:
+            raise RuntimeError(f"Expected a '{device}' device type for generator but found '{generator.device}'")
+
+
+def _named(device: Any) -> torch.device:
+    found = torch.device(device)
+    return torch.device(found.type, 0) if found.type == "cuda" and found.index is None else found
+
+
+def _target(func: Any, args: Any, kwargs: Any) -> tuple[torch.device | None, torch.dtype | None, bool]:
+    """Where a tensor is to go, as what, and whether as a copy at any rate."""
+    if func is Tensor.cpu:
+        return CPU, None, False
+    if func is Tensor.cuda:
+        return _named(torch.device("cuda", *args[1:2])), None, False
+    if args[1:] and isinstance(args[1], Tensor):
+        return claim(args[1]), args[1].dtype, False
+    copy = kwargs.pop("copy", False)
+    device, dtype, *_ = torch._C._nn._parse_to(*args[1:], **kwargs)
+    return None if device is None else _named(device), dtype, copy
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _common(func: Any, given: list[Tensor]) -> torch.device:
+    """The one device of all tensors of a call, where a number on the processor may join any."""
+    if func in _FREE:
+        return claim(given[0])
+    found = {claim(tensor) for tensor in given if tensor.ndim or claim(tensor) != CPU} or {CPU}
+    if len(found) > 1:
+        names = " and ".join(sorted(map(str, found)))
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found {names} in {func.__name__}.")
+    return found.pop()
+
+
+def _marked(tensor: Tensor, device: torch.device) -> Tensor:
+    if device.type == "mps" and tensor.dtype == torch.float64:
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+    if device.type not in ("cpu", "meta"):
+        tensor.untyped_storage().claim = device  # type: ignore[attr-defined]
+    return tensor
+
+
+class _Stream:
+    def synchronize(self) -> None:
+        """Nothing runs beside."""
+
+
+@contextmanager
+def fake_cards(count: int = 2) -> Iterator[Cards]:
+    """`count` CUDA devices and an MPS device, in this thread and in all that start from now on."""
+    cards, run = Cards(), threading.Thread.run
+
+    def inside(thread: threading.Thread) -> None:
+        with cards:
+            run(thread)
+
+    with pytest.MonkeyPatch.context() as patch, cards:
+        patch.setattr(threading.Thread, "run", inside)
+        patch.setattr(torch.backends.mps, "is_available", lambda: True)
+        values = {"is_available": True, "device_count": count, "is_bf16_supported": False, "current_stream": _Stream()}
+        for name, value in values.items():
+            patch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)
+        patch.setattr(torch.cuda, "Stream", _Stream)
+        for name in ("device", "stream"):
+            patch.setattr(torch.cuda, name, nullcontext)
+        yield cards
