@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import time
@@ -60,34 +59,42 @@ def _measured(name: str, api: GenerationAPI, device: str, batch: int, seconds: f
             made += len(new_images(api, 2 * batch, next(firsts)))
         return made
 
-    with readings(device) as shares, ThreadPoolExecutor(_REQUESTS) as threads:
+    with readings(_identity(device)) as shares, ThreadPoolExecutor(_REQUESTS) as threads:
         made = sum(threads.map(ask, range(_REQUESTS)))
     taken = time.perf_counter() - begun
     told: Figure = f"{fmean(shares):.0f} %" if shares else "not told by this driver"
     return {f"{name}: images/s": made / taken, f"{name}: busy": told}
 
 
-@contextmanager
-def readings(device: str) -> Iterator[list[float]]:
-    """The driver's readings of a GPU's utilisation, in per cent, filled in at the end; none without nvidia-smi."""
+def _identity(device: str) -> str | None:
+    """By what nvidia-smi knows a GPU, whichever CUDA_VISIBLE_DEVICES leaves; None: it is none."""
     import torch
 
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device != "cpu" else None
+
+
+@contextmanager
+def readings(gpu: str | None) -> Iterator[list[float]]:
+    """nvidia-smi's readings of a GPU's utilisation, in per cent, filled in at the end; none without that program."""
     found: list[float] = []
     command = shutil.which("nvidia-smi")
-    if command is None or (torch.device(device).type != "cuda" and device != "cpu"):
+    if command is None or gpu is None:
         yield found
         return
-    one = [f"--id=GPU-{torch.cuda.get_device_properties(device).uuid}"] if device != "cpu" else []
-    query = [command, *one, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", f"-lms={_INTERVAL}"]
+    query = [command, f"--id={gpu}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     process = subprocess.Popen(  # noqa: S603
-        query, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*query, f"--loop-ms={_INTERVAL}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         yield found
     finally:
         process.terminate()
         lines = process.communicate()[0].splitlines()
-        found += [float(line) for line in lines[1:] if re.fullmatch(r"\s*\d+\s*", line)]  # the first is of before
+        found += [float(line) for line in lines[1:] if line.strip().isdecimal()]  # the first is of the time before
 
 
 CHECK = GPUCheck(busy, seconds=240)

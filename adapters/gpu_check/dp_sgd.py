@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from adapters.diffusion.device import free_memory, memory_refused
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
 
@@ -21,6 +23,7 @@ _SHAPES: dict[Size, tuple[tuple[int, int, int], ...]] = {
     "small": ((28, 28, 1),),
     "real": ((28, 28, 1), (32, 32, 3)),
 }
+_CLASSES = 10
 _SECONDS = 1.0  # that a micro-batch is repeated for, at least once
 _NEAR = 1e-3
 """Of the norm of a record's gradient, by which it may differ in another micro-batch; what clips it is exact."""
@@ -69,35 +72,44 @@ class _Sweep:
 
         self.device = torch.device(device)
         self._shape = height, width, channels = shape
-        self._model: Any = unet(Network(), (height, width, channels), 10, 0, "weights").to(self.device)
+        self._model: Any = unet(Network(), (height, width, channels), _CLASSES, 0, "weights").to(self.device)
         self._parameters, self._loss = trained_parameters(self._model), Velocity()
 
     def measured(self, micro: int, counted: int, seconds: float) -> tuple[Tensor, float]:
-        """The clipped sum over the first `counted` records, and the records a second of whole micro-batches."""
-        total = self._sum(micro, counted)
+        """The clipped sum over the first `counted` records, and the records a second of whole micro-batches.
+
+        Gradients and clipping are timed; what the loss draws is there before.
+        """
+        given = self._given(micro)
+        total = self._sum(given, counted)
         done, begun = 0, time.perf_counter()
         while not done or time.perf_counter() - begun < seconds:
-            self._sum(micro, micro).sum().item()  # waits for the GPU
+            self._sum(given, micro).sum().item()  # waits for the GPU
             done += micro
         return total.double(), done / (time.perf_counter() - begun)
 
-    def _sum(self, micro: int, counted: int) -> Tensor:
+    def _given(self, micro: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Images, labels and the loss's randomness; the first of them are the same for every micro-batch."""
+        import torch
+
+        from adapters.trained.dp_sgd.hyperparameters import FineTuning
+
+        height, width, channels = self._shape
+        rng, drawn = np.random.default_rng(0), torch.Generator().manual_seed(0)
+        draws = [self._loss.draw(1, FineTuning().draws, (channels, height, width), drawn) for _ in range(micro)]
+        images = torch.from_numpy(rng.uniform(-1, 1, (micro, channels, height, width)).astype(np.float32))
+        randomness = tuple(torch.cat(part).to(self.device) for part in zip(*draws, strict=True))
+        return images.to(self.device), torch.arange(micro, device=self.device) % _CLASSES, randomness
+
+    def _sum(self, given: tuple[Tensor, Tensor, tuple[Tensor, ...]], counted: int) -> Tensor:
         import torch
 
         from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
         from adapters.trained.dp_sgd.hyperparameters import FineTuning
 
-        height, width, channels = self._shape
-        drawn = torch.Generator().manual_seed(0)
-        draws = FineTuning().draws
-        parts = [self._loss.draw(1, draws, (channels, height, width), drawn) for _ in range(micro)]
-        randomness = tuple(torch.cat(part).to(self.device) for part in zip(*parts, strict=True))
-        images = torch.rand((micro, channels, height, width), generator=torch.Generator().manual_seed(1)) * 2 - 1
-        labels = torch.arange(micro, device=self.device) % 10
-        gradients = record_gradients(
-            self._model, self._loss, self._parameters, images.to(self.device), labels, randomness
-        )
-        return clipped_sum(gradients, torch.arange(micro, device=self.device) < counted, FineTuning().clip)
+        gradients = record_gradients(self._model, self._loss, self._parameters, *given)
+        rows = torch.arange(len(given[0]), device=self.device)
+        return clipped_sum(gradients, rows < counted, FineTuning().clip)
 
 
 CHECK = GPUCheck(dp_sgd, seconds=180)

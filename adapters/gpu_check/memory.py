@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adapters.diffusion.device import free_memory
 from adapters.gpu_check.models import REDUCED, grey_levels, new_images, stable_diffusion, text_to_image
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
 
@@ -58,6 +59,7 @@ def _made(folder: str, device: str, size: Size, changes: dict[str, Any]) -> tupl
     """Images, the seconds that they took once the model was there, and the bytes of the GPU that were taken at most."""
     import torch
 
+    free_memory(torch.device(device))  # of the model before
     api = text_to_image(folder, REDUCED[size], device, "fp32", steps=_STEPS[size], batch_size=_COUNT, **changes)
     new_images(api, _COUNT)
     if torch.cuda.is_available():

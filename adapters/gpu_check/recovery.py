@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from adapters.diffusion.device import free_memory
 from adapters.diffusion.items import Pixels
 from adapters.gpu_check.models import SDXL, grey_levels, in_batches, new_images, stable_diffusion_xl, text_to_image
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
@@ -37,7 +38,8 @@ def recovery(device: str, size: Size) -> Found:
             ways["bounded memory"] = _bounded(device, (half + whole) // 2)
         for name, refusing in ways.items():
             api = text_to_image(folder, shape, device, "fp16", batch_size=_BATCH)
-            new_images(api, 1)  # the model is loaded
+            free_memory(torch.device(device))  # of the model before
+            new_images(api, 1)  # loads this one
             with _batches() as batches, refusing:
                 during = new_images(api, _BATCH)
             after = new_images(api, _BATCH)

@@ -23,7 +23,7 @@ from pe.engine.health import nvidia_gpus
 from pe.errors import MissingDependency, PEError, RecipeError
 from pe.plugins.devices import count_cards, require_torch
 from pe.plugins.gpu_checks import Found, GPUCheck, Size
-from pe.plugins.registry import Group, load, plugins, require
+from pe.plugins.registry import Group, check_name, load, plugins, require
 from pe.version import __version__
 
 GROUP: Group = "pe.gpu_checks"
@@ -63,7 +63,7 @@ def check_names(only: tuple[str, ...] = ()) -> list[str]:
         PluginError: there is none of such a name.
     """
     for name in only:
-        require(GROUP, name) if name not in plugins(GROUP) else None
+        check_name(GROUP, name)
     names = [name for name in plugins(GROUP) if not only or name in only]
     return sorted(names, key=lambda name: (name != _FIRST, name))
 
@@ -80,12 +80,12 @@ def require_gpu() -> None:
         return
     listed = nvidia_gpus()
     if not listed:
-        raise RecipeError("pe doctor --gpu: this machine has no NVIDIA GPU to check; run it on one that has.")
+        raise RecipeError("This machine has no NVIDIA GPU to check: run `pe doctor --gpu` on one that has.")
     import torch
 
     raise RecipeError(
-        f"pe doctor --gpu: the driver lists {', '.join(listed)}, and torch {torch.__version__} sees none of it: "
-        "install a torch that is built for this driver, or update the driver, and look at CUDA_VISIBLE_DEVICES."
+        f"The driver lists {'; '.join(listed)}, and torch {torch.__version__} (CUDA {torch.version.cuda}) can use none: "
+        "update the driver or install a torch for it, and see that CUDA_VISIBLE_DEVICES hides none."
     )
 
 
