@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any
 
 from adapters.diffusion.device import Precision
 from adapters.diffusion.pixel_space import PixelSpace
@@ -10,6 +10,7 @@ from adapters.gpu_check.models import REDUCED, grey_levels, in_batches, stable_d
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
 from pe.plugins.protocols import GenerationAPI
 
+_PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
 _CLAIMED = 1
 """Grey levels, in fp32: docs/diffusion.md."""
 
@@ -21,11 +22,12 @@ def batches(device: str, size: Size) -> Found:
     """The largest difference, in grey levels, to images made one at a time; fails where fp32 differs by more than 1."""
     shape, faults = REDUCED[size], list[str]()
     figures: dict[str, Figure] = {"text model": f"Stable Diffusion 1.5's shape, {shape.words}, random weights"}
+    more: dict[str, Any] = {"steps": _STEPS[size], "batch_size": max(_BATCHES[size])}
     with stable_diffusion(shape, device) as folder:
-        for precision in get_args(Precision):
+        for precision in _PRECISIONS:
             models: dict[str, GenerationAPI] = {
-                "text model": text_to_image(folder, shape, device, precision, steps=_STEPS[size]),
-                "small": PixelSpace(model="small", steps=_STEPS[size], device=device, precision=precision),
+                "text model": text_to_image(folder, shape, device, precision, **more),
+                "small": PixelSpace(model="small", device=device, precision=precision, **more),
             }
             for name, api in models.items():
                 apart = _apart(api, _BATCHES[size])

@@ -16,10 +16,7 @@ _STEPS: dict[Size, int] = {"tiny": 2, "small": 10, "real": 20}
 _NEAR = 2
 """Grey levels, in fp32, between an image with the setting and without."""
 
-_SLICES: dict[str, dict[str, Any]] = {
-    "attention_slicing": {"attention_slicing": True},
-    "vae_slicing": {"vae_slicing": True},
-}
+_SLICES: dict[str, dict[str, Any]] = {"vae_slicing": {"vae_slicing": True}}
 _OFFLOADS: dict[str, dict[str, Any]] = {f"offload: {how}": {"offload": how} for how in ("model", "sequential", "group")}
 
 

@@ -7,19 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from adapters.diffusion.device import Precision, dtype_of
+from adapters.diffusion.device import Precision
 from adapters.diffusion.items import Pixels
 from adapters.diffusion.text_to_image import TextToImage
 from pe.errors import APIError
 from pe.plugins.gpu_checks import Size
 from pe.plugins.protocols import GenerationAPI, RandomRequest
-
-if TYPE_CHECKING:
-    import torch
 
 PROMPT = "a photo of a cat"
 
@@ -150,8 +147,9 @@ def _drawn_on(device: str) -> Iterator[None]:
 
 @contextmanager
 def _saved(pipeline: Any, precision: Precision) -> Iterator[str]:
-    dtype: torch.dtype = dtype_of(precision)
-    pipeline.to("cpu", dtype)
+    import torch
+
+    pipeline.to("cpu", {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32))
     with TemporaryDirectory() as folder:
         pipeline.save_pretrained(Path(folder))
         yield folder

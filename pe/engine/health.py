@@ -64,7 +64,7 @@ def _import_names() -> Iterator[Finding]:
 
 def _accelerators() -> Iterator[Finding]:
     """Every NVIDIA card by name, Apple's GPU, or the processor alone."""
-    cards = nvidia_gpus()
+    cards = _nvidia_cards()
     for card in cards:
         yield Finding("ok", f"accelerator: {card}")
     if platform.system() == "Darwin" and platform.machine() == "arm64":
@@ -73,8 +73,7 @@ def _accelerators() -> Iterator[Finding]:
         yield Finding("ok", "accelerator: none; everything runs on the processor")
 
 
-def nvidia_gpus() -> list[str]:
-    """The NVIDIA GPUs that the driver lists: number, name and memory of each."""
+def _nvidia_cards() -> list[str]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return []

@@ -79,24 +79,11 @@ def invoked(*arguments: str) -> Result:
 
 def test_without_a_gpu_it_is_one_sentence_and_status_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
     result = pe("doctor", "--gpu", cwd=tmp_path)
     assert result.returncode == 2
     assert result.stdout == ""
-    assert result.stderr == "pe: This machine has no NVIDIA GPU to check: run `pe doctor --gpu` on one that has.\n"
-
-
-def test_a_gpu_that_the_driver_lists_and_torch_cannot_use_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho '0, NVIDIA H100 PCIe, 81559 MiB'\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    result = pe("doctor", "--gpu", cwd=tmp_path)
-    assert result.returncode == 2
     (line,) = result.stderr.splitlines()
-    assert line.startswith("pe: The driver lists cuda:0, NVIDIA H100 PCIe, 81559 MiB, and torch ")
+    assert line.startswith("pe: torch sees no NVIDIA GPU to check: run `pe doctor --gpu` where there is one")
 
 
 def test_a_check_that_breaks_down_is_told_and_the_others_go_on(

@@ -47,8 +47,16 @@ def search(_device: str, size: Size) -> Found:
     """
     import torch
 
+    before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")  # TF32, as a program around ours may have it
-    shape = _SHAPES[size]
+    try:
+        return _compared(_SHAPES[size])
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _compared(shape: _Shape) -> Found:
+    """The result for queries and candidates of this shape."""
     queries, candidates = _vectors(shape)
     begun = time.perf_counter()
     wanted = exact_nearest(queries, candidates, _VOTES, "l2", candidates.mean(axis=0, dtype=np.float64))
