@@ -88,8 +88,7 @@ def _dinov2(size: Size) -> Iterator[tuple[str, Build]]:
     crop = 28 if size == "tiny" else 224
     with TemporaryDirectory() as folder:
         Dinov2Model(Dinov2Config(**(tiny if size == "tiny" else {"image_size": 224}))).save_pretrained(folder)
-        more = {"resize": crop + 4, "crop": crop}
-        yield "DINOv2", lambda device, batch: DINOv2(model=folder, device=device, batch_size=batch, **more)
+        yield "DINOv2", lambda device, batch: DINOv2(model=folder, crop=crop, device=device, batch_size=batch)
 
 
 CHECK = GPUCheck(check_embeddings, seconds=150)

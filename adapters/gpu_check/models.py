@@ -106,9 +106,7 @@ def stable_diffusion_xl(shape: Shape, device: str, precision: Precision = "fp16"
 def text_to_image(folder: str, shape: Shape, device: str | list[str], precision: Precision, **more: Any) -> TextToImage:
     """The adapter over such a folder; without guidance, unless `more` says otherwise."""
     settings = {"steps": 4, "guidance": 1.0, "offline": True, **more}
-    return TextToImage(
-        model=folder, prompts=PROMPT, size=shape.side, device=device, precision=precision, **settings
-    )
+    return TextToImage(model=folder, prompts=PROMPT, size=shape.side, device=device, precision=precision, **settings)
 
 
 def new_images(api: GenerationAPI, count: int, first: int = 0) -> Pixels:

@@ -26,6 +26,7 @@ def passed(name: str) -> Found:
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2
+@pytest.mark.filterwarnings("ignore:.*upcast_vae:FutureWarning")  # diffusers' own
 @pytest.mark.parametrize("name", [name for name in check_names() if name not in ELSEWHERE])
 def test_a_check_passes_on_a_processor(name: str) -> None:
     assert passed(name).figures

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from typing import Any
 
 from pe.engine.software import installed_version, software_versions
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
@@ -22,8 +23,9 @@ def versions(device: str, _size: Size) -> Found:
     figures: dict[str, Figure] = {**software_versions()}
     figures |= {name: found for name in _LIBRARIES if (found := installed_version(name))}
     figures |= {"system": platform.platform(), "torch's CUDA": str(torch.version.cuda)}
-    if cudnn := torch.backends.cudnn.version():
-        figures["cuDNN"] = str(cudnn)
+    cudnn: Any = torch.backends.cudnn
+    if number := cudnn.version():
+        figures["cuDNN"] = str(number)
     if torch.device(device).type != "cuda":
         return Found(figures=figures | {"device": f"{device}, {platform.machine()}"})
     known, (free, total) = torch.cuda.get_device_properties(device), torch.cuda.mem_get_info(device)
