@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from adapters.diffusion.device import Precision
+from adapters.diffusion.device import Precision, free_memory
 from adapters.diffusion.items import Pixels
 from adapters.diffusion.text_to_image import TextToImage
 from pe.errors import APIError
@@ -77,7 +77,9 @@ def stable_diffusion(shape: Shape, device: str, precision: Precision = "fp32") -
     with _drawn_on(device):
         unet, vae, encoder = _unet(shape, shape.text[0]), _vae(shape), _text(shape)
     parts = (vae, encoder, _words(), unet, _scheduler("DDIMScheduler"))
-    with _saved(StableDiffusionPipeline(*parts, None, None, requires_safety_checker=False), precision) as folder:
+    with _saved(
+        StableDiffusionPipeline(*parts, None, None, requires_safety_checker=False), device, precision
+    ) as folder:
         yield folder
 
 
@@ -99,7 +101,7 @@ def stable_diffusion_xl(shape: Shape, device: str, precision: Precision = "fp16"
         unet, vae = _unet(shape, 2 * width, **more), _vae(shape)
         encoders = _text(shape), _text(shape, projected=True)
     parts = (vae, *encoders, _words(), _words(), unet, _scheduler("EulerDiscreteScheduler"))
-    with _saved(StableDiffusionXLPipeline(*parts, add_watermarker=False), precision) as folder:
+    with _saved(StableDiffusionXLPipeline(*parts, add_watermarker=False), device, precision) as folder:
         yield folder
 
 
@@ -144,10 +146,11 @@ def _drawn_on(device: str) -> Iterator[None]:
 
 
 @contextmanager
-def _saved(pipeline: Any, precision: Precision) -> Iterator[str]:
+def _saved(pipeline: Any, device: str, precision: Precision) -> Iterator[str]:
     import torch
 
     pipeline.to("cpu", {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32))
+    free_memory(torch.device(device))
     with TemporaryDirectory() as folder:
         pipeline.save_pretrained(Path(folder))
         yield folder

@@ -28,6 +28,7 @@ def recovery(device: str, size: Size) -> Found:
     figures: dict[str, Figure] = {"model": f"SDXL's shape, {shape.words}, fp16, autoencoder in float32"}
     with stable_diffusion_xl(shape, device) as folder:
         api = text_to_image(folder, shape, device, "fp16", batch_size=_BATCH)
+        _peak(device)  # of the building
         before = in_batches(api, _BATCH, _BATCH // 2)
         half = _peak(device)
         new_images(api, _BATCH)

@@ -19,8 +19,8 @@ _VOTES = 4
 _CLOSE = 4
 """Candidates for each query that are all but equally near: only float64 tells them apart."""
 
-_FLOAT32 = 2.0**-20
-"""Largest error of a float32 distance, relative to (|x| + |c|)²: about 2^-25 in float32, 2^-16 in TF32."""
+_FLOAT32 = 2.0**-19
+"""Largest error of a float32 distance, relative to (|x| + |c|)²: about 2^-23 in float32, 2^-16 in TF32."""
 
 _LOOKED_AT = 64
 
