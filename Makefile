@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The tests make hundreds of runs, each durable: their files lie in memory where it has 4 GB to spare, not on a disk.
 MEMORY = $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print int($$4)}')" -gt 4000000 && echo /dev/shm/XXXXXX)
 
-.PHONY: demo test test-slow test-peers browser check format collected clean
+.PHONY: demo test test-slow test-peers gpu-check browser check format collected clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
@@ -32,6 +32,11 @@ test-slow: $(VENV)/.test
 test-peers: $(VENV)/.test
 	bash tests/peers/install.sh $(VENV) .venv-peers
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/peers
+
+# A quarter of an hour on a GPU that nothing else uses, then two benchmarks, whatever the checks found: docs/gpu.md.
+gpu-check: $(VENV)/.test
+	status=0; $(BIN)/pe doctor --gpu || status=$$?; test $$status -eq 2 && exit 2; \
+	  $(BIN)/python benchmarks/diffusion.py && $(BIN)/python benchmarks/neighbors.py && exit $$status
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

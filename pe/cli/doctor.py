@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
-from pe.cli.options import PATH
+from pe.cli.options import PATH, json_option
 
 _MARKS = {"ok": "✓", "missing": "-", "problem": "✗"}
 _OPENAI = "openai_images"
@@ -16,13 +17,32 @@ _OPENAI = "openai_images"
 @click.argument("recipe", type=PATH, required=False)
 @click.option("--endpoint", metavar="URL", help="Look at this endpoint alone, without a recipe.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of --endpoint.")
-def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None) -> None:
+@click.option("--gpu", is_flag=True, help="Check the GPU instead: a quarter of an hour, random weights, no download.")
+@click.option("--quick", is_flag=True, help="With --gpu: smaller shapes.")
+@click.option("--only", multiple=True, metavar="CHECK", help="With --gpu: this check; again for several.")
+@json_option
+def doctor(
+    recipe: Path | None,
+    endpoint: str | None,
+    key_env: str | None,
+    gpu: bool,
+    quick: bool,
+    only: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Tell what is installed, what works and what is missing.
 
     With the command that installs it. With RECIPE or --endpoint: whether that endpoint can be reached and takes the
     key, which server answers, and what it heeds. A recipe's keys, headers and certificates are used; no image is asked
-    for.
+    for. With --gpu: whether what we claim holds on this machine's first GPU, and what it can do.
     """
+    if gpu:
+        if recipe is not None or endpoint or key_env:
+            raise click.UsageError("--gpu checks this machine: leave RECIPE, --endpoint and --key-env out.")
+        _check_gpu(quick, only, as_json)
+        return
+    if quick or only or as_json:
+        raise click.UsageError("--quick, --only and --json go with --gpu.")
     from pe.engine.endpoint import endpoint_findings
     from pe.engine.health import findings
     from pe.recipe.schema import Recipe
@@ -43,4 +63,22 @@ def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None) -> No
         if finding.remedy:
             click.echo(f"    {finding.remedy}")
     if problems:
+        raise click.exceptions.Exit(1)
+
+
+def _check_gpu(quick: bool, only: tuple[str, ...], as_json: bool) -> None:
+    """Run the checks, and print each as it ends; status 1 if one failed."""
+    from pe.engine.gpu_check.runner import DEVICE, check_names, report, require_gpu, run_check
+
+    names = check_names(only)
+    require_gpu()
+    checked = []
+    for number, name in enumerate(names, start=1):
+        click.echo(f"{number} of {len(names)}: {name} …", err=True)
+        checked.append(run_check(name, DEVICE, "small" if quick else "real"))
+        if not as_json:
+            click.echo(str(checked[-1]))
+    if as_json:
+        click.echo(json.dumps(report(checked, DEVICE, "small" if quick else "real"), indent=1))
+    if any(each.found.state == "fail" for each in checked):
         raise click.exceptions.Exit(1)

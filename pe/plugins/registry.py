@@ -18,9 +18,15 @@ from pydantic import BaseModel, ConfigDict, create_model
 from pe.errors import MissingDependency, PEError, PluginError, nearest_name
 from pe.plugins.validation import read_settings
 
-Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands"]
+Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.gpu_checks"]
 
-_NOUN = {"pe.adapters": "adapter", "pe.embeddings": "embedding", "pe.sources": "source", "pe.commands": "command"}
+_NOUN = {
+    "pe.adapters": "adapter",
+    "pe.embeddings": "embedding",
+    "pe.sources": "source",
+    "pe.commands": "command",
+    "pe.gpu_checks": "check",
+}
 _SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}
 _REQUIREMENT = re.compile(r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*["']([\w.-]+)["']\s*""")
 
