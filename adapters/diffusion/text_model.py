@@ -74,7 +74,7 @@ class TextModel:
             "prompt": [item.prompt for item in items],
             "num_inference_steps": job.steps,
             "generator": [seeded(item.seed) for item in items],
-            "output_type": "np",
+            "output_type": "pt" if hasattr(pipeline, "image_processor") else "np",
             **guidance_of(inputs, job.guidance, negative, self._more),
         }
         if job.size is not None:
@@ -104,11 +104,18 @@ def _dtypes(network: Any) -> Sequence[torch.dtype]:
 
 
 def _outcomes(answer: Any) -> Sequence[Outcome]:
-    """uint8 images; what the safety checker found is refused, what is not a number has failed."""
-    images = np.asarray(answer.images)
+    """uint8 images; what the safety checker found is refused, what is not a number has failed.
+
+    They are made on the device where the pipeline gives tensors, n×c×h×w, so that a byte a value leaves it.
+    """
+    import torch
+
+    given = answer.images
+    images = given.float().permute(0, 2, 3, 1) if torch.is_tensor(given) else torch.from_numpy(np.asarray(given))
     unsafe = getattr(answer, "nsfw_content_detected", None) or [False] * len(images)
-    finite = np.isfinite(images).reshape(len(images), -1).all(axis=1)
-    pixels: Pixels = (np.nan_to_num(images) * 255).round().clip(0, 255).astype(np.uint8)
+    finite = images.isfinite().flatten(1).all(dim=1).tolist()
+    levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
+    pixels: Pixels = levels.contiguous().cpu().numpy()
     return [
         _UNSAFE if refused else image if good else _LOST
         for image, refused, good in zip(pixels, unsafe, finite, strict=True)

@@ -82,7 +82,7 @@ def record_gradients(
     return [found[name] for name in parameters]
 
 
-def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float) -> Tensor:
+def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float, singly: bool | None = None) -> Tensor:
     """The sum of the records' gradients, each cut to an L2 norm of `clip` over all parameters together, in whole steps.
 
     Guarantee: a record adds integers of its own, whose L2 norm is at most GRID, and the sum is exact: adding or
@@ -93,21 +93,31 @@ def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float) -> Te
         gradients: for each parameter, float32 n×its shape.
         counted: bool (n,), which rows are records.
         clip: C, finite and above 0.
+        singly: one record after the other, which stays in a processor's cache, or all in a few kernels; None: as the
+            device wants it.
 
     Returns:
         int64 (p,), all parameters one after the other, in steps of C/GRID.
     """
     rows = torch.cat([gradient.detach().flatten(1) for gradient in gradients], dim=1)
     # The squares of float32 numbers cannot overflow in float64: a norm is finite exactly where all its numbers are.
-    norms, wide = rows.new_zeros(len(rows), dtype=torch.float64), rows.new_zeros(rows.shape[1], dtype=torch.float64)
-    for norm, row in zip(norms, rows, strict=True):  # one at a time, here and below: it stays in the cache
-        norm += wide.copy_(row).norm()
+    singly = rows.device.type == "cpu" if singly is None else singly
+    norms = _norms_singly(rows) if singly else torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     counted = counted & norms.isfinite()
     # Steps per unit, less what rounding may add: 2^−24 in the factor and in each product, p·2^−53 in the norm.
     below_one = 1 - 2.0**-22 - (rows.shape[1] + 16) * 2.0**-52
     factors = (below_one * GRID / norms).clamp(max=min(below_one * GRID / clip, _LARGEST)).nan_to_num().float()
     rows.masked_fill_(~counted[:, None], 0.0)
-    total = torch.zeros_like(wide, dtype=torch.int64)
+    if not singly:
+        return rows.mul_(factors[:, None]).int().sum(dim=0)  # rounds toward zero, to at most GRID
+    total = rows.new_zeros(rows.shape[1], dtype=torch.int64)
     for row, factor in zip(rows, factors, strict=True):
-        total += row.mul_(factor).int()  # rounds toward zero, to at most GRID
+        total += row.mul_(factor).int()
     return total
+
+
+def _norms_singly(rows: Tensor) -> Tensor:
+    norms, wide = rows.new_zeros(len(rows), dtype=torch.float64), rows.new_zeros(rows.shape[1], dtype=torch.float64)
+    for norm, row in zip(norms, rows, strict=True):
+        norm += wide.copy_(row).norm()
+    return norms

@@ -169,14 +169,17 @@ class Training:
         return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
     def _drawn(self, shape: tuple[int, int, int], noise: Noise) -> Randomness:
-        """The loss's randomness for every place of a micro-batch: each from a seed of its own, of 64 fair coins."""
-        size, generator = self.settings.micro_batch, torch.Generator(self._device)
+        """The loss's randomness for every place of a micro-batch: each from a seed of its own, of 64 fair coins.
+
+        It is drawn on the processor: on a GPU each record's would be kernels of its own.
+        """
+        size, generator = self.settings.micro_batch, torch.Generator()
         seeds = np.packbits(noise.coins(64 * size, 0.5)).view(np.uint64)
         drawn = [
             self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))  # one record's
             for seed in seeds
         ]
-        return tuple(torch.cat(part) for part in zip(*drawn, strict=True))
+        return tuple(torch.cat(part).to(self._device) for part in zip(*drawn, strict=True))
 
     def _state(self, array: FloatArray) -> State:
         return State.from_array(array, self._count, MOMENTS[self.settings.optimiser], self._device)

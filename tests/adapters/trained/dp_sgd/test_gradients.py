@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -90,8 +92,9 @@ def one_record_moves_the_sum_by_the_clip_at_most(clipping):
     check()
 
 
-def test_clipping():
-    one_record_moves_the_sum_by_the_clip_at_most(clipped_sum)
+@pytest.mark.parametrize("singly", [True, False])
+def test_clipping(singly):
+    one_record_moves_the_sum_by_the_clip_at_most(partial(clipped_sum, singly=singly))
 
 
 def in_steps(total, clip):
@@ -156,6 +159,8 @@ def test_a_gradient_with_a_number_that_is_none_counts_as_zero(spoilt):
     assert not summed(rows[1:], 1e6).any()
 
 
-def test_the_largest_finite_gradient_is_clipped_and_not_lost():
+@pytest.mark.parametrize("singly", [True, False])
+def test_the_largest_finite_gradient_is_clipped_and_not_lost(singly):
     rows = np.full((1, 5), np.finfo(np.float32).max, np.float32)
-    assert np.allclose(summed(rows, 1.0), 1 / np.sqrt(5))
+    steps = steps_of(rows, 1.0, partial(clipped_sum, singly=singly))
+    assert np.allclose(steps / GRID, 1 / np.sqrt(5))
