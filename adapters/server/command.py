@@ -6,10 +6,12 @@ import os
 import signal
 import threading
 from types import FrameType
+from typing import get_args
 
 import click
 import yaml
 
+from adapters.diffusion.device import Precision
 from adapters.server import application
 from adapters.server.families import check
 from adapters.server.options import generator_settings, located
@@ -30,7 +32,7 @@ from pe.plugins.validation import read_settings
 @click.option("--port", type=int, default=8000, show_default=True)
 @click.option("--max-batch", type=click.IntRange(1), help="Images per forward pass; as many as memory takes.")
 @click.option("--api-key-env", metavar="NAME", help="The variable with the API key, or several between commas.")
-@click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), default="fp32", show_default=True)
+@click.option("--precision", type=click.Choice(get_args(Precision)), default="auto", show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="For requests that name none.")
 @click.option("--guidance", type=float, help="For requests that name none.")
 @click.option("--limit", "limits", multiple=True, metavar="NAME=N", help="Change a limit; docs/server.md lists them.")

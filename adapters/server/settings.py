@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from adapters.diffusion.device import Precision
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -44,7 +46,7 @@ class Settings(BaseModel):
 
     Attributes:
         model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
-        precision: of the arithmetic.
+        precision: of the arithmetic; auto: bf16 on a GPU that computes in it, else fp32.
         generator: more of the settings of the generator that would run the model here: `diffusion`, `pixel_diffusion`
             or `improved_diffusion`.
         steps: of a request that names none.
@@ -63,7 +65,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Precision = "auto"
     generator: dict[str, Any] = {}
     steps: Count = 50
     guidance: Annotated[float, Field(ge=0, le=100)] | None = None

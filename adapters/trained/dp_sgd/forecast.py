@@ -41,10 +41,18 @@ def dry_run(
         PluginError: a model that DP-SGD cannot train.
         RecipeError: memory does not suffice; it says which micro_batch to take.
     """
-    size = settings.micro_batch
-    few = {"steps": 1, "block": 1, "expected_batch": size, "declared_size": size, "noise_multiplier": 0.0}
+    noise = SystemNoise()
+    size = Training(model, loss, settings, device).micro_batch(image_shape, noise)
+    few = {
+        "steps": 1,
+        "micro_batch": size,
+        "block": 1,
+        "expected_batch": size,
+        "declared_size": size,
+        "noise_multiplier": 0.0,
+    }
     training = Training(model, loss, settings.model_copy(update=few), device)
-    state, noise = training.start(), SystemNoise()
+    state = training.start()
     images = np.random.default_rng(0).integers(0, 256, (size, *image_shape), dtype=np.uint8)
 
     def step(images: Images) -> float:

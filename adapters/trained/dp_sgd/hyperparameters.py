@@ -35,7 +35,8 @@ class FineTuning(Settings):
         warm_up: steps over which the rate rises, as a straight line.
         ema: decay of the parameters' moving average, which is what is sampled.
         draws: of the loss's randomness (timesteps and noises) per record and step, averaged before the clipping.
-        micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not.
+        micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not. None: 32
+            on a processor, on a GPU as many as a step has, up to 512; fewer if memory is short, by trying blank ones.
         block: steps between two states that are kept; each block is charged as one release.
         spare_blocks: how many blocks more than planned the budget is to hold. A run's store leaves no trace of a
             block that was broken off, so that it is not charged again, and there is no need for one.
@@ -51,7 +52,7 @@ class FineTuning(Settings):
     warm_up: Annotated[int, Field(ge=0)] = 0
     ema: Decay = 0.999
     draws: Count = 4
-    micro_batch: Count = 32
+    micro_batch: Count | None = None
     block: Count = 50
     spare_blocks: Annotated[int, Field(ge=0)] = 0
 

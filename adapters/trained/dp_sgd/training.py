@@ -7,6 +7,7 @@ written to disk, so a block that is cut off leaves no trace but what the operati
 
 from __future__ import annotations
 
+from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from adapters.diffusion.device import memory_refused
+from adapters.diffusion.device import free_memory, memory_refused
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients
 from adapters.trained.dp_sgd.hyperparameters import DPSGD, GRID
 from adapters.trained.dp_sgd.state import MOMENTS, FloatArray, State, advance
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.integer]
+
+_ON_CPU, _ON_GPU = 32, 512  # most records of a micro-batch that nobody has set
 
 
 class Training:
@@ -50,11 +53,27 @@ class Training:
         parameters = trained_parameters(self._model)
         self._shapes = {name: value.shape for name, value in parameters.items()}
         self._count = sum(value.numel() for value in parameters.values())
+        self._size = settings.micro_batch
 
     @property
     def count(self) -> int:
         """How many numbers are trained: p."""
         return self._count
+
+    def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
+        """How many records' gradients are held at once, of images h×w×c: as set, or tried out on blank ones.
+
+        Raises:
+            RecipeError: there is no memory for one.
+        """
+        if self._size is None:
+            expected = self.settings.expected_batch
+            whole = ceil(expected + 4 * sqrt(expected))  # so that nearly every step is one micro-batch
+            self._size = _ON_CPU if self._device.type == "cpu" else min(_ON_GPU, whole)
+            while not self._fits(shape, noise):
+                free_memory(self._device)
+                self._size //= 2
+        return self._size
 
     def start(self) -> FloatArray:
         """The state before the first step, from the model's present parameters; see `State.to_array`."""
@@ -126,7 +145,7 @@ class Training:
         """The sum of the chosen records' clipped gradients, int64 (p,), in steps of C/GRID."""
         parameters = self._named(state.parameters)
         total = torch.zeros(self._count, dtype=torch.int64, device=self._device)
-        size = self.settings.micro_batch
+        size = self.micro_batch(images.shape[1:], noise)
         for start in range(0, len(chosen), size):
             part = chosen[start : start + size]
             try:
@@ -137,6 +156,24 @@ class Training:
                 raise
         return total
 
+    @property
+    def _records(self) -> int:
+        assert self._size is not None
+        return self._size
+
+    def _fits(self, shape: tuple[int, ...], noise: Noise) -> bool:
+        """Whether memory suffices for a micro-batch; it holds blank records alone."""
+        none = np.zeros((0, *shape), dtype=np.uint8)
+        try:
+            self._micro_batch(trained_parameters(self._model), none, np.zeros(0, dtype=np.int64), noise)
+        except (RuntimeError, MemoryError) as error:
+            if not memory_refused(error):
+                raise
+            if self._size == 1:
+                raise self._too_large() from error
+            return False
+        return True
+
     def _micro_batch(self, parameters: dict[str, Tensor], images: Images, labels: Labels, noise: Noise) -> Tensor:
         """The sum over up to `micro_batch` records.
 
@@ -144,7 +181,7 @@ class Training:
         are always the same. A record's gradient may still be rounded otherwise in another place of a batch (by a card's
         libraries, and on a processor by wide matrix products; not in the networks that we ship), which no clip sees.
         """
-        size, seen = self.settings.micro_batch, len(images)
+        size, seen = self._records, len(images)
         pixels = np.zeros((size, *images.shape[1:]), dtype=np.uint8)
         classes = np.zeros(size, dtype=np.int64)
         pixels[:seen], classes[:seen] = images, labels
@@ -173,7 +210,7 @@ class Training:
 
         It is drawn on the processor: on a GPU each record's would be kernels of its own.
         """
-        size, generator = self.settings.micro_batch, torch.Generator()
+        size, generator = self._records, torch.Generator()
         seeds = np.packbits(noise.coins(64 * size, 0.5)).view(np.uint64)
         drawn = [
             self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))  # one record's
@@ -190,7 +227,7 @@ class Training:
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
     def _too_large(self) -> RecipeError:
-        size, device = self.settings.micro_batch, self._device
+        size, device = self._records, self._device
         if size > 1:
             return RecipeError(f"micro_batch is {size}, which is more than {device} has memory for: take {size // 2}.")
         return RecipeError(

@@ -300,3 +300,20 @@ def test_too_little_memory_names_the_micro_batch_to_take(size, advice):
     training = Training(Weights(), Huge(), plain(micro_batch=size))
     with pytest.raises(RecipeError, match=advice):
         training.block(training.start(), images_of(1), labels_of(1), SystemNoise())
+
+
+class Cramped(Training):
+    """Has memory for the gradients of eight records, blank or not."""
+
+    def _clipped(self, gradients, counted):
+        if len(counted) > 8:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        assert not counted.any()
+        return super()._clipped(gradients, counted)
+
+
+def test_an_open_micro_batch_is_halved_until_memory_takes_it_with_blank_records():
+    settings = plain(micro_batch=None, expected_batch=20, declared_size=20)
+    kinds = (Training, Cramped)
+    found = [kind(Weights(), Showing(), settings).micro_batch((SIDE, SIDE, 1), SystemNoise()) for kind in kinds]
+    assert found == [32, 8]
