@@ -133,7 +133,7 @@ def generators(seeds: np.ndarray) -> list[torch.Generator]:
 
 def bare_text(api: TextToImage, size: Size, parents: np.ndarray) -> tuple[Callable[[np.ndarray], Any], ...]:
     """The two pipelines, called batch by batch."""
-    model: Any = worker_of(api)._model
+    model: Any = worker_of(api).model
     draw, vary = model._text, model._vary.pipeline
     common = {"num_inference_steps": size.steps, "guidance_scale": 7.5, "output_type": "np"}
 
@@ -154,7 +154,7 @@ def bare_text(api: TextToImage, size: Size, parents: np.ndarray) -> tuple[Callab
 
 def bare_pixels(api: PixelSpace, parents: np.ndarray) -> tuple[Callable[[np.ndarray], Any], ...]:
     """DDIM and SDEdit, written out."""
-    model: Any = worker_of(api)._model
+    model: Any = worker_of(api).model
     unet, scheduler = model._unet, DDIMScheduler()
 
     def denoise(x: torch.Tensor, timesteps: torch.Tensor) -> None:

@@ -187,7 +187,10 @@ class RunWriter:
             digests = {f"{place}/{path.name}": sha256(path) for path in temporary.iterdir()}
             before = self.journal.files(f"{place}/")
             if before and before != digests:
-                raise DamagedFile(f"{final} was damaged, and made anew it is another: restore it from a copy.")
+                raise DamagedFile(
+                    f"{final} was damaged, and made anew it is not the same to the last bit (on a GPU or another "
+                    "machine numbers may be rounded otherwise): restore it from a copy."
+                )
             publish_folder(temporary, final)
         self.journal.add_files(digests)
         return Population.load(final)

@@ -17,6 +17,9 @@ from pe.plugins.registry import load
 ELSEWHERE = ("replicas", "versions")
 """tests/adapters/server/test_replicas.py and tests/engine/test_gpu_check.py."""
 
+SLOW = ("bits",)
+"""They start processes of their own."""
+
 
 def passed(name: str) -> Found:
     check: GPUCheck = load(GROUP, name)
@@ -27,7 +30,14 @@ def passed(name: str) -> Found:
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2
 @pytest.mark.filterwarnings("ignore:.*upcast_vae:FutureWarning")  # diffusers' own
-@pytest.mark.parametrize("name", [name for name in check_names() if name not in ELSEWHERE])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in check_names()
+        if name not in ELSEWHERE
+    ],
+)
 def test_a_check_passes_on_a_processor(name: str) -> None:
     assert passed(name).figures
 
