@@ -8,15 +8,15 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.population import Population
+from pe.data.population import Mask, Members, Population
 from pe.data.seeds import generator
 from pe.dispatch.dispatcher import Dispatcher
 from pe.histogram import Votes, dp_nn_histogram
-from pe.lookahead import lookahead_embeddings
+from pe.lookahead import KeptVectors, lookahead_embeddings
 from pe.plugins.protocols import Embedding
 from pe.privacy.ledger import Ledger
 from pe.private.embeddings import PrivateEmbeddings
-from pe.selection import Items, parent_weights, select_parents
+from pe.selection import descend
 from pe.steps import Plan, Step, by_label
 
 
@@ -33,32 +33,35 @@ def evolve(
     Guarantee: everything that `api` is asked and that is returned is post-processing of the releases
     charged to `ledger`.
     """
-    population = api.random(by_label(plan.sizes))  # S_0
+    population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
+    kept, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding)
     for step in plan.steps:
-        candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, embedding)
+        candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
         histogram = dp_nn_histogram(private, candidates, population.labels, step.release, ledger, plan.voting)  # Alg. 2
-        parents = choose(histogram, population.labels, step, plan, warn)  # P and S'
-        population = api.variations(step.t, population, parents, step.degree, step.reuse)  # S_t
+        members = choose(histogram, population.labels, kept, step, plan, warn)  # P and S'
+        population = api.variations(step.t, population, members, step.degree, step.reuse)  # S_t
+        kept = vectors.follow(members)
         api.forget(f"lookahead/{step.t}")
     return population
 
 
 def choose(
-    histogram: Votes, labels: npt.NDArray[np.int32], step: Step, plan: Plan, warn: Callable[[str], None]
-) -> Items:
-    """The parents of S_t, label by label, as indices into S_{t-1}."""
+    histogram: Votes, labels: npt.NDArray[np.int32], kept: Mask, step: Step, plan: Plan, warn: Callable[[str], None]
+) -> Members:
+    """How S_t follows from S_{t-1}, label by label."""
     rng = generator(plan.seed, f"selection/{step.t}")
-    parents: list[Items] = []
+    found: list[Members] = []
     for label, (name, size) in enumerate(zip(plan.classes, step.sizes, strict=True)):
-        members = np.flatnonzero(labels == label)
+        rows = np.flatnonzero(labels == label)
         if size == 0:
             continue
-        weights, stand_in = parent_weights(histogram[members], step.threshold)
-        if stand_in:
+        votes = histogram[rows]
+        if (highest := votes.max()) <= step.threshold:
             warn(
                 f"Iteration {step.t}, label '{name}': no candidate's noisy votes exceed the threshold of "
-                f"{step.threshold:g} (highest {histogram[members].max():.1f}), so parents are drawn from the votes "
+                f"{step.threshold:g} (highest {highest:.1f}), so parents are drawn from the votes "
                 "without a threshold; lower the threshold or the population."
             )
-        parents.append(members[select_parents(weights, size, plan.selection, rng)])
-    return np.concatenate(parents)
+        one = descend(votes, kept[rows], size, step.threshold, step.descent, rng)
+        found.append(Members(rows[one.parents], one.kept))
+    return Members(np.concatenate([one.parents for one in found]), np.concatenate([one.kept for one in found]))

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.population import Population
+from pe.data.population import Mask, Members, Population
 from pe.data.samples import Samples, distinct
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
@@ -26,7 +26,7 @@ class LookaheadAPI(Protocol):
 
 
 def lookahead_embeddings(
-    population: Population, t: int, k: int, degree: float, api: LookaheadAPI, embedding: Embedding
+    population: Population, t: int, k: int, degree: float, api: LookaheadAPI, known: KeptVectors
 ) -> Vectors:
     """What the private records compare themselves with at iteration t.
 
@@ -36,13 +36,14 @@ def lookahead_embeddings(
         k: variations per member; 0 takes the members' own embeddings.
         degree: variation in [0, 1], that of this iteration's offspring.
         api: asked for k·n variations.
-        embedding: maps samples to vectors.
+        known: maps samples to vectors, and remembers those of members that were kept.
 
     Returns:
         float32 (n, d). A member none of whose variations was made and has a finite vector is represented by itself.
     """
     if k == 0:
-        return embed(embedding, population.samples)
+        return known.embed(population.samples)
+    embedding = known.embedding
     total: Vectors | None = None
     count = np.zeros(len(population), dtype=np.int64)
     for members, samples in api.lookahead(t, population, k, degree):
@@ -60,6 +61,37 @@ def lookahead_embeddings(
     if alone.size:
         total[alone] = embed(embedding, population.samples.take(alone))
     return total
+
+
+class KeptVectors:
+    """The members' own embeddings: one that is kept from population to population is embedded once.
+
+    A vector does not depend on what it is embedded with, so a resumed run, which remembers nothing, gets the same.
+    """
+
+    def __init__(self, embedding: Embedding) -> None:
+        self.embedding = embedding
+        self._vectors: Vectors | None = None
+        self._row: Items | None = None  # of each member in `_vectors`; −1: not there
+
+    def embed(self, samples: Samples) -> Vectors:
+        """float32 (n, d)."""
+        if self._vectors is None or self._row is None:
+            vectors = embed(self.embedding, samples)
+        else:
+            new = np.flatnonzero(self._row < 0)
+            vectors = self._vectors[self._row]
+            vectors[new] = embed(self.embedding, samples.take(new))
+        self._vectors, self._row = vectors, np.arange(len(samples))
+        return vectors
+
+    def follow(self, members: Members) -> Mask:
+        """Turn to the next population; returns which of its members are kept ones, bool (n,)."""
+        if self._row is not None:
+            self._row = np.where(members.kept, self._row[members.parents], -1)
+            if (self._row < 0).all():
+                self._vectors = self._row = None
+        return members.kept
 
 
 def embed(embedding: Embedding, samples: Samples) -> Vectors:

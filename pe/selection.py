@@ -1,15 +1,68 @@
-"""From noisy votes to parents. Post-processing: nothing here sees a private record."""
+"""From noisy votes to the next population. Post-processing: nothing here sees a private record."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.population import Mask, Members
+
 Votes = npt.NDArray[np.float64]
 Items = npt.NDArray[np.int64]
 Selection = Literal["sample", "systematic", "rank"]
+Keep = Literal["none", "selected", "winners", "all"]
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How S_t follows from the noisy votes for S_{t-1}, label by label. All of it is public.
+
+    Attributes:
+        selection: how parents are chosen; see `select_parents`.
+        keep: which candidates stay in S_t as they are, beside the offspring: `none`; `selected`: the parents;
+            `winners`: all that this vote or an earlier one put over the threshold, those with the most votes first,
+            for at most half of S_t; `all`.
+        offspring: k ≥ 1, the variations that each parent gets whenever it is chosen.
+    """
+
+    selection: Selection = "sample"
+    keep: Keep = "none"
+    offspring: int = 1
+
+    def draws(self, size: int, kept: int = 0) -> int:
+        """How often a parent is chosen for `size` members of a label, of which `kept` are kept in any case."""
+        return ceil(size / (self.offspring + 1)) if self.keep == "selected" else ceil((size - kept) / self.offspring)
+
+
+def descend(
+    histogram: Votes, kept: Mask, size: int, threshold: float, how: Descent, rng: np.random.Generator
+) -> Members:
+    """The members of S_t of one label, the kept ones first; each group in the order of its parents.
+
+    Args:
+        histogram: noisy votes (m,), m ≥ 1.
+        kept: bool (m,), the candidates that were kept in S_{t-1}.
+        size: members wanted, ≥ 0; for `all` at least m.
+        threshold: H, in votes.
+        how: the rule.
+        rng: public randomness.
+    """
+    weights, stand_in = parent_weights(histogram, threshold)
+    staying = np.empty(0, np.int64)
+    if how.keep == "all":
+        staying = np.arange(len(histogram))
+    elif how.keep == "winners":
+        won = np.flatnonzero(kept | (weights > 0)) if not stand_in else np.flatnonzero(kept)
+        staying = np.sort(won[np.argsort(-histogram[won], kind="stable")][: size // 2])
+    parents = select_parents(weights, how.draws(size, len(staying)), how.selection, rng)
+    if how.keep == "selected":
+        staying = np.unique(parents)
+    offspring = np.sort(np.resize(parents, size - len(staying)))
+    return Members(np.concatenate([staying, offspring]), np.arange(size) < len(staying))
 
 
 def parent_weights(histogram: Votes, threshold: float) -> tuple[Votes, bool]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.histogram import Voting
 from pe.privacy.release import Release
-from pe.selection import Selection
+from pe.selection import Descent
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Step:
         lookahead: k, variations per candidate.
         threshold: H, in votes.
         release: the histogram's release.
+        descent: how S_t follows from the votes.
         reuse: k, when the lookahead's variations become offspring; else 0.
     """
 
@@ -32,6 +33,7 @@ class Step:
     lookahead: int
     threshold: float
     release: Release
+    descent: Descent = field(default_factory=Descent)
     reuse: int = 0
 
 
@@ -42,8 +44,8 @@ class Plan:
     Attributes:
         classes: the label names.
         sizes: members of S_0 per label.
+        initial_variations: k, the variations in S_0 of each of its random samples.
         steps: one per iteration.
-        selection: how parents are chosen.
         voting: how records vote.
         seed: the recipe's seed.
         class_counts: the release of the label counts, where label sizes are estimated from it.
@@ -53,11 +55,16 @@ class Plan:
     classes: tuple[str, ...]
     sizes: tuple[int, ...]
     steps: tuple[Step, ...]
-    selection: Selection
     voting: Voting
     seed: int
+    initial_variations: int = 0
     class_counts: Release | None = None
     fit: tuple[Release, ...] = ()
+
+    @property
+    def first_degree(self) -> float:
+        """v_1, at which S_0's variations are made, too."""
+        return self.steps[0].degree if self.steps else 1.0
 
     @property
     def releases(self) -> list[Release]:

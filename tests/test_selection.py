@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pe.selection import parent_weights, select_parents
+from pe.selection import Descent, descend, parent_weights, select_parents
 
 histograms = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
 
@@ -74,3 +74,68 @@ def test_rank_takes_the_heaviest_once_each() -> None:
 def test_rank_deals_the_few_over_again() -> None:
     parents = select_parents(np.array([1.0, 0.0, 3.0]), 5, "rank", np.random.default_rng(0))
     assert parents.tolist() == [0, 0, 2, 2, 2]
+
+
+RULES = st.builds(
+    Descent,
+    selection=st.sampled_from(["sample", "systematic", "rank"]),
+    keep=st.sampled_from(["none", "selected", "winners", "all"]),
+    offspring=st.integers(1, 4),
+)
+
+
+@given(histograms, st.data(), RULES, st.floats(-10, 10), st.integers(0, 100))
+def test_every_rule_gives_as_many_members_as_asked_and_varies_none_without_weight(
+    histogram: np.ndarray, data: st.DataObject, how: Descent, threshold: float, more: int
+) -> None:
+    before = data.draw(arrays(np.bool_, len(histogram)))
+    size = more + (len(histogram) if how.keep == "all" else 0)
+    members = descend(histogram, before, size, threshold, how, np.random.default_rng(0))
+    weights, stand_in = parent_weights(histogram, threshold)
+    kept, varied = members.parents[members.kept], members.parents[~members.kept]
+    assert len(members.parents) == len(members.kept) == size
+    assert (weights[varied] > 0).all()
+    assert len(np.unique(kept)) == len(kept)
+    if how.keep == "none":
+        assert not len(kept)
+    elif how.keep == "all":
+        assert kept.tolist() == list(range(len(histogram)))
+    elif how.keep == "selected":
+        assert set(varied) <= set(kept)
+    else:
+        won = before if stand_in else before | (weights > 0)
+        assert len(kept) == min(np.count_nonzero(won), size // 2)
+        assert won[kept].all()
+        if len(kept):
+            left_out = np.setdiff1d(np.flatnonzero(won), kept)
+            assert histogram[left_out].max(initial=-np.inf) <= histogram[kept].min()
+
+
+def test_the_default_rule_is_the_paper_s() -> None:
+    histogram = np.random.default_rng(0).normal(size=30)
+    members = descend(histogram, np.zeros(30, np.bool_), 50, 0.5, Descent(), np.random.default_rng(1))
+    weights, _ = parent_weights(histogram, 0.5)
+    assert members.parents.tolist() == select_parents(weights, 50, "sample", np.random.default_rng(1)).tolist()
+    assert not members.kept.any()
+
+
+def test_rank_with_offspring_varies_the_heaviest_alone_each_as_often() -> None:
+    histogram = np.array([5.0, 9.0, 1.0, 7.0, 3.0])
+    members = descend(histogram, np.zeros(5, np.bool_), 8, 0, Descent("rank", offspring=4), np.random.default_rng(0))
+    assert members.parents.tolist() == [1] * 4 + [3] * 4
+
+
+def test_selected_parents_stand_beside_their_offspring() -> None:
+    how = Descent("rank", "selected", offspring=3)
+    histogram = np.array([5.0, 9.0, 1.0, 7.0, 3.0])
+    members = descend(histogram, np.zeros(5, np.bool_), 8, 0, how, np.random.default_rng(0))
+    assert members.parents.tolist() == [1, 3, 1, 1, 1, 3, 3, 3]
+    assert members.kept.tolist() == [True, True] + [False] * 6
+
+
+def test_a_winner_of_an_earlier_vote_stays_until_half_of_the_members_beat_it() -> None:
+    before = np.array([True, False, False, False, False])
+    histogram = np.array([-5.0, 9.0, 1.0, 7.0, -3.0])
+    for size, kept in ((8, [0, 1, 2, 3]), (6, [1, 2, 3]), (4, [1, 3])):
+        members = descend(histogram, before, size, 0, Descent(keep="winners"), np.random.default_rng(0))
+        assert members.parents[members.kept].tolist() == kept

@@ -14,6 +14,7 @@ from pe.data.conditions import Conditions
 from pe.data.samples import Array, Indices, Samples, kind_among, modality
 from pe.errors import ContractError
 
+Mask = npt.NDArray[np.bool_]
 NO_PARENT = -1
 CONDITION = "condition."
 """Before a condition's name, as its column is stored."""
@@ -65,6 +66,24 @@ class Population:
     def load(cls, folder: Path) -> Population:
         """The population of a run's folder, memory-mapped."""
         return cls.from_columns(load_columns(folder))
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """S_t as it follows from S_{t-1}: member i is the candidate parents[i], as it is where kept[i], else varied.
+
+    Attributes:
+        parents: int64 (n,).
+        kept: bool (n,).
+    """
+
+    parents: npt.NDArray[np.int64]
+    kept: Mask
+
+    @classmethod
+    def offspring(cls, parents: npt.NDArray[np.int64]) -> Members:
+        """A variation of each of `parents`."""
+        return cls(parents, np.zeros(len(parents), np.bool_))
 
 
 def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.population import NO_PARENT, Population, parse_columns
+from pe.data.population import NO_PARENT, Members, Population, parse_columns
 from pe.data.samples import Samples
 from pe.dispatch.answers import Answers, Items, Standing, Stored, gather
 from pe.dispatch.finished import columns_of
@@ -24,7 +24,7 @@ from pe.dispatch.work import Work
 from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError, PluginError
 from pe.plugins.protocols import GenerationAPI
 from pe.progress import Progress, Task
-from pe.store.places import population_place
+from pe.store.places import FOUNDERS, population_place
 from pe.store.writer import RunWriter
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,24 @@ class Dispatcher:
     meter: Meter = field(default_factory=Meter)
     command: Callable[[str], str] = lambda key: "pe resume"
 
-    def random(self, labels: npt.NDArray[np.int32]) -> Population:
-        """S_0: a new sample for each of `labels`, int32 (n,).
+    def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
+        """S_0: a new sample for each of `labels`, int32 (n,), ascending.
+
+        Args:
+            labels: of the samples.
+            variations: k; if above 0, k of k + 1 samples are variations of the one before them.
+            degree: of these variations, in [0, 1].
 
         Raises:
             APIError: an item failed in every attempt, or was refused however often it was drawn anew.
         """
-        return self.draw("population/0", population_place(0), labels, "RANDOM_API")
+        if not variations:
+            return self.draw("population/0", population_place(0), labels, "RANDOM_API")
+        place = np.arange(len(labels)) - np.searchsorted(labels, labels)
+        new = place % (variations + 1) == 0
+        founders = self.draw("founders", FOUNDERS, labels[new], "RANDOM_API")
+        work = self._variation_work("population/0", founders, np.cumsum(new) - 1, degree)
+        return self._make(population_place(0), replace(work, kept=new), "VARIATION_API 0")
 
     def draw(
         self, phase: str, place: str, labels: npt.NDArray[np.int32], description: str, alike: bool = False
@@ -79,15 +90,15 @@ class Dispatcher:
         founders = np.full(len(labels), NO_PARENT, np.int64)
         return self._make(place, replace(self._work(phase, labels, founders), alike=alike), description)
 
-    def variations(self, t: int, population: Population, parents: Items, degree: float, reuse: int = 0) -> Population:
-        """S_t: one variation of each of `parents`, int64 (n,) indices into `population`.
+    def variations(self, t: int, population: Population, members: Members, degree: float, reuse: int = 0) -> Population:
+        """S_t: a variation of the parent of each of `members` in `population`, or the parent itself if it is kept.
 
         A variation that is refused in every attempt keeps its parent.
 
         Args:
             t: the iteration.
             population: S_{t-1}.
-            parents: whose offspring S_t is.
+            members: whose offspring S_t is.
             degree: variation in [0, 1].
             reuse: k, when the lookahead's k variations of each candidate become its first k offspring; 0: all
                 offspring are asked for.
@@ -98,11 +109,12 @@ class Dispatcher:
         done = self._find_finished(population_place(t))
         if done is not None:
             return done
-        work = self._variation_work(f"population/{t}", population, parents, degree, t)
+        work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
+        work = replace(work, kept=members.kept)
         if reuse:
             ahead = self._lookahead_work(t, population, reuse, degree)
             made = self._fulfil(ahead, f"lookahead {t}").answered
-            work = replace(work, loan=lend(ahead.phase, made, reuse, parents))
+            work = replace(work, loan=lend(ahead.phase, made, reuse, members))
         return self._make(population_place(t), work, f"VARIATION_API {t}")
 
     def vary(
@@ -183,8 +195,7 @@ class Dispatcher:
     def _fulfil(self, work: Work, description: str) -> Standing:
         """Ask until every item of `work` has been answered or given up, committing each chunk."""
         standing = self._answers.standing(work.phase, len(work))
-        if work.loan is not None:
-            standing.answered[work.loan.children] = True
+        standing.answered[work.given] = True
         outset = Outset(self._workers, proven=bool(standing.answered.any()))
         with self.progress.task(description, len(work)) as task:
             task.advance(int(standing.answered.sum()))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.population import Members
+
 Items = npt.NDArray[np.int64]
 NOBODY = -1
 
@@ -30,7 +32,7 @@ class Loan:
         return there
 
 
-def lend(phase: str, made: npt.NDArray[np.bool_], k: int, parents: Items) -> Loan:
+def lend(phase: str, made: npt.NDArray[np.bool_], k: int, members: Members) -> Loan:
     """Give the r-th offspring of each parent the r-th of its variations: without replacement, in their order.
 
     A parent with more offspring than variations leaves the rest without one.
@@ -39,8 +41,10 @@ def lend(phase: str, made: npt.NDArray[np.bool_], k: int, parents: Items) -> Loa
         phase: the lookahead's.
         made: bool (n·k,), whether variation j of candidate i, at i·k + j, is there.
         k: variations per candidate.
-        parents: int64 (c,), the candidate whose offspring each item is.
+        members: whose offspring each item is; one that is kept gets nothing.
     """
+    items = np.flatnonzero(~members.kept)
+    parents = members.parents[items]
     variations = np.flatnonzero(made)
     owners = variations // k
     offspring = np.argsort(parents, kind="stable")
@@ -49,5 +53,5 @@ def lend(phase: str, made: npt.NDArray[np.bool_], k: int, parents: Items) -> Loa
     rank = np.arange(len(variations)) - np.searchsorted(owners, owners)
     taken = rank < wanted
     child = np.full(len(made), NOBODY, dtype=np.int64)
-    child[variations[taken]] = offspring[(first + rank)[taken]]
+    child[variations[taken]] = items[offspring[(first + rank)[taken]]]
     return Loan(phase, child)

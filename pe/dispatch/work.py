@@ -43,6 +43,7 @@ class Work:
         attempts: how often an item may fail.
         retries: how often an item that is refused is asked for again with another seed; then a variation is
             given up, and a random sample is drawn anew, with a new condition.
+        kept: bool (n,), the items that are their parents as they are; None: none is.
         loan: the lookahead's variations that some of the items are.
         stream: seeds the items in place of `phase`, so that phases of one stream have equal seeds; None: `phase` does.
         alike: all new samples get the first one's condition.
@@ -58,6 +59,7 @@ class Work:
     iteration: int = 1
     attempts: int = 5
     retries: int = 2
+    kept: npt.NDArray[np.bool_] | None = None
     loan: Loan | None = None
     stream: str | None = None
     alike: bool = False
@@ -83,14 +85,18 @@ class Work:
         first = np.zeros(len(self), dtype=bool)
         first[wanted[~again]] = True
         if first.any():
-            for group in self._groups(self._not_lent(), standing, api):
+            for group in self._groups(np.flatnonzero(~self.given), standing, api):
                 for chunk in _cut(group, api.capabilities):
                     if first[chunk].any():
                         yield chunk[first[chunk]]
 
-    def _not_lent(self) -> Items:
-        items = np.arange(len(self))
-        return items if self.loan is None else np.delete(items, self.loan.children)
+    @property
+    def given(self) -> npt.NDArray[np.bool_]:
+        """The items that nobody is asked for, bool (n,): kept, or lent by the lookahead."""
+        found = np.zeros(len(self), np.bool_) if self.kept is None else self.kept.copy()
+        if self.loan is not None:
+            found[self.loan.children] = True
+        return found
 
     def _groups(self, items: Items, standing: Standing, api: GenerationAPI) -> list[Items]:
         """`items`, parted by what the generator wants the items of a request to share."""

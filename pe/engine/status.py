@@ -16,13 +16,14 @@ from typing import Any, Literal
 from pe.dispatch.limits import Price
 from pe.errors import RunError, printable
 from pe.fit.trainer import FIT, MODEL
+from pe.planning.calls import founders
 from pe.planning.measuring import PARENTS
 from pe.plugins.usage import Usage
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.steps import Plan
 from pe.store.journal import Journal, Totals
-from pe.store.places import CERTIFICATE, PURGED, WAITING, population_place
+from pe.store.places import CERTIFICATE, FOUNDERS, PURGED, WAITING, population_place
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
@@ -38,7 +39,7 @@ class Phase:
             generator that is fitted the next of its releases, fit/…, and then fit.
         iteration: t.
         done: samples answered; None for a release, which has none.
-        total: samples wanted; None for a release, and for offspring of which the lookahead has made some.
+        total: samples wanted; None for a release, and for offspring where the lookahead made, or the votes kept, some.
     """
 
     name: str
@@ -235,8 +236,13 @@ def _phases_of(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
         fitted = bool(journal.files(f"{MODEL}/"))
         yield from ((Phase(one.name, 0), fitted or journal.release(one.name) is not None) for one in plan.fit)
         yield Phase(FIT.rstrip("/"), 0), fitted
-    size = sum(plan.sizes)
-    yield Phase("population/0", 0, _count_answered(journal, "population/0"), size), _has_population(journal, 0)
+    size, made = sum(plan.sizes), _has_population(journal, 0)
+    wanted: int | None = size
+    if plan.initial_variations:
+        new = sum(founders(plan))
+        wanted = size - new
+        yield Phase("founders", 0, _count_answered(journal, "founders"), new), made or bool(journal.files(FOUNDERS))
+    yield Phase("population/0", 0, _count_answered(journal, "population/0"), wanted), made
     for step in plan.steps:
         drawn = journal.release(step.release.name) is not None
         if step.lookahead:
@@ -245,7 +251,7 @@ def _phases_of(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
             yield Phase(name, step.t, answered, step.lookahead * size), drawn or answered == step.lookahead * size
         yield Phase(step.release.name, step.t), drawn
         size, name = sum(step.sizes), f"population/{step.t}"
-        wanted = None if step.reuse else size
+        wanted = None if step.reuse or step.descent.keep != "none" else size
         yield Phase(name, step.t, _count_answered(journal, name), wanted), _has_population(journal, step.t)
 
 

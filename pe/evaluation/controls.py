@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pe.data.conditions import Conditions
 from pe.data.images import Images
-from pe.data.population import NO_PARENT, Population
+from pe.data.population import NO_PARENT, Members, Population
 from pe.data.seeds import generator
 from pe.dispatch.answers import Items, Standing
 from pe.dispatch.dispatcher import Dispatcher
@@ -72,7 +72,7 @@ def random_selection(
     population = populations[0]
     for t, (evolved, degree) in enumerate(zip(populations[1:], degrees, strict=True), start=1):
         parents = _uniform(population.labels, evolved.labels, generator(seed, f"control/random-selection/{t}"))
-        population = dispatcher.variations(t, population, parents, degree)
+        population = dispatcher.variations(t, population, Members.offspring(parents), degree)
     return population
 
 

@@ -26,34 +26,44 @@ class Span:
         return Span(self.least + other.least, self.most + other.most)
 
 
-def random_calls(plan: Plan, api: GenerationAPI) -> Span:
-    """Requests for S_0, cut as the run will cut them."""
-    labels = by_label(plan.sizes)
-    work = Work("population/0", labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
+def founders(plan: Plan) -> tuple[int, ...]:
+    """Random samples of S_0 per label; its others are variations of them."""
+    return tuple(ceil(size / (plan.initial_variations + 1)) for size in plan.sizes)
+
+
+def first_calls(plan: Plan, api: GenerationAPI) -> tuple[Span, Span]:
+    """Requests of RANDOM_API and of VARIATION_API for S_0, cut as the run will cut them."""
+    new, phase = founders(plan), "founders" if plan.initial_variations else "population/0"
+    labels = by_label(new)
+    work = Work(phase, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
     calls = sum(1 for _ in work.chunks(np.arange(len(labels)), Standing.untouched(len(labels)), api))
-    return Span(calls, calls)
+    varied = [Offspring(Span(size - one, size - one), one) for size, one in zip(plan.sizes, new, strict=True)]
+    return Span(calls, calls), _calls_for(varied, api.capabilities)
+
+
+@dataclass(frozen=True)
+class Offspring:
+    """Of one label: how many members of S_t are asked for, from how many candidates, each with `ahead` made already."""
+
+    wanted: Span
+    candidates: int
+    ahead: int = 0
+
+    @property
+    def images(self) -> Span:
+        """Images asked for: fewest where the votes spread over all candidates, most where one parent takes all."""
+        least, most = self.wanted.least - self.ahead * self.candidates, self.wanted.most - self.ahead
+        return Span(max(least, 0), max(most, 0))
 
 
 def variation_images(candidates: Sequence[int], step: Step) -> Span:
-    """Images of an iteration's lookahead and offspring.
-
-    Of the offspring, those that the lookahead has made are not asked for: all of them where the votes spread,
-    only `step.reuse` per label where one parent takes all.
-    """
+    """Images of an iteration's lookahead and offspring; those that the lookahead has made are not asked for again."""
     ahead = step.lookahead * sum(candidates)
-    if not step.reuse:
-        return Span(ahead + sum(step.sizes), ahead + sum(step.sizes))
-    pairs = list(zip(step.sizes, candidates, strict=True))
-    least = sum(max(size - step.reuse * parents, 0) for size, parents in pairs)
-    most = sum(max(size - step.reuse, 0) for size, _ in pairs)
-    return Span(ahead + least, ahead + most)
+    return sum((each.images for each in _offspring(candidates, step)), Span(ahead, ahead))
 
 
 def variation_calls(candidates: Sequence[int], step: Step, capabilities: Capabilities) -> Span:
     """Requests for an iteration's lookahead and offspring, cut as pe.dispatch.work cuts.
-
-    Which parents will have how many offspring is not known before, nor which conditions they carry: the
-    fewest calls are those of one parent (condition) per label, the most those of all different.
 
     Args:
         candidates: members of S_{t-1} per label.
@@ -61,16 +71,43 @@ def variation_calls(candidates: Sequence[int], step: Step, capabilities: Capabil
         capabilities: the generator's.
     """
     chunk, k = capabilities.max_chunk, step.lookahead
-    ahead, images = k * sum(candidates), variation_images(candidates, step)
+    calls = _calls_for(_offspring(candidates, step), capabilities)
     if capabilities.shares == "nothing":
-        calls = ceil(ahead / chunk)
-        return Span(calls + ceil((images.least - ahead) / chunk), calls + ceil((images.most - ahead) / chunk))
-    pairs = list(zip(step.sizes, candidates, strict=True))
+        ahead = ceil(k * sum(candidates) / chunk)
+        return calls + Span(ahead, ahead)
     apart = sum(candidates) * ceil(k / chunk)
     joined = apart if capabilities.shares == "parent" else sum(ceil(k * size / chunk) for size in candidates)
-    fewest = sum(ceil(max(size - step.reuse * parents, 0) / chunk) for size, parents in pairs)
-    most = sum(_most_groups(size, parents, chunk, step.reuse) for size, parents in pairs)
-    return Span(joined + fewest, apart + most)
+    return calls + Span(joined, apart)
+
+
+def _offspring(candidates: Sequence[int], step: Step) -> list[Offspring]:
+    """What each label asks for in iteration t; which candidates the votes will keep is not known before."""
+    found = []
+    for size, parents in zip(step.sizes, candidates, strict=True):
+        how, most = step.descent, min(parents, step.descent.draws(size))
+        kept = {
+            "none": Span(),
+            "selected": Span(min(most, 1), most),
+            "winners": Span(0, min(parents, size // 2)),
+            "all": Span(parents, parents),
+        }[how.keep]
+        found.append(Offspring(Span(size - kept.most, size - kept.least), parents, step.reuse))
+    return found
+
+
+def _calls_for(offspring: Sequence[Offspring], capabilities: Capabilities) -> Span:
+    """Requests for these offspring.
+
+    Which parents will have how many is not known before, nor which conditions they carry: if a request's items share
+    them, the fewest calls are those of one parent (condition) per label, the most those of all different.
+    """
+    chunk = capabilities.max_chunk
+    if capabilities.shares == "nothing":
+        images = sum((each.images for each in offspring), Span())
+        return Span(ceil(images.least / chunk), ceil(images.most / chunk))
+    fewest = sum(ceil(each.images.least / chunk) for each in offspring)
+    most = sum(_most_groups(each.wanted.most, each.candidates, chunk, each.ahead) for each in offspring)
+    return Span(fewest, most)
 
 
 def total(calls: Iterable[Span | None]) -> Span | None:

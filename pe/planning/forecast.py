@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pe.dispatch.limits import Price
 from pe.planning.build import price_of, set_up, usage_of
-from pe.planning.calls import Span, random_calls, total, variation_calls, variation_images
+from pe.planning.calls import Span, first_calls, total, variation_calls, variation_images
 from pe.planning.cautions import (
     cost_warnings,
     guarantee_warnings,
@@ -97,15 +97,22 @@ def _of_the_guarantee(recipe: Recipe, plan: Plan, clock: HeldBack, spent: float)
 
 def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> Iteration:
     if t == 0:
+        random, variation = (None, None) if api is None else first_calls(plan, api)
         size = sum(plan.sizes)
-        return Iteration(0, None if api is None else random_calls(plan, api), Span(size, size), 1.0, None)
+        return Iteration(0, random, variation, Span(size, size), 1.0, None)
     step = plan.steps[t - 1]
     candidates = plan.sizes if t == 1 else plan.steps[t - 2].sizes
     calls = None if api is None else variation_calls(candidates, step, api.capabilities)
     meaning = "" if api is None else meaning_of(api, step.degree, t)[0]
     signal = signal_of(recipe, plan, step, candidates)
     return Iteration(
-        t=t, calls=calls, images=variation_images(candidates, step), degree=step.degree, signal=signal, meaning=meaning
+        t=t,
+        random=Span(),
+        variation=calls,
+        images=variation_images(candidates, step),
+        degree=step.degree,
+        signal=signal,
+        meaning=meaning,
     )
 
 

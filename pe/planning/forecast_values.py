@@ -20,8 +20,9 @@ class Iteration:
     """What iteration t asks for.
 
     Attributes:
-        t: the iteration; 0 is RANDOM_API, all others are VARIATION_API.
-        calls: requests; None: unknown.
+        t: the iteration; 0 makes S_0.
+        random: requests of RANDOM_API; None: unknown.
+        variation: requests of VARIATION_API, the lookahead's included; None: unknown.
         images: images asked for.
         degree: v_t, variation in [0, 1]; 1 at t = 0.
         signal: of its histogram; None at t = 0.
@@ -29,11 +30,17 @@ class Iteration:
     """
 
     t: int
-    calls: Span | None
+    random: Span | None
+    variation: Span | None
     images: Span
     degree: float
     signal: Signal | None
     meaning: str = ""
+
+    @property
+    def calls(self) -> Span | None:
+        """Requests of both; None: unknown."""
+        return total((self.random, self.variation))
 
 
 @dataclass(frozen=True)
@@ -91,12 +98,12 @@ class Forecast:
     @property
     def random(self) -> Span | None:
         """Calls of RANDOM_API; None: unknown."""
-        return total((self.iterations[0].calls, self.measuring.random))
+        return total((*(one.random for one in self.iterations), self.measuring.random))
 
     @property
     def variation(self) -> Span | None:
         """Calls of VARIATION_API, the lookahead's included; None: unknown."""
-        return total((*(one.calls for one in self.iterations[1:]), self.measuring.variation))
+        return total((*(one.variation for one in self.iterations), self.measuring.variation))
 
     @property
     def calls(self) -> Span | None:
@@ -160,8 +167,12 @@ def _one_or_all(values: Sequence[float]) -> float | list[float] | None:
 
 
 def _iteration_dict(one: Iteration) -> dict[str, Any]:
-    kind = "random" if one.t == 0 else "variation"
-    asked = {"iteration": one.t, "random": 0, "variation": 0, "images": one.images.most} | {kind: most_of(one.calls)}
+    asked = {
+        "iteration": one.t,
+        "random": most_of(one.random),
+        "variation": most_of(one.variation),
+        "images": one.images.most,
+    }
     if one.signal is None:
         return asked
     return asked | {

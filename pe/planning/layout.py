@@ -20,6 +20,7 @@ from pe.privacy.verify import certified_releases
 from pe.recipe.evolution import Evolution
 from pe.recipe.lengths import check_length
 from pe.recipe.schema import Recipe
+from pe.selection import Descent
 from pe.steps import Plan, Step
 from pe.store.certified import read_certificate
 from pe.store.places import CERTIFICATE
@@ -68,7 +69,7 @@ def lay_out(
         classes=classes,
         sizes=sizes[0],
         steps=_steps(evolution, sizes, histograms),
-        selection=evolution.selection,
+        initial_variations=evolution.initial_variations,
         voting=Voting(evolution.neighbors, evolution.metric, evolution.neighbor_search),
         seed=recipe.seed,
         class_counts=counted,
@@ -89,6 +90,7 @@ def _check_schedules(recipe: Recipe) -> None:
 def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: Sequence[Release]) -> tuple[Step, ...]:
     degrees = _schedule(evolution.degree, evolution.iterations)
     lookaheads = _schedule(evolution.lookahead, evolution.iterations)
+    descents = _descents(evolution, sizes)
     return tuple(
         Step(
             t=t,
@@ -97,10 +99,26 @@ def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: S
             lookahead=k,
             threshold=_threshold(evolution, release, t),
             release=release,
+            descent=descent,
             reuse=k if evolution.reuse_lookahead else 0,
         )
-        for t, (release, degree, k) in enumerate(zip(histograms, degrees, lookaheads, strict=True), start=1)
+        for t, (release, degree, k, descent) in enumerate(
+            zip(histograms, degrees, lookaheads, descents, strict=True), start=1
+        )
     )
+
+
+def _descents(evolution: Evolution, sizes: Sequence[tuple[int, ...]]) -> list[Descent]:
+    """How each of S_1 … S_T follows from the votes."""
+    keys = (evolution.selection, evolution.keep, evolution.offspring)
+    found = [Descent(*one) for one in zip(*(_schedule(key, evolution.iterations) for key in keys), strict=True)]
+    for t, (how, before, after) in enumerate(zip(found, sizes, sizes[1:], strict=False), start=1):
+        if how.keep == "all" and any(one < other for one, other in zip(after, before, strict=True)):
+            raise RecipeError(
+                f"evolution.keep: S_{t} is to keep all {sum(before):,} members of S_{t - 1}, and has {sum(after):,}: "
+                "give a population that grows, or keep winners."
+            )
+    return found
 
 
 def plan_of(run: Run, recipe: Recipe) -> Plan:

@@ -16,7 +16,13 @@ CHOSEN: dict[str, Any] = {"left_out": "chosen"}
 MAX_SAMPLES = 10_000_000
 """Most members of a population, or of an extension, at once: 120 GB of images of 64×64 pixels in colour."""
 
+Selection = Literal["sample", "systematic", "rank"]
+Keep = Literal["none", "selected", "winners", "all"]
+SCHEDULES = ("degree", "lookahead", "threshold", "threshold_sigmas", "selection", "keep", "offspring")
+"""Keys that may be lists, with one entry per iteration."""
+
 Members = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
+Offspring = Annotated[int, Field(ge=1, le=10_000)]
 Lookahead = Annotated[int, Field(ge=0, le=10_000)]
 Degree = Annotated[float, Field(ge=0, le=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -49,10 +55,21 @@ class Evolution(Settings):
         description="the library that finds nearest candidates: faiss on the CPU, torch on all GPUs, else on the CPU; "
         "auto: torch where it sees a GPU, else faiss. All give the same votes",
     )
-    selection: Literal["sample", "systematic", "rank"] = Field(
+    selection: Selection | list[Selection] = Field(
         "sample",
         description="how parents are chosen from noisy votes: drawn in proportion; systematic: as often as their share "
         "says; or from the highest rank down",
+    )
+    keep: Keep | list[Keep] = Field(
+        "none",
+        description="which candidates stay in S_t as they are, at no call: none, selected (the parents), winners (of "
+        "this or an earlier vote, at most half of S_t), or all; they take the place of offspring",
+    )
+    offspring: Offspring | list[Offspring] = Field(
+        1, description="k, the variations that a parent gets whenever it is chosen"
+    )
+    initial_variations: int = Field(
+        0, ge=0, le=1000, description="k of k + 1 members of S_0 are variations, at degree v_1, of its random samples"
     )
     label_sizes: Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         "equal", description="public proportions of the labels; never counted from the private data"
@@ -101,7 +118,7 @@ class Evolution(Settings):
             raise ValueError("reuse_lookahead needs lookahead, which is 0 if it is not given: give it too, 4 (say)")
         if self.estimate_label_sizes is not None and self.label_sizes != "equal":
             raise ValueError("give label_sizes or estimate_label_sizes, not both")
-        for name in ("degree", "lookahead", "threshold", "threshold_sigmas"):
+        for name in SCHEDULES:
             check_length(name, getattr(self, name), self.iterations)
         check_length("population", self.population, self.iterations, 1)
         return self

@@ -22,6 +22,9 @@ PURGED = "purged.txt"
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
 
+FOUNDERS = "populations/founders"
+"""Of a run whose S_0 holds variations: the random samples that they are of."""
+
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
 """What a run waits for, while it does."""
 

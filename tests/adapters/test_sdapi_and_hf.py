@@ -14,6 +14,7 @@ from adapters.http import policy as policy_module
 from adapters.sdapi import SDAPI
 from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.population import Members
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
@@ -105,7 +106,7 @@ def test_every_variation_is_of_the_parent_that_it_is_entered_under(sdapi: Make, 
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
         dispatcher = Dispatcher(api, run, ("cat",), seed=3)
         first = dispatcher.random(np.zeros(6, np.int32))
-        second = dispatcher.variations(1, first, np.array([0, 0, 1, 1, 1, 1, 1, 5]), 0.5)
+        second = dispatcher.variations(1, first, Members.offspring(np.array([0, 0, 1, 1, 1, 1, 1, 5])), 0.5)
     shades = first.samples.array[:, 0, 0, 0].astype(int)
     offspring = second.samples.array[:, 0, 0, 0].astype(int)
     assert offspring.tolist() == [round(shade + (255 - shade) / 2) for shade in shades[second.parents].tolist()]

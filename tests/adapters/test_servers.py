@@ -16,6 +16,7 @@ from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
 from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.population import Members
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
@@ -149,7 +150,7 @@ def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
         dispatcher = Dispatcher(api, run, ("cat",), seed=3)
         first = dispatcher.random(np.zeros(6, np.int32))
-        second = dispatcher.variations(1, first, np.arange(6), 0.2)
+        second = dispatcher.variations(1, first, Members.offspring(np.arange(6)), 0.2)
     origin, offspring = (each.samples.array[:, 0, 0, 0].astype(int) for each in (first, second))
     assert offspring.tolist() == [round(shade + 0.2 * (255 - shade)) for shade in origin.tolist()]
     each_varied = named and server in ("a1111", "forge")

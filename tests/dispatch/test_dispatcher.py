@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pe.data.conditions import Conditions
-from pe.data.population import NO_PARENT
+from pe.data.population import NO_PARENT, Members, Population
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, ContractError, LimitReached, PluginError
@@ -35,11 +35,38 @@ def test_a_population_does_not_depend_on_how_the_work_is_cut(tmp_path: Path, set
     def evolve(folder: str, api: Shades) -> list[np.ndarray]:
         dispatch = dispatcher(tmp_path / folder, api)
         first = dispatch.random(LABELS)
-        second = dispatch.variations(1, first, np.arange(50) // 2, 0.5)
+        second = dispatch.variations(1, first, Members.offspring(np.arange(50) // 2), 0.5)
         return [first.samples.array, second.samples.array, second.conditions["tint"], second.conditions["name"]]
 
     for one, other in zip(evolve("a", Shades()), evolve("b", Shades(**settings)), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_kept_member_is_its_parent_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    api = Shades()
+    dispatch = dispatcher(tmp_path / "run", api)
+    first = dispatch.random(LABELS)
+    parents, kept = np.array([3, 8, 3, 40, 40]), np.array([True, False, False, True, False])
+    second = dispatch.variations(1, first, Members(parents, kept), 0.5)
+    assert api.asked == 50 + 3
+    assert np.array_equal(second.samples.array[kept], first.samples.array[parents[kept]])
+    assert not np.array_equal(second.samples.array[2], second.samples.array[0])
+    assert second.conditions["tint"].tolist() == first.conditions["tint"][parents].tolist()
+    assert second.parents.tolist() == parents.tolist()
+    dispatch.variations(2, second, Members(np.arange(5), np.ones(5, np.bool_)), 0.5)
+    assert api.asked == 50 + 3
+
+
+def test_initial_variations_stand_behind_the_random_sample_that_they_are_of(tmp_path: Path) -> None:
+    api = Shades()
+    population = dispatcher(tmp_path / "run", api).random(LABELS, 3, 0.5)
+    assert population.labels.tolist() == LABELS.tolist()
+    founders = Population.load(tmp_path / "run" / "populations" / "founders")
+    assert founders.labels.tolist() == [0] * 7 + [1] * 7
+    assert population.parents.tolist() == [*np.repeat(range(7), 4)[:25], *np.repeat(range(7, 14), 4)[:25]]
+    assert np.array_equal(population.samples.array[[0, 4, 25]], founders.samples.array[[0, 1, 7]])
+    assert sum(map(len, api.random_requests)) == 14
+    assert sum(map(len, api.variation_requests)) == 50 - 14
 
 
 def test_a_request_says_which_iteration_s_it_is(tmp_path: Path) -> None:
@@ -49,7 +76,7 @@ def test_a_request_says_which_iteration_s_it_is(tmp_path: Path) -> None:
     for t in (1, 2):
         assert list(dispatch.lookahead(t, first, 1, 0.5))
         assert {request.iteration for request in api.variation_requests} == {t}
-        dispatch.variations(t, first, np.arange(9), 0.5, reuse=t)
+        dispatch.variations(t, first, Members.offspring(np.arange(9)), 0.5, reuse=t)
         assert {request.iteration for request in api.variation_requests} == {t}
         api.variation_requests.clear()
     assert list(dispatch.vary_each("degree/1", "degree", first, 1.0, "trying the degree"))
@@ -60,8 +87,8 @@ def test_the_condition_is_carried_to_all_descendants(tmp_path: Path) -> None:
     dispatch = dispatcher(tmp_path / "run", Shades())
     first = dispatch.random(LABELS)
     parents = np.array([3, 3, 40, 41])
-    child = dispatch.variations(1, first, parents, 0.5)
-    grandchild = dispatch.variations(2, child, np.array([2]), 0.5)
+    child = dispatch.variations(1, first, Members.offspring(parents), 0.5)
+    grandchild = dispatch.variations(2, child, Members.offspring(np.array([2])), 0.5)
     assert child.conditions["tint"].tolist() == first.conditions["tint"][parents].tolist()
     assert grandchild.conditions["name"].tolist() == [first.conditions["name"][40]]
     assert child.labels.tolist() == [0, 0, 1, 1]
@@ -71,7 +98,7 @@ def test_the_condition_is_carried_to_all_descendants(tmp_path: Path) -> None:
 def test_requests_share_what_the_generator_says_they_must(tmp_path: Path) -> None:
     api = Shades(shares="parent", max_chunk=3)
     dispatch = dispatcher(tmp_path / "run", api)
-    dispatch.variations(1, dispatch.random(LABELS), np.repeat([5, 6, 30], 4), 0.5)
+    dispatch.variations(1, dispatch.random(LABELS), Members.offspring(np.repeat([5, 6, 30], 4)), 0.5)
     assert all(len(set(request.labels)) == 1 for request in api.random_requests)
     assert all(len(np.unique(request.samples.array)) == 1 for request in api.variation_requests)
     assert [len(request) for request in api.variation_requests] == [3, 1, 3, 1, 3, 1]
@@ -100,7 +127,7 @@ def test_a_variation_that_is_always_refused_keeps_its_parent(tmp_path: Path) -> 
     first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
     api = Moody(refuse=1)
     parents = np.array([7, 7, 30])
-    child = dispatcher(tmp_path / "run", api, retries=3).variations(1, first, parents, 1.0)
+    child = dispatcher(tmp_path / "run", api, retries=3).variations(1, first, Members.offspring(parents), 1.0)
     assert api.asked == 4 * 3
     np.testing.assert_array_equal(child.samples.array, first.samples.array[parents])
     assert child.conditions["tint"].tolist() == first.conditions["tint"][parents].tolist()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pe.data.population import Population
+from pe.data.population import Members, Population
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.reuse import NOBODY, lend
 from tests.dispatch.test_dispatcher import LABELS, dispatcher
@@ -24,7 +24,7 @@ PARENTS = np.array([4, 4, 4, 4, 4, 9, 30, 30, 49, 9])
     parents=st.lists(st.integers(0, 3), min_size=1, max_size=20),
 )
 def test_variations_are_lent_without_replacement_and_as_far_as_they_go(made: list[bool], parents: list[int]) -> None:
-    loan = lend("lookahead/1", np.array(made), K, np.array(parents))
+    loan = lend("lookahead/1", np.array(made), K, Members.offspring(np.array(parents)))
     lent = np.flatnonzero(loan.child != NOBODY)
     assert all(made[item] for item in lent)
     assert len(np.unique(loan.children)) == len(loan.children)
@@ -39,7 +39,7 @@ def offspring(folder: Path, api: Shades, reuse: int = K) -> tuple[Population, Po
     first = dispatch.random(LABELS)
     for _ in dispatch.lookahead(1, first, K, 0.5):
         pass
-    return first, dispatch.variations(1, first, PARENTS, 0.5, reuse), dispatch
+    return first, dispatch.variations(1, first, Members.offspring(PARENTS), 0.5, reuse), dispatch
 
 
 def lookahead_of(folder: Path) -> dict[int, np.ndarray]:
@@ -84,7 +84,7 @@ def test_refused_lookahead_is_not_lent(tmp_path: Path) -> None:
     made = sum(len(members) for members, _ in refusing.lookahead(1, first, K, 0.5))
     assert 0 < made < 50 * K
     api = Shades()
-    child = dispatcher(tmp_path / "run", api, retries=0).variations(1, first, PARENTS, 0.5, K)
+    child = dispatcher(tmp_path / "run", api, retries=0).variations(1, first, Members.offspring(PARENTS), 0.5, K)
     assert len(child) == len(PARENTS)
     assert 2 < api.asked <= len(PARENTS)
 
@@ -105,7 +105,7 @@ def test_lookahead_that_was_damaged_before_it_could_be_reused_is_asked_for_again
     damaged = max(chunks, key=lambda path: path.stat().st_size)  # of 7 items; the last one has fewer
     damaged.write_bytes(damaged.read_bytes()[:-1])
     api = Shades()
-    child = dispatcher(tmp_path / "run", api).variations(1, first, PARENTS, 0.5, K)
+    child = dispatcher(tmp_path / "run", api).variations(1, first, Members.offspring(PARENTS), 0.5, K)
     assert api.asked == 7 + 2
     np.testing.assert_array_equal(child.samples.array, offspring(tmp_path / "whole", Shades())[1].samples.array)
 
@@ -115,6 +115,6 @@ def test_a_population_that_is_there_asks_for_nothing_and_the_lookahead_can_go(tm
     dispatch.forget("lookahead/1")
     assert not list((tmp_path / "run" / "confidential" / "chunks").iterdir())
     api = Shades()
-    again = dispatcher(tmp_path / "run", api).variations(1, first, PARENTS, 0.5, K)
+    again = dispatcher(tmp_path / "run", api).variations(1, first, Members.offspring(PARENTS), 0.5, K)
     assert api.asked == 0
     np.testing.assert_array_equal(child.samples.array, again.samples.array)

@@ -68,7 +68,22 @@ def make_private(path: Path) -> None:
     whole.rename(path)
 
 
-def recipe(private: Path, reuse: bool = False) -> Recipe:
+RULES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "reusing its lookahead": {"reuse_lookahead": True},
+    "keeping what it paid for": {
+        "keep": ["selected", "winners", "all"],
+        "population": [POPULATION, POPULATION, POPULATION, 2 * POPULATION],
+        "selection": ["rank", "systematic", "sample"],
+        "offspring": [1, 2, 3],
+        "initial_variations": 3,
+        "lookahead": 0,
+    },
+}
+"""What a run changes of the small recipe's evolution: how each population follows from the votes."""
+
+
+def recipe(private: Path, rule: str = "plain") -> Recipe:
     return Recipe.parse(
         {
             "name": "small",
@@ -80,14 +95,14 @@ def recipe(private: Path, reuse: bool = False) -> Recipe:
                 "iterations": ITERATIONS,
                 "population": POPULATION,
                 "lookahead": LOOKAHEAD,
-                "reuse_lookahead": reuse,
-            },
+            }
+            | RULES[rule],
         },
         "the test",
     )
 
 
-def carry_out(folder: Path, reuse: bool = False) -> None:
+def carry_out(folder: Path, rule: str = "plain") -> None:
     """Begin the run in `folder`/run, or go on with it, to its end; what the API is asked goes to `folder`/asked."""
     os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
     private, run = folder / "private.npz", folder / "run"
@@ -97,12 +112,12 @@ def carry_out(folder: Path, reuse: bool = False) -> None:
     if run.exists():
         resume_run(run, surroundings)
     else:
-        run_recipe(recipe(private, reuse), run, surroundings)
+        run_recipe(recipe(private, rule), run, surroundings)
 
 
-def start(folder: Path, reuse: bool = False) -> BaseProcess:
+def start(folder: Path, rule: str = "plain") -> BaseProcess:
     """`carry_out` in a process of its own."""
-    return forked(carry_out, folder, reuse)
+    return forked(carry_out, folder, rule)
 
 
 def forked(target: Callable[..., object], *arguments: Any) -> BaseProcess:

@@ -107,6 +107,15 @@ def test_where_lookahead_is_reused_images_and_calls_lie_between_the_bounds(tmp_p
     assert found.to_dict()["api_calls_at_least"]["images"] == 66
 
 
+@pytest.mark.parametrize("shares", ["nothing", "parent", "condition"])
+@pytest.mark.parametrize(("keep", "images"), [("selected", (20, 26)), ("winners", (16, 30)), ("all", (8, 8))])
+def test_kept_candidates_cost_nothing(tmp_path: Path, shares: str, keep: str, images: tuple[int, int]) -> None:
+    api = Shades(max_chunk=3, shares=shares)
+    found = carry_out(api, tmp_path, lookahead=0, keep=keep, offspring=2, initial_variations=1)
+    least, most = images
+    assert found.images == Span(10 + least, 10 + most)
+
+
 @pytest.mark.parametrize("max_chunk", [2, 4, 5])
 def test_with_one_parent_per_label_the_calls_by_parent_are_exact(tmp_path: Path, max_chunk: int) -> None:
     api = Shades(max_chunk=max_chunk, shares="parent")
@@ -122,7 +131,7 @@ def test_the_bounds_of_calls_by_parent_are_reached() -> None:
             for counts in product(range(items + 1), repeat=parents)
             if sum(counts) == items
         ]
-        step = Step(1, (items,), 0.5, reuse, 0.0, release, reuse)
+        step = Step(1, (items,), 0.5, reuse, 0.0, release, reuse=reuse)
         span = variation_calls((parents,), step, Capabilities(max_chunk=chunk, shares="parent"))
         ahead = parents * ceil(reuse / chunk)
         assert (span.least - ahead, span.most - ahead) == (min(shared), max(shared)), (items, parents, chunk, reuse)
