@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is imported
 
 import argparse
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,12 @@ from typing import Any
 import numpy as np
 from record import RESULTS, keep, where
 
+from adapters.glyphs import Glyphs
+from pe.data.images import Images
+from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
+from pe.evaluation.controls import unevolved
+from pe.evaluation.utility import accuracies
 from pe.planning.choice import settle
 from pe.planning.forecast import forecast
 from pe.plugins.protocols import PluginInfo
@@ -45,6 +52,9 @@ DIGITS = [  # records, ε, T, candidates of a label, q, H
     (1000, 1, 4, 80, 32, 1.5), (1000, 1, 4, 80, 32, 2.5),
     (4000, 1, 1, 800, 32, 1.5), (4000, 1, 4, 300, 32, 1.5), (4000, 1, 4, 400, 32, 1.5), (4000, 1, 4, 400, 32, 2.5),
     (4000, 4, 4, 400, 32, 1.5), (4000, 4, 4, 1000, 16, 1.5), (4000, 10, 4, 1000, 8, 1.5), (4000, 10, 4, 1000, 1, 1.5),
+]  # fmt: skip
+FEW = [  # records of ten labels, ε: whether the rule's own choice beats un-evolved samples
+    (100, 1), (200, 1), (400, 1), (1000, 1), (2000, 1), (50, 4), (100, 4), (200, 4), (400, 4), (1000, 4),
 ]  # fmt: skip
 PICTURES = [  # pool, ε, T, candidates of a label (1842: the whole pool; 360: the largest class), q, H, degrees
     ("unlabelled", 4, 1, 1842, 16, 2.5, [0]), ("unlabelled", 4, 1, 1842, 4, 2.5, [0]),
@@ -68,6 +78,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.fonts:
         measure(DIGITS, digits_measurer(arguments.fonts), 1)
+        measure(FEW, few_measurer(arguments.fonts), arguments.runs)
     if arguments.pictures:
         measure(PICTURES, pictures_measurer(arguments.pictures), arguments.runs)
     keep("choice.md", page())
@@ -114,6 +125,48 @@ def digits_measurer(fonts: str) -> Callable[[Any, int], dict[str, float]]:
     return accuracy
 
 
+def few_measurer(fonts: str) -> Callable[[Any, int], dict[str, float]]:
+    """Accuracy of LR and MLP after a run of the engine by the rule's choice, and of as many un-evolved samples.
+
+    Means of both stand-in sets; the private records of a run are others than those of the next.
+    """
+    import demo_settings as short
+
+    sets = [short.stand_in(fonts, "boxed", 1), short.stand_in(fonts, "free", 2)]
+
+    def accuracy(setting: Any, run: int) -> dict[str, float]:
+        records, epsilon = setting
+        found = np.mean([_few(one, records, epsilon, run) for one in sets], axis=0)
+        names = ("LR", "MLP", "un-evolved LR", "un-evolved MLP")
+        return {name: round(float(value), 3) for name, value in zip(names, found, strict=True)}
+
+    return accuracy
+
+
+def _few(digits: Any, records: int, epsilon: float, run: int) -> list[float]:
+    """LR and MLP of a run, and of its generator's samples, over `records` of the stand-in's private digits."""
+    rows = np.arange(run * records, (run + 1) * records) % len(digits.private)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = folder  # runs over the same records do not add up here
+        private = Path(folder) / "private.npz"
+        np.savez(private, images=digits.private.array[rows], labels=digits.private_labels[rows].astype(str))
+        kind = {"kind": "npz", "path": str(private), "size": 28, "channels": 1, "declared_size": records}
+        content = {
+            "seed": run,
+            "private": kind | {"classes": [str(digit) for digit in range(10)]},
+            "api": {"kind": "glyphs"},
+            "embedding": {"kind": "pixels", "blur": 0.8},
+            "privacy": {"epsilon": epsilon, "delta": 1e-5},
+        }
+        recipe = Recipe.parse(content, "the benchmark")
+        made = run_recipe(recipe, Path(folder) / "run", Surroundings()).synthetic
+        assert isinstance(made.samples, Images)
+        drawn = unevolved(Glyphs(), made.labels, recipe.private.labels, run)
+        each = ((made.samples, made.labels), (drawn.images, drawn.labels))
+        scores = [accuracies(images, labels, digits.test, digits.test_labels, run) for images, labels in each]
+        return [score[name] for score in scores for name in ("logistic_regression", "mlp")]
+
+
 def pictures_measurer(folder: Path) -> Callable[[Any, int], dict[str, float]]:
     """Accuracy of a linear probe after a run of the engine, and of its controls."""
     import pictures
@@ -142,6 +195,7 @@ def pictures_measurer(folder: Path) -> Callable[[Any, int], dict[str, float]]:
 def page() -> str:
     found = rows()
     digits = [row for row in found if len(row["setting"]) == 6]
+    few = sorted((row for row in found if len(row["setting"]) == 2), key=lambda row: row["setting"][::-1])
     pictures = [row for row in found if len(row["setting"]) == 7]
     lines = ["# The rule of `evolution: auto`", "", f"{where()}. `python benchmarks/choice.py`", ""]
     for kind, info in KINDS.items():
@@ -156,6 +210,7 @@ def page() -> str:
     lines += ["## Tried on drawn digits", "", "Un-evolved LR .506, MLP .754 ([page](demo_settings.md)).", ""]
     lines += ["| records | ε | T | m | q | H, σ | LR | MLP |", "|" + " --: |" * 8]
     lines += [f"| {' | '.join(map(str, row['setting']))} | {' | '.join(spread(row))} |" for row in digits]
+    lines += ["", "## How few records are too few", "", *few_lines(few)]
     lines += ["", "## Tried on pictures", "", "Twitter's as private, Facebook's as the pool; a linear probe.", ""]
     lines += [
         "| pool | ε | T | m | q | H, σ | degrees | PE | un-evolved | random selection |",
@@ -163,6 +218,22 @@ def page() -> str:
     ]
     lines += [f"| {' | '.join(map(str, row['setting']))} | {' | '.join(spread(row))} |" for row in pictures]
     return "\n".join(lines)
+
+
+def few_lines(few: list[dict[str, Any]]) -> list[str]:
+    """What the rule's choice gives over few records, beside as many samples that were never voted for."""
+    lines = [
+        "Drawn digits of ten labels, the rule's own choice, whole runs of the engine; mean (range). Records of a label",
+        "over σ, the noise of one histogram with the whole budget.",
+        "",
+        "| ε | records | of a label, over σ | LR | MLP | un-evolved LR | un-evolved MLP |",
+        "|" + " --: |" * 7,
+    ]
+    for row in few:
+        records, epsilon = row["setting"]
+        over = records / 10 / SIGMA[epsilon]
+        lines.append(f"| {epsilon:g} | {records:,} | {over:.3g} | {' | '.join(spread(row))} |")
+    return lines
 
 
 def spread(row: dict[str, Any]) -> Iterator[str]:
