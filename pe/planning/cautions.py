@@ -9,7 +9,7 @@ from pe.errors import RecipeError
 from pe.planning.build import usage_of
 from pe.planning.calls import Span
 from pe.planning.deadlines import ClockTerms
-from pe.planning.signal import signal_of, signal_warnings
+from pe.planning.signal import few_warnings, signal_of, signal_warnings
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.plugins.usage import Usage
 from pe.privacy.words import warnings
@@ -100,7 +100,7 @@ def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
         ]
     candidates = [plan.sizes, *(step.sizes for step in plan.steps)]
     signals = [signal_of(recipe, plan, step, sizes) for step, sizes in zip(plan.steps, candidates, strict=False)]
-    return signal_warnings(recipe, plan, signals)
+    return [*few_warnings(recipe, plan, signals), *signal_warnings(recipe, plan, signals)]
 
 
 def recipe_warnings(recipe: Recipe, clock: ClockTerms) -> list[str]:

@@ -16,6 +16,10 @@ ENOUGH_ONCE = 0.25
 """The votes of an average candidate, over the noise on it, with which a run's only vote is not warned of: what the
 planner goes by (pe/planning/choice.py), and what was tried (benchmarks/results/choice.md)."""
 
+FEW = 5.0
+"""Records of a label, over the noise of one histogram with the whole budget, below which evolving drawn digits gave no
+more than samples that were never voted for (benchmarks/results/choice.md)."""
+
 MANY_NEIGHBORS = 32
 """The most votes per record that a warning proposes; the planner chooses no more."""
 
@@ -136,6 +140,22 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
         limit = _divisible(lowest.candidates * votes / lowest.threshold, labels)
         return [_too_high(lowest, votes, limit, labels * recipe.evolution.neighbors)]
     return _label_warnings(plan, signals)
+
+
+def few_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
+    """Whether so few records vote that un-evolved samples, which need no budget, are as good."""
+    declared, units = recipe.private.declared_size, recipe.private.declared_units
+    if declared is None or not signals:
+        return []
+    each = votes_cast(declared, units, 1) / len(plan.classes)
+    sigma = 1 / sqrt(sum(1 / signal.sigma**2 for signal in signals))
+    if each >= FEW * sigma:
+        return []
+    return [
+        f"A label has about {each:,.3g} votes, fewer than {FEW:g} times the noise that one histogram with the whole "
+        f"budget has (σ = {sigma:.3g}): over so few, samples that were never voted for have been as good (docs/plan.md), "
+        "and they need no budget; take a larger epsilon, more records, or fewer labels."
+    ]
 
 
 def _divisible(population: float, labels: int) -> int:

@@ -291,3 +291,10 @@ def test_the_synthetic_images_are_those_of_the_last_population() -> None:
 def test_a_population_of_one_candidate_a_label_can_be_planned() -> None:
     found = planned(private__declared_size=3000, evolution__population=2)
     assert not any("over the threshold" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(("size", "warned"), [(37, True), (38, False)])
+def test_too_few_records_to_gain_by_evolving_are_warned_of(size: int, warned: bool) -> None:
+    """Two histograms of σ = 5.28 are worth one of 3.73, and 18.7 records of each of the two labels are five times that."""
+    found = planned(private__declared_size=size, evolution__lookahead=0).warnings
+    assert any("over so few, samples that were never voted for" in one for one in found) is warned
