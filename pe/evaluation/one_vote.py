@@ -1,7 +1,7 @@
-"""One vote, a control: what the run's images and its whole budget bring if nothing is varied.
+"""One vote, a control: what the run's images and the whole budget of its votes bring if nothing is varied.
 
-As many images as the run asked for come straight from RANDOM_API, the private records vote once for them, and those
-that are chosen are taken as they are.
+Images come straight from RANDOM_API: as many as the planner has for one vote, and no more than the run asked for. The
+private records vote once for them, and those that are chosen are taken as they are.
 """
 
 from __future__ import annotations
@@ -127,7 +127,16 @@ def _is_before(phase: str, t: int) -> bool:
 def plan_vote(plan: Plan, t: int, images: int, wanted: Labels, dataset: PrivateDataset, info: PluginInfo) -> Vote:
     """One vote as `evolution: auto` would have it, with the noise of a run's first t votes together. Confidential.
 
-    The noise: t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i².
+    The noise: t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². The threshold
+    is that of samples whose mistakes stay, known labels or not, since nothing is varied (measured: docs/evaluation.md).
+
+    Args:
+        plan: the run's.
+        t: how often it has voted.
+        images: that it asked for; there are no more candidates.
+        wanted: the labels of the samples to be chosen, whose shares the candidates have.
+        dataset: the private records.
+        info: what the generator declares.
     """
     first = [step.release for step in plan.steps[:t]]
     multiplier = 1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first))
@@ -140,7 +149,7 @@ def plan_vote(plan: Plan, t: int, images: int, wanted: Labels, dataset: PrivateD
         images=images / (1 - FINAL_SHARE),
         paid=False,
         degrees=info.degrees,
-        by_label=info.by_label,
+        by_label=False,
         distinct=info.distinct,
     )
     chosen = choose(numbers, {"iterations": 1})
