@@ -25,7 +25,7 @@ from pe.planning.choice import FINAL_SHARE, Numbers, choose
 from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, info_of
 from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Release
-from pe.private.dataset import NOBODY, PrivateDataset
+from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import FILE, embed_private
 from pe.recipe.schema import Recipe
 from pe.selection import Items, parent_weights, select_parents
@@ -35,6 +35,9 @@ from pe.store.run import Run
 from pe.store.writer import read_journal
 
 Labels = npt.NDArray[np.int32]
+
+MANY = 10**9
+"""Records of a data set whose size is not declared: the candidates are not limited by it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def one_vote_run(
     t, wanted = len(populations) - 1, populations[-1].labels
     if t == 1:
         raise RecipeError("The run has voted once, as this control would.")
-    vote = plan_vote(plan, t, images_asked_for(run, t), wanted, dataset, info_of(api))
+    vote = plan_vote(recipe, plan, t, images_asked_for(run, t), wanted, info_of(api))
 
     def make(dispatcher: Dispatcher) -> Population:
         done = dispatcher.run.population(population_place(t))
@@ -124,26 +127,31 @@ def _is_before(phase: str, t: int) -> bool:
     return kind not in ("population", "lookahead", "extension") or (kind != "extension" and int(of) <= t)
 
 
-def plan_vote(plan: Plan, t: int, images: int, wanted: Labels, dataset: PrivateDataset, info: PluginInfo) -> Vote:
-    """One vote as `evolution: auto` would have it, with the noise of a run's first t votes together. Confidential.
+def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, wanted: Labels, info: PluginInfo) -> Vote:
+    """One vote as `evolution: auto` would have it, with the noise of a run's first t votes together.
+
+    All of it is public, since the generator sees how many images it is asked for. Without a declared size q is that of
+    the run.
 
     The noise: t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². The threshold
     is that of samples whose mistakes stay, known labels or not, since nothing is varied (measured: docs/evaluation.md).
 
     Args:
-        plan: the run's.
+        recipe: the run's.
+        plan: likewise.
         t: how often it has voted.
         images: that it asked for; there are no more candidates.
         wanted: the labels of the samples to be chosen, whose shares the candidates have.
-        dataset: the private records.
         info: what the generator declares.
     """
+    declared = recipe.private.declared_size
+    records = declared or MANY
     first = [step.release for step in plan.steps[:t]]
     multiplier = 1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first))
     numbers = Numbers(
         labels=len(plan.classes),
-        records=len(dataset),
-        units=len(np.unique(dataset.units[dataset.units != NOBODY])),
+        records=records,
+        units=recipe.private.declared_units or records,
         sigma=first[0].sensitivity * multiplier,
         growing=True,
         images=images / (1 - FINAL_SHARE),
@@ -152,7 +160,8 @@ def plan_vote(plan: Plan, t: int, images: int, wanted: Labels, dataset: PrivateD
         by_label=False,
         distinct=info.distinct,
     )
-    chosen = choose(numbers, {"iterations": 1})
+    given = {"iterations": 1} | ({} if declared else {"neighbors": plan.voting.neighbors})
+    chosen = choose(numbers, given)
     q, most = chosen["neighbors"], min(chosen["population"][0], images)
     counts = np.bincount(wanted, minlength=len(plan.classes)).tolist()
     return Vote(

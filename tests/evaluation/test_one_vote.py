@@ -14,7 +14,7 @@ from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.errors import Interrupted, LimitReached
 from pe.evaluation.evaluate import evaluate_run
-from pe.evaluation.one_vote import images_asked_for, plan_vote
+from pe.evaluation.one_vote import Vote, images_asked_for, plan_vote
 from pe.evaluation.request import Request
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import PluginInfo
@@ -95,24 +95,41 @@ def test_nothing_of_it_is_published_or_charged(run: pe.Run, test: str) -> None:
     assert not run.confidential.exists()
 
 
+def vote_of(run: pe.Run, t: int, *changes: str, info: PluginInfo | None = None) -> Vote:
+    recipe = Recipe.load(run.folder / "recipe.yaml", changes)
+    return plan_vote(recipe, plan_of(run, recipe), t, 280, run.population(2).labels, info or PluginInfo())
+
+
 def test_its_noise_costs_what_all_votes_of_the_run_cost(run: pe.Run) -> None:
-    recipe = Recipe.load(run.folder / "recipe.yaml")
-    plan, dataset = plan_of(run, recipe), source(run.folder.parent / "private.npz").open()
-    vote = plan_vote(plan, 2, 280, run.population(2).labels, dataset, PluginInfo())
-    spent = epsilon(plan.releases, 1e-3)
-    assert epsilon([vote.release], 1e-3) == pytest.approx(spent, rel=1e-3)
+    releases = plan_of(run, Recipe.load(run.folder / "recipe.yaml")).releases
+    spent, release = epsilon(releases, 1e-3), vote_of(run, 2).release
+    assert epsilon([release], 1e-3) == pytest.approx(spent, rel=1e-3)
     for wrong in (2 / 3, 1.5):
-        other = replace(vote.release, noise_multiplier=wrong * vote.release.noise_multiplier)
+        other = replace(release, noise_multiplier=wrong * release.noise_multiplier)
         assert epsilon([other], 1e-3) != pytest.approx(spent, rel=0.1)
-    half = plan_vote(plan, 1, 280, run.population(2).labels, dataset, PluginInfo())
-    assert epsilon([half.release], 1e-3) == pytest.approx(epsilon(plan.releases[:1], 1e-3), rel=1e-3)
+    half = vote_of(run, 1).release
+    assert epsilon([half], 1e-3) == pytest.approx(epsilon(releases[:1], 1e-3), rel=1e-3)
 
 
-def test_a_pool_is_not_asked_for_more_images_of_a_label_than_it_has(run: pe.Run) -> None:
-    plan, dataset = plan_of(run, Recipe.load(run.folder / "recipe.yaml")), source(run.folder.parent / "private.npz")
-    labels = run.population(2).labels
-    sizes = [plan_vote(plan, 2, 280, labels, dataset.open(), PluginInfo(distinct=n)).sizes for n in (50, None)]
-    assert sizes == [(50, 50), (140, 140)]
+def test_its_candidates_and_neighbours_are_the_planners_for_one_vote(run: pe.Run) -> None:
+    assert vote_of(run, 2).sizes == (140, 140)
+    assert vote_of(run, 2).voting.neighbors == 1  # the run's
+    assert vote_of(run, 2, info=PluginInfo(distinct=50)).sizes == (50, 50)  # a pool has no more of a label
+    few = vote_of(run, 2, "private.declared_size=1")
+    assert few.voting.neighbors == 32
+    assert 32 < few.sizes[0] < 140
+    sigma = few.release.sensitivity * few.release.noise_multiplier
+    assert few.threshold == pytest.approx(2.5 * sigma)
+
+
+@pytest.mark.parametrize("count", [59, 600])
+def test_the_generator_is_asked_for_as_much_whatever_the_records_are(
+    run: pe.Run, test: str, tmp_path: Path, count: int
+) -> None:
+    npz(tmp_path / "private.npz", 0, count)
+    api = Shades()
+    evaluate(run, test, api=api)
+    assert sum(map(len, api.random_requests)) == asked_by(run)
 
 
 def test_a_run_that_is_not_finished_is_compared_with_the_images_up_to_its_last_population(
