@@ -16,6 +16,7 @@ from pe.evaluation.controls import ControlRun
 from pe.planning.calls import Span, variation_calls
 from pe.plugins.protocols import GenerationAPI
 from pe.recipe.schema import Recipe
+from pe.selection import Descent
 from pe.steps import Plan
 from pe.store.run import Run
 
@@ -27,7 +28,7 @@ def random_selection_run(
     total, steps = Span(), plan.steps[: len(populations) - 1]
     sizes = [tuple(np.bincount(population.labels, minlength=len(plan.classes)).tolist()) for population in populations]
     for step, before, after in zip(steps, sizes, sizes[1:], strict=False):
-        offspring_only = replace(step, sizes=after, lookahead=0, reuse=0)
+        offspring_only = replace(step, sizes=after, lookahead=0, reuse=0, descent=Descent())
         total += variation_calls(before, offspring_only, api.capabilities)
     degrees = [step.degree for step in steps]
     return ControlRun(

@@ -34,7 +34,7 @@ def test_the_demos_recipes_run(name: str, tmp_path: Path) -> None:
 def test_the_table_has_the_control_by_one_vote_where_it_was_made() -> None:
     sets = {"synthetic": 0.75, "unevolved": 0.5, "one_vote": 0.7, "real": 0.9}
     result = {"epsilon": 1.0, "delta": 1e-5, "run": "run", "api_calls": 7, "seconds": 1.0}
-    both = {name: sets for name in ("logistic_regression", "mlp")}
+    both = dict.fromkeys(("logistic_regression", "mlp"), sets)
     told = [line.split("  ") for line in _of_digits(result | {"accuracy": both}, "glyphs").splitlines()]
     assert ["as many chosen by one vote, not varied (same noise)", "70.0%", "70.0%"] in [
         [cell.strip() for cell in row if cell] for row in told
