@@ -20,6 +20,12 @@ from record import keep, where
 
 PE = Path(sys.executable).with_name("pe")
 CLASSIFIERS = {"logistic_regression": "logistic regression", "mlp": "MLP"}
+SETS = {
+    "synthetic": "PE data",
+    "unevolved": "un-evolved samples",
+    "one_vote": "samples chosen by one vote, not varied",
+    "real": "the real private digits (not DP)",
+}
 
 
 def run_demo(api: str, epsilon: float) -> dict[str, Any]:
@@ -37,7 +43,8 @@ def spread(values: list[float], digits: int = 3) -> str:
 def rows(epsilon: float, results: list[dict[str, Any]]) -> list[str]:
     lines = []
     for key, name in CLASSIFIERS.items():
-        cells = [spread([run["accuracy"][key][data] for run in results]) for data in ("synthetic", "unevolved", "real")]
+        accuracies = [run["accuracy"][key] for run in results]
+        cells = [spread([one[data] for one in accuracies]) if data in accuracies[0] else "–" for data in SETS]
         lines.append(f"| {epsilon:g} | {name} | {' | '.join(cells)} |")
     return lines
 
@@ -60,8 +67,8 @@ def main() -> None:
             f"Median (range) of {arguments.runs} runs with fresh noise, δ = 1e-5. {where()}. "
             f"Seconds in all: {spread(seconds, 0)}. `python benchmarks/demo.py --api {arguments.api}`",
             "",
-            "| ε | classifier | trained on PE data | on un-evolved samples | on the real private digits (not DP) |",
-            "| ---: | --- | --- | --- | --- |",
+            f"| ε | classifier | trained on {' | on '.join(SETS.values())} |",
+            f"| ---: | --- |{' --- |' * len(SETS)}",
             *lines,
             "",
         ]

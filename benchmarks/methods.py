@@ -96,6 +96,7 @@ def api_of(method: str, setting: Setting) -> dict[str, Any]:
     name, _, evolved = method.partition("+")
     apis: dict[str, dict[str, Any]] = {
         "pe": {"kind": "glyphs", "size": setting.side},
+        "one_vote": {"kind": "glyphs", "size": setting.side},
         "dp_merf": {"kind": "dp_merf", **setting.merf},
         "dpdm": {"kind": "dpdm", **setting.diffusion, "training": setting.diffusion["training"] | FROM_SCRATCH},
         "pdp_diffusion": {"kind": "pdp_diffusion", **public, **setting.diffusion},
@@ -129,7 +130,7 @@ def taught_by_drawn_digits(setting: Setting) -> dict[str, Any]:
 
 def recipe_of(method: str, epsilon: float, run: int, setting: Setting, private: Path | None) -> dict[str, Any]:
     """The recipe of one cell."""
-    evolving = method == "pe" or method.endswith("+pe")
+    evolving = method in ("pe", "one_vote") or method.endswith("+pe")
     source: dict[str, Any] = {"kind": "mnist"} if private is None else {"kind": "npz", "path": str(private)}
     evolution: dict[str, Any] = {"iterations": 0, "population": setting.samples}
     if evolving:
@@ -230,11 +231,33 @@ def cell(method: str, epsilon: float, run: int, setting: Setting, files: tuple[P
         labels = np.arange(setting.samples, dtype=np.int32) % len(DIGITS)
         images = unevolved(Glyphs(size=setting.side), labels, DIGITS, run).images
         return measured(Labelled(images, labels), private, test, run, epochs)
-    return evaluated(recipe_of(method, epsilon, run, setting, files[0]), run, setting, files)
+    recipe = recipe_of(method, epsilon, run, setting, files[0])
+    return evaluated(recipe, run, setting, files, once=method == "one_vote")
 
 
-def evaluated(recipe: dict[str, Any], run: int, setting: Setting, files: tuple[Path | None, Path | None]) -> Any:
-    """One `pe run`, and what its samples are worth."""
+def one_vote(folder: Path, setting: Setting) -> Any:
+    """The control of a PE run: as much data chosen by one vote, and not varied."""
+    from threading import Event
+
+    from adapters.glyphs import Glyphs
+    from pe.evaluation.one_vote import one_vote_run
+    from pe.planning.build import build_embedding
+    from pe.planning.layout import plan_of
+    from pe.progress import Progress
+    from pe.recipe.schema import Recipe
+    from pe.store.places import FULL_RECIPE
+    from pe.store.run import Run
+
+    run, recipe = Run.open(folder), Recipe.load(folder / FULL_RECIPE)
+    dataset, embedding, plan = recipe.private.open(), build_embedding(recipe), plan_of(run, recipe)
+    control = one_vote_run(run, recipe, plan, Glyphs(size=setting.side), run.populations(), dataset, embedding)
+    return control.result(Progress(), Event())
+
+
+def evaluated(
+    recipe: dict[str, Any], run: int, setting: Setting, files: tuple[Path | None, Path | None], once: bool = False
+) -> Any:
+    """One `pe run`, and what its samples, or those of its control by one vote, are worth."""
     from pe.evaluation.labelled import label_images
     from pe.store.run import Run
 
@@ -244,7 +267,8 @@ def evaluated(recipe: dict[str, Any], run: int, setting: Setting, files: tuple[P
         found = carried_out(recipe, Path(folder))
         if recipe["api"]["kind"] == "privimage":
             found |= semantics_of(Path(folder) / "run")
-        synthetic = Run.open(Path(folder) / "run").synthetic
+        place = Path(folder) / "run"
+        synthetic = one_vote(place, setting) if once else Run.open(place).synthetic
     train = label_images(synthetic.samples, synthetic.labels, synthetic.conditions)
     return found | measured(train, private, test, run, epochs)
 

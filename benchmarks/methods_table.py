@@ -14,6 +14,7 @@ LABELS = {
     "real": "the private digits themselves (not DP)",
     "drawn": "as many drawn digits (no private data)",
     "pe": "PE over drawn text",
+    "one_vote": "one vote of its budget over drawn text, nothing varied (seconds: PE's)",
     "dp_merf": "DP-MERF",
     "dpdm": "DPDM",
     "pdp_diffusion": "PDP-Diffusion",

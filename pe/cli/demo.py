@@ -82,11 +82,12 @@ def _of_digits(result: dict[str, Any], api: str) -> str:
     rows = [
         ("synthetic", _synthetic(result)),
         ("unevolved", f"as many un-evolved {_SAMPLES[api]} (no private data used)"),
+        ("one_vote", "as many chosen by one vote, not varied (same noise)"),
         ("real", "the real private digits (not DP; public demo data)"),
     ]
     lines = ["", "Accuracy on 1,000 held-out real digits when trained on", ""]
     lines.append(f"  {'':<52}{'logistic regression':>20}{'MLP':>9}")
-    for key, meaning in rows:
+    for key, meaning in (row for row in rows if row[0] in scores["mlp"]):
         logistic, mlp = scores["logistic_regression"][key], scores["mlp"][key]
         lines.append(f"  {meaning:<52}{logistic:>20.1%}{mlp:>9.1%}")
     return "\n".join([*lines, "", *_places(result)])
@@ -98,6 +99,7 @@ def _of_pictures(result: dict[str, Any]) -> str:
         ("synthetic", _synthetic(result)),
         ("unevolved", "as many un-evolved pictures (no private data used)"),
         ("random_selection", "as many, evolved without votes"),
+        ("one_vote", "as many chosen by one vote, not varied (same noise)"),
         ("real", "the real private pictures (not DP; public demo data)"),
         ("chance", "guessing"),
     ]

@@ -20,6 +20,7 @@ _WHAT = {
     "synthetic": "the run's data",
     "unevolved": "un-evolved samples",
     "random_selection": "parents chosen without votes",
+    "one_vote": "chosen by one vote, not varied",
     "real": "the private records: the ceiling",
 }
 
@@ -45,6 +46,7 @@ _WIDTH = 110  # of a paragraph
     default=None,
     help="Make that control, which calls the generator; default: where it is free and quick.",
 )
+@click.option("--one-vote/--no-one-vote", default=None, help="Likewise; it reads the private records once more.")
 @json_option
 @quiet_option
 def evaluate(
@@ -61,6 +63,7 @@ def evaluate(
     vectors: Path | None,
     condition: str | None,
     random_selection: bool | None,
+    one_vote: bool | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -87,6 +90,7 @@ def evaluate(
         vectors=vectors,
         condition=condition,
         random_selection=random_selection,
+        one_vote=one_vote,
     )
     opened = Run.open_own(run_folder, "pe evaluate")
     opened.confidential.mkdir(mode=0o700, exist_ok=True)

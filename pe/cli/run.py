@@ -77,6 +77,8 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
         spent += f"; all runs over these records ({all_runs['runs']}): ε ≤ {round_up(all_runs['epsilon'], 4)}"
     click.echo(f"{spent}; {result['api_calls']} API calls.")
     different = "" if result["different"] == result["images"] else f", {result['different']:,} of them different"
+    for sentence in result["warnings"]:
+        click.echo(f"warning: {sentence}", err=True)
     click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} images{different}")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
     click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pe.data.samples import distinct
+from pe.recipe.schema import Recipe
+from pe.report.variety import collapse_warnings, varieties, whole
+from pe.store.places import RECIPE
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
@@ -14,9 +17,12 @@ def summary(run: Run) -> dict[str, Any]:
 
     Returns:
         epsilon, delta, data_set (the total of all runs), images (the number of synthetic samples), different (how many
-        of them differ), api_calls and run (its directory).
+        of them differ), api_calls, warnings (a sentence, if nearly all samples are copies of a few) and run (its
+        directory).
     """
-    certificate, synthetic = run.guarantee, run.synthetic.samples
+    certificate, synthetic, populations = run.guarantee, run.synthetic.samples, run.populations()
+    recipe = Recipe.load(run.folder / RECIPE)
+    last = varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1]
     with read_journal(run) as journal:
         calls = journal.totals().usage.calls
     return {
@@ -26,5 +32,6 @@ def summary(run: Run) -> dict[str, Any]:
         "images": len(synthetic),
         "different": len(distinct(synthetic)[0]),
         "api_calls": calls,
+        "warnings": collapse_warnings(len(populations) - 1, whole(last)),
         "run": str(run.folder),
     }

@@ -16,7 +16,7 @@ from pe.evaluation.fidelity import fidelity
 from pe.evaluation.memorisation import memorisation
 from pe.evaluation.pairs import pairs_picture
 from pe.evaluation.real import RealSet
-from pe.evaluation.remedies import remedies
+from pe.evaluation.remedies import MOST, ONE_VOTE_INSTEAD, remedies
 from pe.evaluation.request import METRICS, Request
 from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
@@ -181,11 +181,13 @@ def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress)
 
 
 def _remedies(sets: Sets, judged: Verdict) -> Values:
-    """What to change, where the votes did not help."""
+    """What to change, where the votes did not help, or several not more than one."""
+    found = [] if judged.evolving in (None, HELPED) else [ONE_VOTE_INSTEAD]
     if judged.outcome == HELPED:
-        return {"remedies": []}
+        return {"remedies": found}
     plan = plan_of(sets.run, sets.recipe)
-    return {"remedies": remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))}
+    more = remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))
+    return {"remedies": [*found, *more][:MOST]}
 
 
 def _semantics(sets: Sets, request: Request) -> Values:

@@ -16,6 +16,12 @@ from pe.steps import Plan
 MOST = 3
 """Remedies, at the most: a longer list is no advice."""
 
+ONE_VOTE_INSTEAD = (
+    "Evolving is not shown to be worth its iterations: try evolution.iterations: 1, which gives one vote the whole "
+    "budget; `pe plan` says what `evolution: auto` chooses then."
+)
+"""Where evolving did not beat one vote."""
+
 WIDE = 2.0
 """How many times the generator's own finest degree the last one is when it is called wide."""
 

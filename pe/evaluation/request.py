@@ -30,6 +30,7 @@ class Request:
         vectors: a file of word vectors, for the semantics.
         condition: the population's condition that holds each sample's semantics; None: its label.
         random_selection: whether to run that control: True, False, or None: where it is free and quick.
+        one_vote: likewise.
         api: the generator, when it is the user's own object.
         embedding: the run's embedding, when it is the user's own object.
 
@@ -47,6 +48,7 @@ class Request:
     vectors: Path | None = None
     condition: str | None = None
     random_selection: bool | None = None
+    one_vote: bool | None = None
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
 

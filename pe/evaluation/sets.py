@@ -1,4 +1,4 @@
-"""The sets of images that an evaluation compares: the synthetic data, and the three controls beside it."""
+"""The sets of images that an evaluation compares: the synthetic data, and the controls beside it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,28 @@ from pe.data.population import Population
 from pe.errors import APIError, Interrupted, MissingDependency, PEError, PluginError, RecipeError, RunError
 from pe.evaluation.controls import ControlRun, unevolved
 from pe.evaluation.labelled import Labelled, label_images
+from pe.evaluation.one_vote import one_vote_run
+from pe.evaluation.random_selection import random_selection_run
 from pe.evaluation.real import RealSet, leave_out, read_real, source_at
 from pe.evaluation.request import Request
 from pe.fit.trainer import load_model
-from pe.planning.build import set_up_generator
+from pe.planning.build import build_embedding, set_up_generator
+from pe.planning.layout import plan_of
 from pe.plugins.protocols import GenerationAPI
 from pe.private.image_source import ImageSource
+from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.store.places import CERTIFICATE, FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
 SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
-_WORDS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "samples of the control by random selection"}
+ONE_VOTE = "one_vote"
+_WORDS = {
+    UNEVOLVED: "un-evolved samples",
+    RANDOM_SELECTION: "samples of the control by random selection",
+    ONE_VOTE: "samples of the control by one vote",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +122,14 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
         reference = None
         if request.reference is not None:
             reference = read_real(source_at(request.reference, private_source, False), "reference set", classes)
-        private = _private(run, classes, notes)
+        source, private = _private(run, classes, notes)
     seen = {"synthetic images": synthetic} | ({} if private is None else {"private records": private})
     test = _held_out(test, seen, notes)
     made, api = {SYNTHETIC_DATA: synthetic}, request.api
     if len(populations) > 1:
-        controls, api = _controls(run, recipe, populations=populations, request=request, notes=notes, stop=stop)
+        controls, api = _controls(
+            run, recipe, populations=populations, source=source, request=request, notes=notes, stop=stop
+        )
         test = _held_out(test, {_WORDS[name]: one for name, one in controls.items()}, notes)
         made |= controls
     if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
@@ -140,40 +151,65 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
 
 
 def _controls(
-    run: Run, recipe: Recipe, populations: list[Population], request: Request, notes: Notes, stop: Event
+    run: Run,
+    recipe: Recipe,
+    populations: list[Population],
+    source: PrivateSource | None,
+    request: Request,
+    notes: Notes,
+    stop: Event,
 ) -> tuple[dict[str, Labelled], GenerationAPI | None]:
-    """UNEVOLVED, and RANDOM_SELECTION where it is asked for or comes of itself; the generator, where it was needed."""
+    """UNEVOLVED, and what is asked for or comes of itself of the others; the generator, where it was needed."""
     founders, evaluated = (_label(populations[i]) for i in (0, -1))
     founders_suffice = _as_many(founders, evaluated.labels)
     api, unknown = request.api, ""
-    if api is None and (founders_suffice is None or request.random_selection is not False):
+    wanted = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}
+    if len(populations) == 2 and request.one_vote is not False:
+        say = notes.keep if wanted.pop(ONE_VOTE) is None else notes.add
+        say("The one-vote control is left out: the run has voted once, as this control would.")
+    wanted = {name: asked for name, asked in wanted.items() if asked is not False}
+    if api is None and (founders_suffice is None or wanted):
         api, unknown = set_up_generator(recipe.api)
         load_model(api, run.folder)
-    control = None if api is None else ControlRun(run, recipe, api, populations)
-    made = {UNEVOLVED: founders_suffice or _make_unevolved(founders, evaluated, control, notes)}
-    if request.random_selection is False:
-        return made, api
-    if control is None and recipe.api.kind.startswith(OBJECT):
-        notes.add(
-            "The random-selection control is left out: the generator is an object of your own, "
-            f"{recipe.api.kind.removeprefix(OBJECT)}, so pass it from Python: pe.evaluate(…, api=…)."
-        )
-    elif control is None:
-        notes.add(f"The random-selection control is left out. {unknown}")
-    elif request.random_selection is None and not control.comes_of_itself:
-        notes.add(
-            "The random-selection control is left out; --random-selection runs it, or random_selection=True from "
-            f"Python. {control.describe()}"
-        )
-    else:
-        (notes.add if request.random_selection else notes.keep)(control.describe())
-        try:
-            made[RANDOM_SELECTION] = _label(control.result(notes.progress, stop))
-        except (APIError, PluginError) as error:
-            if request.random_selection or isinstance(error, Interrupted):
-                raise
-            notes.add(f"The random-selection control is left out: {error}")
+    if api is None and recipe.api.kind.startswith(OBJECT):
+        kind = recipe.api.kind.removeprefix(OBJECT)
+        unknown = f"The generator is an object of your own, {kind}, so pass it from Python: pe.evaluate(…, api=…)."
+    plan = plan_of(run, recipe)
+    random = None if api is None else random_selection_run(run, recipe, plan, api, populations)
+    made = {UNEVOLVED: founders_suffice or _make_unevolved(founders, evaluated, random, notes)}
+    for name, asked in wanted.items():
+        control, why = random, unknown
+        if name == ONE_VOTE and api is not None:
+            if source is None:
+                continue  # a note says so already
+            try:
+                embedding = build_embedding(recipe, request.embedding)
+                control = one_vote_run(run, recipe, plan, api, populations, source.open(), embedding)
+            except PEError as error:
+                control, why = None, str(error)
+        if control is None:
+            notes.add(f"The {name.replace('_', '-')} control is left out. {why}")
+        elif (found := _control(name, control, asked, notes, stop)) is not None:
+            made[name] = found
     return made, api
+
+
+def _control(name: str, control: ControlRun, asked: bool | None, notes: Notes, stop: Event) -> Labelled | None:
+    """The samples of a control that is asked for (True) or comes of itself (None); else None, and a note says why."""
+    if asked is None and not control.comes_of_itself:
+        notes.add(
+            f"The {control.name} control is left out; --{control.name} runs it, or {name}=True from Python. "
+            f"{control.describe()}"
+        )
+        return None
+    (notes.add if asked else notes.keep)(control.describe())
+    try:
+        return _label(control.result(notes.progress, stop))
+    except (APIError, PluginError) as error:
+        if asked or isinstance(error, Interrupted):
+            raise
+        notes.add(f"The {control.name} control is left out: {error}")
+        return None
 
 
 def _make_unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
@@ -204,21 +240,21 @@ def _as_many(founders: Labelled, labels: np.ndarray) -> Labelled | None:
     return founders.take(np.concatenate(rows))
 
 
-def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> Labelled | None:
-    """The run's private records, if its confidential side still says where they are and they are there."""
+def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateSource | None, Labelled | None]:
+    """Where the run's private records are, and they, if its confidential side still says so and they are there."""
     try:
         if not (run.folder / FULL_RECIPE).is_file():
             raise RunError("the run's confidential side was purged")
         source = Recipe.load(run.folder / FULL_RECIPE).private
-        return read_real(source, "private data set", classes).content
+        return source, read_real(source, "private data set", classes).content
     except MissingDependency:
         raise
     except PEError as error:
         notes.add(
-            "The real-data control and memorisation are left out, and test images are not compared with the private "
-            f"records: {str(error).rstrip('.')}."
+            "The real-data control, the one-vote control and memorisation are left out, and test images are not "
+            f"compared with the private records: {str(error).rstrip('.')}."
         )
-        return None
+        return None, None
 
 
 def _held_out(test: RealSet, seen: dict[str, Labelled], notes: Notes) -> RealSet:

@@ -1,9 +1,12 @@
-"""The verdict: did the votes help? The synthetic data against the same without votes, on the same test images."""
+"""The verdict: did the votes help, and did evolving beat one vote? All of it on the same test images.
+
+The synthetic data stand against the same without votes, and against as many images that one vote chose.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +15,7 @@ import numpy.typing as npt
 
 from pe.evaluation.classifiers import LINEAR_PROBE
 from pe.evaluation.labelled import Labels
-from pe.evaluation.sets import RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED
+from pe.evaluation.sets import ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED
 from pe.evaluation.utility import Utility
 
 CHANCE = "chance"
@@ -25,7 +28,13 @@ _SAID = {
     NOT_SHOWN: "The evaluation does not show that the votes helped",
     HURT: "The votes hurt",
 }
+_EVOLVING = {
+    HELPED: "Evolving beat one vote",
+    NOT_SHOWN: "The evaluation does not show that evolving beat one vote",
+    HURT: "One vote beat evolving",
+}
 _CONTROLS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "random selection"}
+"""Without votes."""
 
 Right = npt.NDArray[np.bool_]
 
@@ -49,7 +58,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the votes helped. Confidential.
+    """Whether the votes helped, and whether several did more than one. Confidential.
 
     Attributes:
         outcome: HELPED: the synthetic data are better than every control, and all intervals lie above 0; HURT: against
@@ -58,6 +67,7 @@ class Verdict:
         test_images: their number.
         accuracy: after the synthetic data, the mean over the seeds.
         differences: from each control that there is, and from CHANCE, the share of the largest class in the test set.
+        evolving: against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not compared.
     """
 
     outcome: str
@@ -65,10 +75,11 @@ class Verdict:
     test_images: int
     accuracy: float
     differences: dict[str, Difference]
+    evolving: str | None
 
     @property
     def sentence(self) -> str:
-        """The verdict as one sentence."""
+        """The verdict as one sentence, and a second one on one vote where that was compared."""
         found, chance = self.differences, self.differences[CHANCE]
         against = [f"{_points(found[name])} against {words}" for name, words in _CONTROLS.items() if name in found]
         missing = [words for name, words in _CONTROLS.items() if name not in found]
@@ -79,7 +90,14 @@ class Verdict:
             ("" if chance.low > 0 else "that is no better than chance: ")
             + f"always saying the largest class gives {100 * chance.accuracy:.1f} %",
         ]
-        return "; ".join(parts) + "."
+        return "; ".join(parts) + "." + self._on_one_vote
+
+    @property
+    def _on_one_vote(self) -> str:
+        if self.evolving is None:
+            return ""
+        against = f"{_points(self.differences[ONE_VOTE])} against as much data chosen by one vote and not varied"
+        return f" {_EVOLVING[self.evolving]}: {against}."
 
     def to_dict(self) -> dict[str, Any]:
         """As docs/evaluation.md has it."""
@@ -106,14 +124,20 @@ def verdict(results: Mapping[str, Mapping[str, Utility]], chosen: Mapping[str, s
     found = {each: compare(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
     if not found:
         return None
-    outcome = NOT_SHOWN
-    if all(each.low > 0 for each in found.values()):
-        outcome = HELPED
-    elif any(each.high < 0 for each in found.values()):
-        outcome = HURT
+    outcome, evolving = _judge(found.values()), None
+    if ONE_VOTE in by_set:
+        found[ONE_VOTE] = compare(ours, by_set[ONE_VOTE].right)
+        evolving = _judge([found[ONE_VOTE]])
     largest = np.bincount(labels).argmax()
     found[CHANCE] = compare(ours, np.broadcast_to(labels == largest, ours.shape))
-    return Verdict(outcome, name, len(labels), float(ours.mean()), found)
+    return Verdict(outcome, name, len(labels), float(ours.mean()), found, evolving)
+
+
+def _judge(found: Collection[Difference]) -> str:
+    """HELPED: all intervals lie above 0; HURT: one lies below; else NOT_SHOWN."""
+    if all(each.low > 0 for each in found):
+        return HELPED
+    return HURT if any(each.high < 0 for each in found) else NOT_SHOWN
 
 
 def collapsed(by_set: Mapping[str, Utility], labels: Labels, classes: Sequence[str]) -> list[str]:
@@ -138,7 +162,7 @@ def collapsed(by_set: Mapping[str, Utility], labels: Labels, classes: Sequence[s
             continue
         recall = float(ours[:, rows].mean())
         against = []
-        for other, words in (_CONTROLS | {REAL: "the private records"}).items():
+        for other, words in (_CONTROLS | {ONE_VOTE: "one vote", REAL: "the private records"}).items():
             one = compare(ours[:, rows], by_set[other].right[:, rows], level) if other in by_set else None
             if one is not None and one.high < 0 and 2 * recall < one.accuracy:
                 against.append(f"{100 * one.accuracy:.1f} % after {words}")

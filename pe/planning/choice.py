@@ -249,9 +249,17 @@ def _reasons(numbers: Numbers, whole: dict[str, Any]) -> tuple[str, ...]:
     sigma = numbers.noise(iterations)
     signal = votes_cast(numbers.records, numbers.units, neighbors) / numbers.labels / members / sigma
     each = "once" if iterations == 1 else f"{iterations} times"
+    final, degrees = sizes if isinstance(sizes, int) else sizes[-1], whole["degree"]
+    copies = final / numbers.labels / members
+    unvaried = (degrees[-1] if isinstance(degrees, list) else degrees) == 0
+    told = (
+        f"Degree 0 varies nothing, so the {final:,} images at the end are copies of the candidates: {copies:.2g} of "
+        "each if all were chosen, and more of those with many votes.",
+    )
     return (
         f"The records vote {each}: the generator has degrees for {len(numbers.degrees)}, and more votes mean more "
         "noise in each.",
         f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its label, so an average "
         f"candidate gets {signal:.2g} times the noise on it (σ = {sigma:.3g} votes).",
+        *(told if unvaried and copies > 1 else ()),
     )

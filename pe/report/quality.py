@@ -18,6 +18,11 @@ _SETS = {
         "random selection",
         "the run again with parents chosen at random: what the votes have brought is the difference to it.",
     ),
+    "one_vote": (
+        "one vote",
+        "as many images straight from the generator, chosen by one vote with the budget of all the run's, and "
+        "not varied: what evolving has brought is the difference to it.",
+    ),
     "real": ("real", "the private records themselves: the ceiling."),
 }
 _WORST = 20  # confusions that are listed where there are too many classes for a matrix
@@ -52,7 +57,9 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
 
 def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
     """(what, value of the synthetic data), one of each classifier, embedding and test."""
-    found = [("did the votes help", metrics["verdict"]["outcome"].replace("_", " "))] if "verdict" in metrics else []
+    verdict = metrics.get("verdict") or {}
+    asked = {"did the votes help": "outcome", "did evolving beat one vote": "evolving"}
+    found = [(what, verdict[key].replace("_", " ")) for what, key in asked.items() if verdict.get(key)]
     found += [
         (f"accuracy, {name}", spread(sets["synthetic"]["accuracy"]))
         for name, sets in (metrics.get("utility") or {}).items()

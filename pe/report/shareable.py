@@ -6,13 +6,11 @@ Guarantee: post-processing of the run's releases; it reads nothing under confide
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pe.data.population import Population
-from pe.data.samples import distinct
 from pe.planning.cautions import guarantee_warnings
 from pe.planning.measuring import in_words
 from pe.privacy.accounting import epsilon
@@ -23,6 +21,7 @@ from pe.report.charts import Line
 from pe.report.diagnostics import Generation, certificate_of, evolution
 from pe.report.page import render
 from pe.report.pictures import extremes, strips
+from pe.report.variety import NEAR, collapse_warnings, varieties, whole
 from pe.steps import Plan
 from pe.store.places import RECIPE
 from pe.store.run import Run
@@ -49,17 +48,22 @@ def shareable_report(run: Run) -> str:
     """
     values = evolution(run)
     found, populations, certificate = values["found"], run.populations(), certificate_of(run)
+    plan = values["plan"]
+    variety = varieties(populations, plan.classes, plan.seed)
+    collapse = collapse_warnings(len(populations) - 1, whole(variety[-1]))
     values |= {
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,
-        "warnings": certificate["warnings"] if certificate else _warnings(run, values["plan"]),
+        "warnings": [*(certificate["warnings"] if certificate else _warnings(run, plan)), *collapse],
         "promise": promise(certificate) if certificate else "No guarantee can be stated before the run is finished.",
         "count": len(populations[-1]),
-        "variety": variety(populations[-1], values["plan"].classes),
+        "varieties": [whole(by_label) for by_label in variety],
+        "variety": variety[-1],
+        "near": NEAR,
         "degree": "" if run.degree is None else in_words(run.degree),
         "noun": populations[-1].samples.noun,
         "unit": populations[-1].samples.unit,
-        "extensions": [(len(one), strips(one, values["plan"].classes)) for one in run.extensions()],
+        "extensions": [(len(one), strips(one, plan.classes)) for one in run.extensions()],
         "votes": [_sorted_votes(one) for one in found],
         "passing": [100 * one.passing for one in found],
         "extremes": extremes(populations[found[-1].t - 1], found[-1].votes) if found else [],
@@ -67,15 +71,6 @@ def shareable_report(run: Run) -> str:
         "page": REPORT,
     }
     return render("shareable.html", values)
-
-
-def variety(population: Population, classes: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(label, its samples, how many of those differ) of every label that has samples."""
-    found = []
-    for label in np.unique(population.labels):
-        samples = population.samples.take(np.flatnonzero(population.labels == label))
-        found.append((classes[label], len(samples), len(distinct(samples)[0])))
-    return found
 
 
 def promise(certificate: Certificate) -> str:

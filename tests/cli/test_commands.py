@@ -138,7 +138,7 @@ def test_json_is_all_that_stdout_holds(recipe: Path) -> None:
     result = installed("run", recipe, "--out", "out", "--json", "--set", "privacy.epsilon=3", cwd=recipe.parent)
     answer = json.loads(result.stdout)
     # no time: it tells how many records there are
-    told = {"epsilon", "delta", "data_set", "images", "different", "api_calls", "run"}
+    told = {"epsilon", "delta", "data_set", "images", "different", "api_calls", "warnings", "run"}
     assert answer.keys() == told
     assert answer["images"] == 8
     assert answer["epsilon"] == pytest.approx(3, rel=1e-3)

@@ -9,6 +9,7 @@ import pytest
 
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.glyphs import Glyphs
+from pe.cli.demo import _of_digits
 from pe.data.images import Images
 from pe.engine.demo.digits import RECIPES
 from pe.engine.execution import Surroundings
@@ -28,6 +29,18 @@ def test_the_demos_recipes_run(name: str, tmp_path: Path) -> None:
     recipe = Recipe.load(RECIPES[name], (*small, "privacy.schedule=null", *quick))
     run = run_recipe(recipe, tmp_path / "run", Surroundings())
     assert run.synthetic.samples.array.shape == (20, 28, 28, 1)
+
+
+def test_the_table_has_the_control_by_one_vote_where_it_was_made() -> None:
+    sets = {"synthetic": 0.75, "unevolved": 0.5, "one_vote": 0.7, "real": 0.9}
+    result = {"epsilon": 1.0, "delta": 1e-5, "run": "run", "api_calls": 7, "seconds": 1.0}
+    both = dict.fromkeys(("logistic_regression", "mlp"), sets)
+    told = [line.split("  ") for line in _of_digits(result | {"accuracy": both}, "glyphs").splitlines()]
+    assert ["as many chosen by one vote, not varied (same noise)", "70.0%", "70.0%"] in [
+        [cell.strip() for cell in row if cell] for row in told
+    ]
+    less = {name: {key: sets[key] for key in sets if key != "one_vote"} for name in both}
+    assert "one vote" not in _of_digits(result | {"accuracy": less}, "diffusion")
 
 
 def test_the_shipped_model_is_small_and_nothing_in_it_is_run() -> None:

@@ -14,10 +14,11 @@ import pe
 from pe.cli.evaluate import _page
 from pe.errors import APIError, Interrupted, LimitReached, RecipeError, RunError
 from pe.evaluation import evaluate as evaluating
-from pe.evaluation.controls import ControlRun
 from pe.evaluation.evaluate import evaluate_run
+from pe.evaluation.random_selection import random_selection_run
 from pe.evaluation.request import Request
 from pe.evaluation.stored import EARLIER, METRICS_FILE, PAIRS_FILE
+from pe.planning.layout import plan_of
 from pe.recipe.schema import Recipe
 from pe.store.purge import purge
 from pe.store.run import Run
@@ -484,7 +485,8 @@ class TestRandomSelection:
         assert "random_selection" not in values["fidelity"]["Mean"]["controls"]
         populations = run.populations()
         api = Shades()
-        control = ControlRun(run, Recipe.load(run.folder / "recipe.yaml"), api, populations)
+        recipe = Recipe.load(run.folder / "recipe.yaml")
+        control = random_selection_run(run, recipe, plan_of(run, recipe), api, populations)
         assert control.comes_of_itself
         api.capabilities = pe.Capabilities(deterministic=False)
         assert control.comes_of_itself  # each answer is stored, so a second evaluation has the same
@@ -495,7 +497,7 @@ class TestRandomSelection:
     def test_an_object_of_the_users_own_that_is_not_there_is_missed(self, run: pe.Run, test: str) -> None:
         values = evaluate(run, test, api=None, embedding=None, metrics=("fidelity",))
         notes = " ".join(values["notes"])
-        assert "the generator is an object of your own, tests.generators.Shades, so pass it from Python" in notes
+        assert "The generator is an object of your own, tests.generators.Shades, so pass it from Python" in notes
         assert "The run's embedding was an object" in notes
 
     def test_refused_variations_keep_their_parents_as_in_the_run(self, run: pe.Run, test: str) -> None:

@@ -44,6 +44,25 @@ def test_it_takes_both_controls_to_help_and_one_to_hurt(
     assert ("The votes helped" in found.sentence) == (outcome == HELPED)
 
 
+@pytest.mark.parametrize(
+    ("one_vote", "outcome", "words"),
+    [
+        (0.4, HELPED, "Evolving beat one vote: +20.0 points"),
+        (0.59, NOT_SHOWN, "The evaluation does not show that evolving beat one vote: +1.0 points"),
+        (0.8, HURT, "One vote beat evolving: -20.0 points"),
+    ],
+)
+def test_it_says_apart_whether_evolving_beat_one_vote(one_vote: float, outcome: str, words: str) -> None:
+    sets = {"synthetic": 0.6, "unevolved": 0.4, "one_vote": one_vote}
+    found = verdict(results(**sets), {}, LABELS)
+    assert found is not None
+    assert (found.outcome, found.evolving) == (HELPED, outcome)  # one vote is a vote: it tells nothing of votes at all
+    assert words in found.sentence
+    assert found.sentence.endswith(" against as much data chosen by one vote and not varied.")
+    alone = verdict(results(synthetic=0.6, one_vote=one_vote), {}, LABELS)
+    assert alone is None
+
+
 def test_the_sentence_says_what_it_lacks() -> None:
     found = verdict(results(synthetic=0.26, unevolved=0.1), {}, LABELS)
     assert found is not None

@@ -186,3 +186,15 @@ def test_one_vote_with_the_planners_signal_is_enough_at_any_threshold_and_less_i
     assert told(5350) == []
     (warning,) = told(8000)
     assert "and a threshold of " in warning
+
+
+def test_it_says_how_many_copies_a_pool_comes_to() -> None:
+    class Small(Blind):
+        info = PluginInfo(hosts=(), degrees=(0.0,), distinct=50)
+
+    (told,) = (each for each in settle(recipe_of(1000), Small()).reasons if "copies" in each)
+    assert told == (
+        "Degree 0 varies nothing, so the 2,500 images at the end are copies of the candidates: 5 of each if all were "
+        "chosen, and more of those with many votes."
+    )
+    assert not [each for each in chosen(1000, 10, 1, GENERATORS[1]).reasons if "copies" in each]

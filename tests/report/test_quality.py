@@ -32,7 +32,7 @@ def evaluated(run: Path, tmp_path: Path) -> tuple[Path, dict]:
     shades = rng.integers(0, 40, 40) + 200 * labels
     pixels = np.broadcast_to(shades[:, None, None, None], (40, 4, 4, 1)).astype(np.uint8)
     np.savez(tmp_path / "test.npz", images=pixels, labels=np.array(["a", "b"])[labels])
-    request = Request(str(tmp_path / "test.npz"), seeds=2, api=Shades(), embedding=Mean())
+    request = Request(str(tmp_path / "test.npz"), seeds=2, one_vote=True, api=Shades(), embedding=Mean())
     return run, evaluate_run(Run.open(run), request, Progress(), Event())
 
 
@@ -44,7 +44,7 @@ def test_every_part_of_a_real_evaluation_is_on_the_page(evaluated: tuple[Path, d
     run, metrics = evaluated
     page = write_report(run, confidential=True).read_text(encoding="utf-8")
     text = words(page)
-    for name in ("synthetic", "un-evolved", "random selection", "real"):
+    for name in ("synthetic", "un-evolved", "random selection", "one vote", "real"):
         assert len(re.findall(rf"<td>{name}</td>", page)) >= 2  # a row of utility, one of fidelity
     assert unescape(text).index(metrics["verdict"]["sentence"]) < text.index("Utility: train on synthetic")
     for row in [found["synthetic"] for found in metrics["utility"].values()]:
@@ -65,6 +65,8 @@ def test_a_comparison_has_the_numbers_of_the_synthetic_data(evaluated: tuple[Pat
     auc = f"{metrics['memorisation']['membership']['auc']:.3f}"
     assert rows["internal, not for sharing: membership AUC"] == (auc, auc)
     assert "internal, not for sharing: Fréchet, Mean" in rows
+    evolving = metrics["verdict"]["evolving"].replace("_", " ")
+    assert rows["internal, not for sharing: did evolving beat one vote"] == (evolving, evolving)
 
 
 @pytest.mark.parametrize("standard", [True, False])
