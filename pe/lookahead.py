@@ -81,7 +81,8 @@ class KeptVectors:
         else:
             new = np.flatnonzero(self._row < 0)
             vectors = self._vectors[self._row]
-            vectors[new] = embed(self.embedding, samples.take(new))
+            if new.size:
+                vectors[new] = embed(self.embedding, samples.take(new))
         self._vectors, self._row = vectors, np.arange(len(samples))
         return vectors
 

@@ -46,3 +46,6 @@ def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that
         vectors = known.embed(first)
         assert embedding.seen - before == 4
         assert np.array_equal(vectors, embed(Pixels(size=8), first))
+    known.follow(Members(np.arange(6), np.ones(6, np.bool_)))
+    assert np.array_equal(known.embed(first), vectors)
+    assert embedding.seen - before == 4

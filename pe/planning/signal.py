@@ -153,8 +153,8 @@ def few_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[
         return []
     return [
         f"A label has about {each:,.3g} votes, fewer than {FEW:g} times the noise that one histogram with the whole "
-        f"budget has (σ = {sigma:.3g}): over so few, samples that were never voted for have been as good (docs/plan.md), "
-        "and they need no budget; take a larger epsilon, more records, or fewer labels."
+        f"budget has (σ = {sigma:.3g}): over so few, samples that were never voted for have been as good "
+        "(docs/plan.md), and they need no budget; take a larger epsilon, more records, or fewer labels."
     ]
 
 

@@ -215,7 +215,8 @@ def test_more_votes_per_record_are_proposed_where_they_mend_it() -> None:
 
 
 def test_a_private_set_too_small_for_any_population_is_told_so() -> None:
-    (warning,) = planned(private__declared_size=3).warnings
+    few, warning = planned(private__declared_size=3).warnings
+    assert few.startswith("A label has about 1.5 votes, fewer than 5 times the noise")
     assert "no population is small enough, so take a larger epsilon" in warning
 
 
@@ -295,6 +296,6 @@ def test_a_population_of_one_candidate_a_label_can_be_planned() -> None:
 
 @pytest.mark.parametrize(("size", "warned"), [(37, True), (38, False)])
 def test_too_few_records_to_gain_by_evolving_are_warned_of(size: int, warned: bool) -> None:
-    """Two histograms of σ = 5.28 are worth one of 3.73, and 18.7 records of each of the two labels are five times that."""
+    """Two histograms of σ = 5.28 are worth one of 3.73; 18.7 records of each of the two labels are five times that."""
     found = planned(private__declared_size=size, evolution__lookahead=0).warnings
     assert any("over so few, samples that were never voted for" in one for one in found) is warned
