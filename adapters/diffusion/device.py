@@ -19,19 +19,6 @@ Devices = str | list[str]
 log = logging.getLogger(__name__)
 
 _NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-_REFUSALS = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "invalid buffer size",  # MPS
-    "alloc_failed",  # cuBLAS
-    "allocation_failed",  # cuDNN
-    "cublas_status_not_initialized",
-    "cudnn_status_not_initialized",
-    "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
-)
-"""In small letters. The last three may have another cause."""
 
 
 def check_arithmetic(device: Devices, precision: str) -> None:
@@ -73,15 +60,6 @@ def _computes_in_bf16(device: torch.device) -> bool:
 
     with torch.cuda.device(device):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-
-def memory_refused(error: Exception) -> bool:
-    """Whether the device had not enough memory, as far as its words tell; some have other causes, too."""
-    import torch
-
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _REFUSALS)
 
 
 def free_memory(device: torch.device) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adapters.diffusion.device import free_memory, memory_refused
+from adapters.diffusion.device import free_memory
+from pe.plugins.devices import memory_refused
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
 
 if TYPE_CHECKING:
