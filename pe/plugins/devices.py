@@ -7,7 +7,7 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pe.errors import MissingDependency, RecipeError
 
@@ -32,6 +32,19 @@ _REFUSALS = (
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
 """In small letters. The last three may have another cause."""
+
+
+@runtime_checkable
+class DescribesPrecision(Protocol):
+    """A generator that computes on this machine, and says in what precision."""
+
+    def describe_precision(self) -> str:
+        """The precision of its arithmetic here, in one clause without a full stop; empty: it is not known yet.
+
+        Raises:
+            RecipeError: this machine lacks a device; asked before there is a run.
+        """
+        ...
 
 
 def require_torch(extra: str, purpose: str) -> None:
