@@ -44,7 +44,8 @@ class Engine:
         load: the model on a device.
         device: see `choose_devices`; each gets its own copy of the model and its own thread.
         batch_size: images per forward pass; None: found by trying, on each device.
-        most: largest batch that is tried; beyond some size a batch is no faster.
+        most: largest batch that is tried. A network has the same number of kernels for any batch, and starting them
+            takes longer than a GPU takes over few small images.
         most_on_cpu: the same on a CPU and on MPS, which do not refuse memory until it is too late.
     """
 
@@ -54,7 +55,7 @@ class Engine:
         *,
         device: Devices = "auto",
         batch_size: int | None = None,
-        most: int = 256,
+        most: int = 1024,
         most_on_cpu: int = 64,
     ) -> None:
         self._load, self._device, self._batch_size = load, device, batch_size

@@ -22,7 +22,7 @@ _SECONDS: dict[Size, float] = {"tiny": 0.0, "small": 5.0, "real": 12.0}
 
 _STEPS: dict[Size, int] = {"tiny": 1, "small": 10, "real": 20}
 _TEXT_BATCH: dict[Size, int] = {"tiny": 1, "small": 16, "real": 16}
-_SMALL_BATCH: dict[Size, int] = {"tiny": 2, "small": 256, "real": 256}
+_SMALL_BATCH: dict[Size, int] = {"tiny": 2, "small": 1024, "real": 1024}
 _REQUESTS = 2
 """Requests at once, as in a run."""
 

@@ -28,6 +28,7 @@ from pe.planning.forecast_values import Forecast
 from pe.planning.readiness import look_ahead
 from pe.plugins import devices
 from pe.recipe.schema import Recipe
+from tests.fake_cards import fake_cards
 from tests.recipe.test_schema import with_
 
 
@@ -62,6 +63,24 @@ def test_no_device_samples_while_another_loads_its_model_under_another_default_d
     Engine(load, device=["cpu", "cpu"], batch_size=1).run([Item(Job(1), seed) for seed in range(4)])
     assert len(loaded) == 2
     assert set(dtypes) == {torch.float32}
+
+
+@pytest.mark.parametrize(("device", "most"), [("cuda:0", 1024), ("mps", 64), ("cpu", 64)])
+def test_a_batch_grows_to_a_whole_request_on_a_gpu(device: str, most: int) -> None:
+    sizes = []
+
+    class Noting:
+        def sample(self, job: Job, items: Any) -> Any:
+            sizes.append(len(items))
+            return [np.zeros((1, 1, 1), dtype=np.uint8)] * len(items)
+
+        vary = sample
+
+    with fake_cards():
+        engine = Engine(lambda _: Noting(), device=device)
+        for _ in range(3):
+            engine.run([Item(Job(1), 0)] * 1024)
+    assert max(sizes) == most
 
 
 @pytest.mark.usefixtures("default_dtype")
