@@ -33,9 +33,11 @@ test-peers: $(VENV)/.test
 	bash tests/peers/install.sh $(VENV) .venv-peers
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/peers
 
-# A quarter of an hour on a GPU that nothing else uses, then two benchmarks, whatever the checks found: docs/gpu.md.
+# A quarter of an hour on a GPU that nothing else uses, then the tests that take a GPU where torch sees one, and two
+# benchmarks, whatever the checks found: docs/gpu.md.
 gpu-check: $(VENV)/.test
 	status=0; $(BIN)/pe doctor --gpu || status=$$?; test $$status -eq 2 && exit 2; \
+	  $(BIN)/pytest tests/nearest || status=1; \
 	  $(BIN)/python benchmarks/diffusion.py && $(BIN)/python benchmarks/neighbors.py && exit $$status
 
 format: $(VENV)/.test

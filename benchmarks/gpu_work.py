@@ -3,8 +3,8 @@
     python benchmarks/gpu_work.py
 
 DP-SGD: the operations that a record of a micro-batch takes, each a kernel on a GPU, as PyTorch hands them on.
-Diffusion: the seconds of one core that a batch of 16 images of 512×512 takes after the autoencoder. Writes
-results/gpu_work.md.
+Diffusion: the seconds of one core that a batch of 16 images of 512×512 takes after the autoencoder, and those that a
+batch of variations takes for the parents and for the safety checker. Writes results/gpu_work.md.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from diffusers.image_processor import VaeImageProcessor
 from noise import unet
+from PIL import Image
 from record import keep, where
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import CLIPImageProcessor
 
 from adapters.trained.diffusion.loss import Velocity
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
@@ -80,13 +83,28 @@ def tails() -> tuple[float, float]:
     return seconds(before), seconds(lambda: levels.clone().numpy())
 
 
+def variations() -> tuple[float, float]:
+    """Of a batch: parents and the checker's images by diffusers' own ways; and bytes of the parents to the device."""
+    parents = np.random.default_rng(0).integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
+    made, processor, extractor = torch.rand(BATCH, 3, SIDE, SIDE), VaeImageProcessor(), CLIPImageProcessor()
+
+    def pictures() -> list[Image.Image]:
+        return [Image.fromarray(each) for each in parents]
+
+    def before() -> None:
+        processor.preprocess(pictures())
+        extractor(processor.postprocess(made), return_tensors="pt")
+
+    return seconds(before), seconds(lambda: torch.from_numpy(np.stack([np.asarray(each) for each in pictures()])))
+
+
 def main() -> None:
     rows = [
         ("before: micro-batch 32, norms and sums record by record, draws on the GPU", per_record(32, True, True)),
         ("now: micro-batch 32", per_record(32, False, False)),
         ("now: micro-batch 512", per_record(512, False, False)),
     ]
-    before, now = tails()
+    (before, now), (prepared, taken) = tails(), variations()
     lines = [
         "# Work for a GPU, and beside it",
         "",
@@ -105,6 +123,13 @@ def main() -> None:
         "|---|--:|",
         f"| before: float32 copied, turned into bytes by NumPy | {before:.3f} |",
         f"| now: bytes copied, which the GPU made | {now:.4f} |",
+        "",
+        f"A batch of {BATCH} variations of {SIDE}×{SIDE} with a safety checker, what is prepared beside that:",
+        "",
+        "| | seconds of the host |",
+        "|---|--:|",
+        f"| before: parents as float32, images as pictures for the checker, resized | {prepared:.3f} |",
+        f"| now: the parents' bytes; the GPU does the rest | {taken:.4f} |",
     ]
     keep("gpu_work.md", "\n".join(lines))
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import ContractError, RecipeError
-from pe.plugins.devices import find_cards, find_device, has_driver, require_torch
+from pe.plugins.devices import find_cards, find_device, has_driver, memory_refused, require_torch, words_of
 from pe.plugins.protocols import PluginInfo, Vectors
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class TorchEmbedding(ABC):
 
         Raises:
             ContractError: the samples are not images.
-            RecipeError: the weights or the device are not there, or it has not enough memory for a batch.
+            RecipeError: the weights or the device are not there, or it lacks the memory for the network or a batch.
             MissingDependency: torch is not installed.
         """
         return self._features(samples)
@@ -179,20 +179,14 @@ class TorchEmbedding(ABC):
         import torch
 
         network, device = on
-        try:
-            with torch.inference_mode(), _arithmetic(device):
-                given = torch.from_numpy(np.array(np.moveaxis(pixels, 3, 1), order="C")).to(device).float()
-                given = network.prepare(given.expand(-1, 3, -1, -1))
-                with _precision(device, self._precision):
-                    found = network.features(network.module, given)
-                found = found.float() if head is None else head(network.module, found.float())
-                vectors: Vectors = found.cpu().numpy()
-                return vectors
-        except torch.OutOfMemoryError as error:
-            raise RecipeError(
-                f"The device has not enough memory for {len(pixels)} images at once in the embedding "
-                f"'{self.kind}': take a smaller embedding.batch_size than {self._each}."
-            ) from error
+        with self._memory_for(f"{len(pixels)} images at once"), torch.inference_mode(), _arithmetic(device):
+            given = torch.from_numpy(np.array(np.moveaxis(pixels, 3, 1), order="C")).to(device).float()
+            given = network.prepare(given.expand(-1, 3, -1, -1))
+            with _precision(device, self._precision):
+                found = network.features(network.module, given)
+            found = found.float() if head is None else head(network.module, found.float())
+            vectors: Vectors = found.cpu().numpy()
+            return vectors
 
     def _build(self) -> list[_Copy]:
         require_torch("embeddings", f"The embedding '{self.kind}'")
@@ -200,7 +194,22 @@ class TorchEmbedding(ABC):
         network = self._load()
         network.module.eval().requires_grad_(False)
         modules = [network.module, *(copy.deepcopy(network.module) for _ in devices[1:])]
-        return [_Copy(replace(network, module=each.to(at)), at) for each, at in zip(modules, devices, strict=True)]
+        with self._memory_for("the network"):
+            return [_Copy(replace(network, module=each.to(at)), at) for each, at in zip(modules, devices, strict=True)]
+
+    @contextmanager
+    def _memory_for(self, what: str) -> Iterator[None]:
+        """Raise RecipeError if the device has no memory for `what`."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not memory_refused(error):
+                raise
+            smaller = f"a smaller embedding.batch_size than {self._each}, or " if self._each > 1 else ""
+            raise RecipeError(
+                f"The device refused {what} in the embedding '{self.kind}', most likely for want of memory "
+                f"({words_of(error)}): take {smaller}embedding.device: cpu."
+            ) from error
 
 
 @contextmanager

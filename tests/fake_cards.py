@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.variables  # an optimiser loads it, and it looks into functions that are replaced below
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -33,6 +34,21 @@ _GETTERS: dict[Any, Callable[[torch.device], object]] = {
     Tensor.is_cpu.__get__: lambda device: device.type == "cpu",
     Tensor.is_mps.__get__: lambda device: device.type == "mps",
 }
+
+
+REFUSALS: dict[str, Callable[[], Exception]] = {
+    "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    "mps": lambda: RuntimeError("MPS backend out of memory (MPS allocated: 18.00 GB)."),
+    "cpu": lambda: RuntimeError("[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"),
+    "cublas": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    "cublas handle": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate`"),
+    "cudnn handle": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
+    "cudnn host": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
+    "cudnn get": lambda: RuntimeError("GET was unable to find an engine to execute this computation"),
+    "cudnn find": lambda: RuntimeError("FIND was unable to find an engine to execute this computation"),
+    "mps buffer": lambda: RuntimeError("Invalid buffer size: 19.45 GiB"),
+}
+"""How devices and their libraries refuse memory, each in its own words."""
 
 
 def claim(tensor: Tensor) -> torch.device:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import logging
 import re
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pe.errors import RecipeError
-from pe.plugins.devices import count_cards, find_device, require_torch
+from pe.plugins.devices import count_cards, find_device, has_driver, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -19,19 +20,6 @@ Devices = str | list[str]
 log = logging.getLogger(__name__)
 
 _NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-_REFUSALS = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "invalid buffer size",  # MPS
-    "alloc_failed",  # cuBLAS
-    "allocation_failed",  # cuDNN
-    "cublas_status_not_initialized",
-    "cudnn_status_not_initialized",
-    "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
-)
-"""In small letters. The last three may have another cause."""
 
 
 def check_arithmetic(device: Devices, precision: str) -> None:
@@ -57,14 +45,35 @@ def choose_devices(device: Devices) -> list[torch.device]:
     return [type(one)(one.type, one.index or 0) if one.type == "cuda" else one for one in found]
 
 
+def describe_precision(device: Devices, precision: Precision) -> str:
+    """The precision on this machine, as the plan states it; torch is loaded where there may be GPUs.
+
+    Raises:
+        RecipeError: see `choose_devices`.
+    """
+    names = [device] if isinstance(device, str) else device
+    if not has_driver() and {*names} <= {"auto", "cpu"}:
+        return "auto, which is fp32 here" if precision == "auto" else precision
+    if find_spec("torch") is None:
+        return ""
+    found = choose_devices(device)
+    if precision != "auto":
+        return precision
+    return "auto, which is " + ", ".join(f"{_chosen(one)} on {one}" for one in found)
+
+
 def dtype_on(device: torch.device, precision: Precision) -> torch.dtype:
     """The tensors' type on a device; auto: bf16 on a GPU that computes in it, elsewhere fp32, told in the log."""
     import torch
 
     if precision == "auto":
-        precision = "bf16" if device.type == "cuda" and _computes_in_bf16(device) else "fp32"
+        precision = _chosen(device)
         log.info("precision: auto is %s on %s.", precision, device)
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def _chosen(device: torch.device) -> Precision:
+    return "bf16" if device.type == "cuda" and _computes_in_bf16(device) else "fp32"
 
 
 def _computes_in_bf16(device: torch.device) -> bool:
@@ -73,15 +82,6 @@ def _computes_in_bf16(device: torch.device) -> bool:
 
     with torch.cuda.device(device):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-
-def memory_refused(error: Exception) -> bool:
-    """Whether the device had not enough memory, as far as its words tell; some have other causes, too."""
-    import torch
-
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _REFUSALS)
 
 
 def free_memory(device: torch.device) -> None:

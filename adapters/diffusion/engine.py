@@ -16,10 +16,10 @@ from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
-from adapters.diffusion.device import Devices, choose_devices, free_memory, memory_refused
+from adapters.diffusion.device import Devices, choose_devices, free_memory
 from adapters.diffusion.items import Item, Job, Model, Outcome
 from pe.errors import APIError, ContractError
-from pe.plugins.devices import keep_memory
+from pe.plugins.devices import keep_memory, memory_refused, words_of
 from pe.plugins.protocols import Failed
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class Engine:
         load: the model on a device.
         device: see `choose_devices`; each gets its own copy of the model and its own thread.
         batch_size: images per forward pass; None: found by trying, on each device.
-        most: largest batch that is tried; beyond some size a batch is no faster.
+        most: largest batch that is tried. A network has the same number of kernels for any batch, and starting them
+            takes longer than a GPU takes over few small images.
         most_on_cpu: the same on a CPU and on MPS, which do not refuse memory until it is too late.
     """
 
@@ -54,7 +55,7 @@ class Engine:
         *,
         device: Devices = "auto",
         batch_size: int | None = None,
-        most: int = 256,
+        most: int = 1024,
         most_on_cpu: int = 64,
     ) -> None:
         self._load, self._device, self._batch_size = load, device, batch_size
@@ -242,7 +243,7 @@ class _Worker:
                 if not memory_refused(error):
                     raise
                 raise APIError(
-                    f"{self._device} refused the model, most likely for want of memory ({_words(error)}): take "
+                    f"{self._device} refused the model, most likely for want of memory ({words_of(error)}): take "
                     f"{_REMEDIES}."
                 ) from error
         return self.model
@@ -264,13 +265,9 @@ def _too_small(device: torch.device, kind: _Kind, error: Exception) -> str:
     sides = job.size or (shape and shape[:2])
     size = "" if sides is None else f" of {sides[0]}×{sides[1]} pixels"
     return (
-        f"{device} refused a single image{size}, most likely for want of memory ({_words(error)}): take a "
+        f"{device} refused a single image{size}, most likely for want of memory ({words_of(error)}): take a "
         f"smaller size, {_REMEDIES}."
     )
-
-
-def _words(error: Exception) -> str:
-    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")
 
 
 def _all(futures: Sequence[Future[Any]]) -> None:

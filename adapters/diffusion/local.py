@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from adapters.diffusion.device import Devices, Precision, check_arithmetic
+from adapters.diffusion.device import Devices, Precision, check_arithmetic, describe_precision
 from adapters.diffusion.items import Outcome, Pixels, describe_steps, numbers_of, of_iteration
 from pe.data.conditions import DRAWN, Conditions
 from pe.data.decoding import convert_pixels
@@ -26,7 +26,7 @@ class LocalDiffusion:
             take the first.
         device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
         precision: of all arithmetic of the network: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else
-            fp32. A run's log names the choice.
+            fp32. The plan and the run's log name the choice.
         batch_size: images per forward pass; None: as many as memory takes, found by trying.
         chunk: most images of one request; what a run loses at most when it is killed.
         compile: the network by torch.compile.
@@ -54,6 +54,14 @@ class LocalDiffusion:
     def capabilities(self) -> Capabilities:
         """Any items in a request; a second request waits while one is made, so that no device does."""
         return Capabilities(self.chunk, 2, "nothing", "exact")
+
+    def describe_precision(self) -> str:
+        """The precision of the arithmetic on this machine.
+
+        Raises:
+            RecipeError: this machine lacks a device.
+        """
+        return describe_precision(self.device, self.precision)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""

@@ -10,6 +10,7 @@ from adapters.diffusion.description import Way, describe, describe_weight, input
 from adapters.diffusion.device import Precision, dtype_on
 from adapters.diffusion.items import Item, Job
 from adapters.diffusion.memory import Memory
+from adapters.diffusion.on_device import prepare_on_device
 from adapters.diffusion.samplers import Sampler, set_sampler
 from adapters.diffusion.text_files import Dtypes, TextFiles
 from adapters.diffusion.text_model import TextModel
@@ -96,6 +97,7 @@ class TextLoader:
         pipelines: list[Any] = list({id(each): each for each in (base, varies, text, vary.pipeline)}.values())
         for pipeline in pipelines:
             pipeline.set_progress_bar_config(disable=True)
+            prepare_on_device(pipeline)
         self.memory.place(pipelines, device)
         model = TextModel(text, vary, self.memory, device, self.arguments)
         if self.compile is not None:

@@ -7,12 +7,11 @@ import subprocess
 import sys
 
 from adapters.diffusion.pixel_space import PixelSpace
-from adapters.gpu_check.models import REDUCED, new_images, stable_diffusion, text_to_image
+from adapters.gpu_check.models import STEPS, new_images, reduced
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
 
 _COUNT = 8
 _PATIENCE = 80.0
-_STEPS: dict[Size, int] = {"tiny": 2, "small": 10, "real": 20}
 
 
 def bits(device: str, size: Size) -> Found:
@@ -32,12 +31,10 @@ def _told(device: str, size: Size) -> str:
 
 def hashes(device: str, size: Size) -> str:
     """The first digits of the SHA-256 of each model's images; on a processor, of the small model's alone."""
-    found = [new_images(PixelSpace(model="small", steps=_STEPS[size], device=device, batch_size=_COUNT), _COUNT)]
+    found = [new_images(PixelSpace(model="small", steps=STEPS[size], device=device, batch_size=_COUNT), _COUNT)]
     if device != "cpu":
-        shape = REDUCED[size]
-        with stable_diffusion(shape, device) as folder:
-            api = text_to_image(folder, shape, device, "bf16", steps=_STEPS[size], batch_size=_COUNT)
-            found.append(new_images(api, _COUNT))
+        with reduced(device, size) as (_, build):
+            found.append(new_images(build("bf16", batch_size=_COUNT), _COUNT))
     return " ".join(hashlib.sha256(images.tobytes()).hexdigest()[:16] for images in found)
 
 

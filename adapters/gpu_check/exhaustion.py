@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from adapters.diffusion.device import memory_refused
+from pe.plugins.devices import memory_refused
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
 
 if TYPE_CHECKING:

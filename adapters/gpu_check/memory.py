@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from adapters.diffusion.device import free_memory
-from adapters.gpu_check.models import REDUCED, grey_levels, new_images, stable_diffusion, text_to_image
+from adapters.gpu_check.models import Build, full_float32, grey_levels, new_images, reduced
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
 
 _COUNT = 4
-_STEPS: dict[Size, int] = {"tiny": 2, "small": 10, "real": 20}
 _NEAR = 2
-"""Grey levels, in fp32, between an image with the setting and without."""
+"""Grey levels, in fp32 without TF32, between an image with the setting and without."""
 
 _SLICES: dict[str, dict[str, Any]] = {"vae_slicing": {"vae_slicing": True}}
 _OFFLOADS: dict[str, dict[str, Any]] = {f"offload: {how}": {"offload": how} for how in ("model", "sequential", "group")}
@@ -22,7 +21,7 @@ _OFFLOADS: dict[str, dict[str, Any]] = {f"offload: {how}": {"offload": how} for 
 
 def memory(device: str, size: Size) -> Found:
     """The grey levels between an image with each setting that saves memory and without; on a processor, of slices."""
-    return _compared(device, size, _SLICES | ({} if device == "cpu" else _OFFLOADS))
+    return compared(device, size, _SLICES | ({} if device == "cpu" else _OFFLOADS))
 
 
 def compiled(device: str, size: Size) -> Found:
@@ -32,19 +31,20 @@ def compiled(device: str, size: Size) -> Found:
     if device == "cpu":
         torch.compiler.set_stance("force_eager")
     try:
-        return _compared(device, size, {"compile": {"compile": True}})
+        return compared(device, size, {"compile": {"compile": True}})
     finally:
         torch.compiler.set_stance("default")
 
 
-def _compared(device: str, size: Size, settings: dict[str, dict[str, Any]]) -> Found:
-    shape, faults = REDUCED[size], list[str]()
-    figures: dict[str, Figure] = {"model": f"Stable Diffusion 1.5's shape, {shape.words}, fp32, random weights"}
-    with stable_diffusion(shape, device) as folder:
-        wanted, seconds, most = _made(folder, device, size, {})
+def compared(device: str, size: Size, settings: dict[str, dict[str, Any]], batch_size: int = _COUNT) -> Found:
+    """Grey levels between images with each of these settings and without any, seconds and memory."""
+    faults: list[str] = []
+    with reduced(device, size) as (words, build), full_float32():
+        figures: dict[str, Figure] = {"model": f"{words}, fp32 without TF32"}
+        wanted, seconds, most = _made(build, device, {"batch_size": batch_size})
         figures |= _costs("without", seconds, most)
         for name, changes in settings.items():
-            found, seconds, most = _made(folder, device, size, changes)
+            found, seconds, most = _made(build, device, changes | {"batch_size": batch_size})
             figures |= {f"{name}: grey levels apart": (apart := grey_levels(wanted, found))}
             figures |= _costs(name, seconds, most)
             if apart > _NEAR:
@@ -52,12 +52,12 @@ def _compared(device: str, size: Size, settings: dict[str, dict[str, Any]]) -> F
     return judged(figures, faults)
 
 
-def _made(folder: str, device: str, size: Size, changes: dict[str, Any]) -> tuple[np.ndarray, float, int]:
+def _made(build: Build, device: str, changes: dict[str, Any]) -> tuple[np.ndarray, float, int]:
     """Images, the seconds that they took once the model was there, and the bytes of the GPU that were taken at most."""
     import torch
 
     free_memory(torch.device(device))  # of the model before
-    api = text_to_image(folder, REDUCED[size], device, "fp32", steps=_STEPS[size], batch_size=_COUNT, **changes)
+    api = build("fp32", **changes)
     new_images(api, _COUNT)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()

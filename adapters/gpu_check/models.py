@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,11 @@ from pe.plugins.gpu_checks import Size
 from pe.plugins.protocols import GenerationAPI, RandomRequest
 
 PROMPT = "a photo of a cat"
+STEPS: dict[Size, int] = {"tiny": 2, "small": 10, "real": 20}
+"""Of drawing an image, where nothing else is said."""
+
+Build = Callable[..., TextToImage]
+"""The adapter with a precision, and with more of its settings by their names."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +52,15 @@ class Shape:
         return f"UNet {'-'.join(map(str, self.unet))}, {self.side}×{self.side}"
 
 
-_SMALLEST = Shape((8, 8, 16, 16), (4, 4, 8, 8), (16, 1), 32, heads=(2, 2, 2, 2))
 REDUCED: dict[Size, Shape] = {
-    "tiny": _SMALLEST,
+    "tiny": Shape((8, 8, 16, 16), (4, 4, 8, 8), (16, 1), 32, heads=(2, 2, 2, 2)),
     "small": Shape((64, 128, 256, 256), (32, 64, 128, 128), (256, 2), 256),
     "real": Shape((160, 320, 640, 640), (128, 256, 512, 512), (768, 2), 512),
 }
 """Stable Diffusion 1.5 with half its channels, which is built in seconds."""
 
-SD_15: dict[Size, Shape] = {
-    "tiny": _SMALLEST,
-    "small": REDUCED["small"],
-    "real": Shape((320, 640, 1280, 1280), (128, 256, 512, 512), (768, 12), 512, heads=(8, 8, 8, 8)),
+SD_15: dict[Size, Shape] = REDUCED | {
+    "real": Shape((320, 640, 1280, 1280), (128, 256, 512, 512), (768, 12), 512, heads=(8, 8, 8, 8))
 }
 
 SDXL: dict[Size, Shape] = {
@@ -69,22 +71,17 @@ SDXL: dict[Size, Shape] = {
 """Stable Diffusion XL with half its UNet's channels; its autoencoder, which takes the memory, is of the real size."""
 
 
-@contextmanager
-def stable_diffusion(shape: Shape, device: str, precision: Precision = "fp32") -> Iterator[str]:
+def stable_diffusion(shape: Shape, device: str, precision: Precision = "fp32") -> AbstractContextManager[str]:
     """A folder with a model of Stable Diffusion 1.5's kind."""
     from diffusers import StableDiffusionPipeline
 
     with _drawn_on(device):
         unet, vae, encoder = _unet(shape, shape.text[0]), _vae(shape), _text(shape)
     parts = (vae, encoder, _words(), unet, _scheduler("DDIMScheduler"))
-    with _saved(
-        StableDiffusionPipeline(*parts, None, None, requires_safety_checker=False), device, precision
-    ) as folder:
-        yield folder
+    return _saved(StableDiffusionPipeline(*parts, None, None, requires_safety_checker=False), device, precision)
 
 
-@contextmanager
-def stable_diffusion_xl(shape: Shape, device: str, precision: Precision = "fp16") -> Iterator[str]:
+def stable_diffusion_xl(shape: Shape, device: str, precision: Precision = "fp16") -> AbstractContextManager[str]:
     """A folder with a model of Stable Diffusion XL's kind, whose autoencoder decodes in float32."""
     from diffusers import StableDiffusionXLPipeline
 
@@ -101,8 +98,36 @@ def stable_diffusion_xl(shape: Shape, device: str, precision: Precision = "fp16"
         unet, vae = _unet(shape, 2 * width, **more), _vae(shape)
         encoders = _text(shape), _text(shape, projected=True)
     parts = (vae, *encoders, _words(), _words(), unet, _scheduler("EulerDiscreteScheduler"))
-    with _saved(StableDiffusionXLPipeline(*parts, add_watermarker=False), device, precision) as folder:
-        yield folder
+    return _saved(StableDiffusionXLPipeline(*parts, add_watermarker=False), device, precision)
+
+
+@contextmanager
+def reduced(device: str, size: Size) -> Iterator[tuple[str, Build]]:
+    """Stable Diffusion 1.5 with half its channels: as the figures name it, and what builds the adapter over it."""
+    shape = REDUCED[size]
+    with stable_diffusion(shape, device) as folder:
+
+        def build(precision: Precision, device: str | list[str] = device, **more: Any) -> TextToImage:
+            return text_to_image(folder, shape, device, precision, **{"steps": STEPS[size]} | more)
+
+        yield f"Stable Diffusion 1.5's shape, {shape.words}, random weights", build
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """No TF32, which torch takes for convolutions in float32 on a GPU unless it is told otherwise."""
+    from torch import backends
+
+    cudnn: Any = backends.cudnn
+    places = (cudnn.conv, backends.cuda.matmul)
+    before = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = "ieee"
+        yield
+    finally:
+        for place, was in zip(places, before, strict=True):
+            place.fp32_precision = was
 
 
 def text_to_image(folder: str, shape: Shape, device: str | list[str], precision: Precision, **more: Any) -> TextToImage:
@@ -189,7 +214,7 @@ def _text(shape: Shape, projected: bool = False) -> Any:
 
     width, layers = shape.text
     config = CLIPTextConfig(
-        vocab_size=54,
+        vocab_size=2,
         hidden_size=width,
         intermediate_size=4 * width,
         num_hidden_layers=layers,
@@ -203,12 +228,10 @@ def _text(shape: Shape, projected: bool = False) -> Any:
 
 
 def _words() -> Any:
-    """A tokenizer that knows letters."""
+    """A tokenizer that knows no word."""
     from transformers import CLIPTokenizer
 
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    known = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
-    return CLIPTokenizer({word: place for place, word in enumerate(known)}, [], model_max_length=77)
+    return CLIPTokenizer({"<|startoftext|>": 0, "<|endoftext|>": 1}, [], model_max_length=77)
 
 
 def _scheduler(kind: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,36 +64,34 @@ def _compare(
 def _refused_in_decoding() -> Iterator[None]:
     """The first call of an autoencoder's decoder is refused, as torch refuses memory."""
     import torch
-    from torch.nn.modules.module import register_module_forward_pre_hook
 
     left = [1]
 
-    def refuse(module: Any, _given: Any) -> None:
-        if type(module).__name__ == "Decoder" and left:
+    def refuse(_given: Any) -> None:
+        if left:
             left.clear()
             raise torch.OutOfMemoryError("out of memory, injected by the check")
 
-    handle = register_module_forward_pre_hook(refuse)
-    try:
+    with _before("Decoder", refuse):
         yield
-    finally:
-        handle.remove()
 
 
 @contextmanager
 def _batches() -> Iterator[list[int]]:
     """How many images each call of a UNet had."""
+    seen: list[int] = []
+    with _before("UNet2DConditionModel", lambda given: seen.append(len(given[0]))):
+        yield seen
+
+
+@contextmanager
+def _before(kind: str, act: Callable[[Any], None]) -> Iterator[None]:
+    """`act` gets what each call of a module of this kind is given, before it."""
     from torch.nn.modules.module import register_module_forward_pre_hook
 
-    seen: list[int] = []
-
-    def note(module: Any, given: Any) -> None:
-        if type(module).__name__ == "UNet2DConditionModel":
-            seen.append(len(given[0]))
-
-    handle = register_module_forward_pre_hook(note)
+    handle = register_module_forward_pre_hook(lambda one, given: act(given) if type(one).__name__ == kind else None)
     try:
-        yield seen
+        yield
     finally:
         handle.remove()
 

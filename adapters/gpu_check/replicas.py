@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from adapters.diffusion.pixel_space import PixelSpace
-from adapters.gpu_check.models import grey_levels, new_images
+from adapters.gpu_check.models import full_float32, grey_levels, new_images
 from adapters.server_client import ServerClient
 from pe.errors import APIError
 from pe.plugins.gpu_checks import Figure, Found, GPUCheck, Size, judged
@@ -30,17 +30,22 @@ _NEAR = 1
 _CONTEXT = 200 * 2**20
 """Bytes of a GPU; a process that computes on it takes more, and others' memory moves by less meanwhile."""
 
+_ARITHMETIC = {"NVIDIA_TF32_OVERRIDE": "0"}
+"""For the server: no TF32, so that a replica on the processor makes the same images."""
+
 _COMMAND = "from pe.cli.main import main; main()"
 
 
 def replicas(device: str, _size: Size) -> Found:
     """Start `pe serve small` with each share, ask for images, and see whether the GPU's memory is in use meanwhile.
 
-    The images must be those that this process makes. On a processor there is the share 0 alone.
+    The images must be those that this process makes, in fp32 without TF32. On a processor there is the share 0 alone.
     """
     figures: dict[str, Figure] = {}
     faults: list[str] = []
-    wanted = new_images(PixelSpace(model="small", steps=_STEPS, device=device, batch_size=_COUNT), _COUNT)
+    with full_float32():
+        api = PixelSpace(model="small", steps=_STEPS, device=device, precision="fp32", batch_size=_COUNT)
+        wanted = new_images(api, _COUNT)
     for share, count in _SHARES.items() if device != "cpu" else [("0", 1)]:
         name, before = f"{count} with {share} GPU each", _memory_taken(device)
         begun = time.perf_counter()
@@ -67,6 +72,7 @@ def _server(share: str, count: int) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     options = ["--gpus-per-replica", share, "--replicas", str(count), "--port", str(port), "--steps", str(_STEPS)]
+    options += ["--precision", "fp32"]
     with TemporaryDirectory() as folder:
         printed = Path(folder) / "printed"
         with printed.open("wb") as stream:
@@ -75,7 +81,7 @@ def _server(share: str, count: int) -> Iterator[str]:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                env=os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
+                env=os.environ | _ARITHMETIC | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
             )
         try:
             _wait_for(process, printed, f"http://127.0.0.1:{port}")

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from adapters.diffusion.device import memory_refused
 from adapters.trained.public import PublicSet
 from adapters.trained.sections import PlainTraining
 from pe.data.seeds import generator as seeded
 from pe.errors import RecipeError
+from pe.plugins.devices import memory_refused
 
 Model = TypeVar("Model", bound=nn.Module)
 LossOf = Callable[[Tensor, Tensor, torch.Generator], Tensor]

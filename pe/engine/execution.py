@@ -29,6 +29,7 @@ from pe.planning.choice import settle
 from pe.planning.layout import budget_of, lay_out
 from pe.planning.measuring import degrees_asked
 from pe.planning.readiness import check_labels, check_public_place, check_search, overlap_warnings, size_warnings
+from pe.plugins.devices import DescribesPrecision
 from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
@@ -117,6 +118,8 @@ class Execution:
                 self.api.describe_degree(degree, t)
         if isinstance(self.api, ChecksMachine):
             self.api.check_machine()
+        if isinstance(self.api, DescribesPrecision):
+            self.api.describe_precision()
         check_search(self.recipe)
         check_public_place(self.recipe, self.api)
 

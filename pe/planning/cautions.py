@@ -10,6 +10,7 @@ from pe.planning.build import usage_of
 from pe.planning.calls import Span
 from pe.planning.deadlines import ClockTerms
 from pe.planning.signal import few_warnings, signal_of, signal_warnings
+from pe.plugins.devices import DescribesPrecision
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.plugins.usage import Usage
 from pe.privacy.words import warnings
@@ -23,6 +24,14 @@ def meaning_of(api: GenerationAPI, degree: float, t: int) -> tuple[str, str]:
         return (api.describe_degree(degree, t), "") if isinstance(api, DescribesDegree) else ("", "")
     except RecipeError as error:
         return "refused", str(error)
+
+
+def precision_of(api: GenerationAPI | None) -> str:
+    """The precision of the generator's arithmetic here; empty: it computes elsewhere, or a start would be refused."""
+    try:
+        return api.describe_precision() if isinstance(api, DescribesPrecision) else ""
+    except RecipeError:
+        return ""
 
 
 def refusals(degrees: Iterable[tuple[float, int]], api: GenerationAPI | None) -> list[str]:

@@ -13,6 +13,7 @@ from pe.planning.cautions import (
     guarantee_warnings,
     limit_warnings,
     meaning_of,
+    precision_of,
     recipe_warnings,
     refusals,
 )
@@ -85,6 +86,7 @@ def forecast(
         dry_runs=dry_runs,
         choice=choice,
         measuring=measuring,
+        precision=precision_of(api),
     )
     return replace(found, page=page_of(recipe.name, found))
 

@@ -74,6 +74,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *_chosen(found),
         ("Degree", _DEGREES[found.degree]),
         *_measured(found),
+        *([("Precision", found.precision)] if found.precision else []),
     ]
 
 

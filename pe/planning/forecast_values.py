@@ -65,6 +65,7 @@ class Forecast:
         fit: the releases by which the generator is fitted, before S_0.
         fit_epsilon: of those alone, at `delta`.
         dry_runs: what each part of the fit will take here, where it was tried.
+        precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
         page: all of it as a person reads it, which `print` shows.
     """
 
@@ -85,6 +86,7 @@ class Forecast:
     fit: tuple[Release, ...] = ()
     fit_epsilon: float = 0.0
     dry_runs: tuple[DryRun, ...] = ()
+    precision: str = ""
     page: str = ""
 
     def __str__(self) -> str:
@@ -140,6 +142,7 @@ class Forecast:
             "noise_multiplier": _one_or_all([signal.noise_multiplier for signal in self.signals]),
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
+            "precision": self.precision or None,
             "measured_by": self.measuring.images.most or None,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,

@@ -15,6 +15,7 @@ from pe.fit.trainer import ChecksMachine
 from pe.nearest import describe
 from pe.planning.apart import check_apart
 from pe.planning.build import check_modality, set_up
+from pe.plugins.devices import DescribesPrecision
 from pe.plugins.protocols import ChecksLabels, DrawsConditions, ReadsPublicImages, info_of
 from pe.plugins.registry import Group, require
 from pe.privacy.data_set import DataSetLedger
@@ -93,10 +94,12 @@ def look_ahead(recipe: Recipe, api: object | None) -> list[str]:
     return [*obstacles(recipe, api), *overlap_warnings(recipe, api), *size_warnings(recipe, api)]
 
 
-def _checks(recipe: Recipe, api: object | None) -> Iterator[Callable[[], None]]:
+def _checks(recipe: Recipe, api: object | None) -> Iterator[Callable[[], object]]:
     """What the generator itself can refuse before it is asked for anything."""
     if isinstance(api, ChecksMachine):
         yield api.check_machine
+    if isinstance(api, DescribesPrecision):
+        yield api.describe_precision
     yield lambda: check_labels(api, recipe.private.labels)
     yield lambda: check_search(recipe)
 

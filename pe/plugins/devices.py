@@ -1,4 +1,4 @@
-"""Which device torch computes on: by name, among those that this machine lets be used."""
+"""Which device torch computes on: by name, among those that this machine lets be used; and whether it lacked memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pe.errors import MissingDependency, RecipeError
 
@@ -19,6 +19,32 @@ DRIVER = Path("/dev")
 FITTING_TORCH = "install a torch that fits the driver (nvidia-smi names the CUDA version that it supports)"
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of malloc.h
+_REFUSALS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "invalid buffer size",  # MPS
+    "alloc_failed",  # cuBLAS
+    "allocation_failed",  # cuDNN
+    "cublas_status_not_initialized",
+    "cudnn_status_not_initialized",
+    "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
+)
+"""In small letters. The last three may have another cause."""
+
+
+@runtime_checkable
+class DescribesPrecision(Protocol):
+    """A generator that computes on this machine, and says in what precision."""
+
+    def describe_precision(self) -> str:
+        """The precision of its arithmetic here, in one clause without a full stop; empty: it is not known yet.
+
+        Raises:
+            RecipeError: this machine lacks a device; asked before there is a run.
+        """
+        ...
 
 
 def require_torch(extra: str, purpose: str) -> None:
@@ -126,3 +152,17 @@ def count_cards() -> int:
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def memory_refused(error: Exception) -> bool:
+    """Whether the device had not enough memory, as far as its words tell; some have other causes, too."""
+    import torch
+
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _REFUSALS)
+
+
+def words_of(error: Exception) -> str:
+    """The first of an error's words, on one line, for a message that names it as the cause."""
+    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

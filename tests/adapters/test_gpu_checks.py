@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from torch.backends import cudnn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from adapters.gpu_check.busy import readings
 from pe.engine.gpu_check.runner import GROUP, check_names
@@ -19,6 +23,32 @@ ELSEWHERE = ("replicas", "versions")
 
 SLOW = ("bits",)
 """They start processes of their own."""
+
+
+CONVOLUTIONS = {
+    "batches": {"ieee", "tf32"},  # what is judged, and what torch takes by itself
+    "memory": {"ieee"},
+    "compile": {"ieee"},
+    "two_gpus": {"ieee"},
+    "recovery": {"tf32"},
+    "busy": {"tf32"},
+}
+"""In what a text model's float32 convolutions would be computed on a GPU."""
+
+
+@pytest.fixture
+def arithmetic() -> Iterator[set[str]]:
+    """torch's setting for convolutions at each call of a text model's network."""
+    seen: set[str] = set()
+
+    def note(module: Any, _given: Any) -> None:
+        if type(module).__name__ == "UNet2DConditionModel":
+            seen.add(cudnn.conv.fp32_precision)
+
+    handle = register_module_forward_pre_hook(note)
+    yield seen
+    handle.remove()
+    assert cudnn.conv.fp32_precision == "tf32"  # as it was before
 
 
 def passed(name: str) -> Found:
@@ -38,8 +68,9 @@ def passed(name: str) -> Found:
         if name not in ELSEWHERE
     ],
 )
-def test_a_check_passes_on_a_processor(name: str) -> None:
+def test_a_check_passes_on_a_processor(name: str, arithmetic: set[str]) -> None:
     assert passed(name).figures
+    assert arithmetic == CONVOLUTIONS.get(name, set())
 
 
 def test_the_busy_share_is_the_driver_s_without_its_first_reading(

@@ -14,6 +14,7 @@ from embeddings.torch_model import Network, TorchEmbedding, _arithmetic
 from pe.errors import ContractError, RecipeError
 from pe.private import PrivateDataset, embed_private
 from tests.embeddings.networks import dinov2_folder, images, networks
+from tests.fake_cards import REFUSALS
 
 
 class Sums(nn.Module):
@@ -239,6 +240,47 @@ def test_a_card_that_is_hidden_or_not_there_is_named():
 def test_settings_out_of_range_are_refused_by_name(changes, says):
     with pytest.raises(RecipeError, match=says):
         OfSums(Sums(uneven=False), *changes)
+
+
+class Refused(Sums):
+    """It raises when it is brought to a device, or when it computes."""
+
+    def __init__(self, error, whole):
+        super().__init__(uneven=False)
+        self.error, self.whole = error, whole
+
+    def to(self, *given, **more):
+        if self.whole:
+            raise self.error
+        return super().to(*given, **more)
+
+    def forward(self, x):
+        raise self.error
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(
+    ("whole", "batch_size", "says", "remedy"),
+    [
+        (False, 4, "3 images at once", "take a smaller embedding.batch_size than 4, or embedding.device: cpu."),
+        (False, 1, "1 images at once", "take embedding.device: cpu."),
+        (True, 1, "the network", "take embedding.device: cpu."),
+    ],
+)
+def test_want_of_memory_is_recognised_in_all_its_words(refusal, whole, batch_size, says, remedy):
+    error = refusal()
+    with pytest.raises(RecipeError) as caught:
+        model_of(Refused(error, whole), batch_size).embed(images(3))
+    words = str(error).rstrip(".")
+    assert str(caught.value) == (
+        f"The device refused {says} in the embedding 'sums', most likely for want of memory ({words}): {remedy}"
+    )
+    assert caught.value.__cause__ is error
+
+
+def test_another_error_is_not_taken_for_want_of_memory():
+    with pytest.raises(RuntimeError, match="sizes differ"):
+        model_of(Refused(RuntimeError("sizes differ"), whole=False)).embed(images(3))
 
 
 def test_samples_that_are_no_images_are_refused():

@@ -10,11 +10,12 @@ import torch
 
 from adapters.diffusion.device import choose_devices
 from embeddings.efficientnet_lite import EfficientNetLite
+from pe.engine.gpu_check.runner import require_gpu
 from pe.engine.health import findings
 from pe.errors import RecipeError
 from pe.evaluation.training import Training, fit_network
 from pe.plugins import devices
-from pe.plugins.devices import find_device, listed_cards, unseen_cards
+from pe.plugins.devices import find_device, listed_cards, memory_refused, unseen_cards
 from tests.evaluation.test_utility import stripes
 
 SEEN_NONE = r"[Tt]he driver has 2 GPUs, and torch \S+, built for CUDA 12\.9, sees none"
@@ -61,6 +62,12 @@ def test_doctor_says_so_in_the_same_words() -> None:
     assert "accelerator: none" not in " ".join(one.what for one in found)
 
 
+@pytest.mark.usefixtures("driver")
+def test_the_gpu_checks_do_not_start_and_say_so_in_the_same_words() -> None:
+    with pytest.raises(RecipeError, match=rf"^{SEEN_NONE}: install a torch that fits the driver \(.+\)\.$"):
+        require_gpu()
+
+
 @pytest.mark.parametrize(
     ("visible", "cards"),
     [
@@ -103,3 +110,10 @@ def test_a_torch_without_cuda_is_named_and_one_that_sees_a_gpu_is_left_alone(mon
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert not unseen_cards()
     assert str(find_device("auto")) == "cuda"
+
+
+def test_other_errors_are_not_taken_for_want_of_memory() -> None:
+    assert memory_refused(torch.OutOfMemoryError("Tried to allocate 2.00 GiB."))
+    assert memory_refused(MemoryError())
+    assert not memory_refused(RuntimeError("The size of tensor a (4) must match the size of tensor b (3)"))
+    assert not memory_refused(ValueError("out of memory"))

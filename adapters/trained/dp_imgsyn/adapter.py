@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.device import check_arithmetic, choose_devices, memory_refused
+from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.trained.blocks import TRAINING, blocks_of, settled, training_device
 from adapters.trained.dp_imgsyn.moments import moments_release
 from adapters.trained.dp_imgsyn.sections import TEACHERS, Alignment, TeacherTraining
@@ -21,7 +21,7 @@ from adapters.trained.public import Public, ReadsPublic
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.images import Images
 from pe.errors import APIError, PrivacyError, RecipeError
-from pe.plugins.devices import require_torch
+from pe.plugins.devices import memory_refused, require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.privacy.ledger import Budget
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from adapters.diffusion.device import memory_refused
 from adapters.trained.blocks import blocks_of, train_blocks
 from adapters.trained.dp_imgsyn.model import Model
 from adapters.trained.dp_imgsyn.moments import Moments, Scale, Vector, noisy_sum
@@ -23,6 +22,7 @@ from adapters.trained.dp_sgd.training import Training
 from adapters.trained.public import PublicSet
 from pe.errors import RecipeError
 from pe.fit.trainer import Fitting
+from pe.plugins.devices import memory_refused
 from pe.privacy.release import Release
 
 

@@ -15,12 +15,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from adapters.diffusion.device import free_memory, memory_refused
+from adapters.diffusion.device import free_memory
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients
 from adapters.trained.dp_sgd.hyperparameters import DPSGD, GRID
 from adapters.trained.dp_sgd.state import MOMENTS, FloatArray, State, advance
 from adapters.trained.dp_sgd.suitable import trained_parameters
 from pe.errors import PrivateDataError, RecipeError
+from pe.plugins.devices import memory_refused
 
 if TYPE_CHECKING:
     from pe.privacy.noise import Noise

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pe.errors import MissingDependency, PEError, RecipeError
-from pe.plugins.devices import count_cards, require_torch
+from pe.plugins.devices import FITTING_TORCH, count_cards, require_torch, unseen_cards
 from pe.plugins.gpu_checks import Found, GPUCheck, Size
 from pe.plugins.registry import Group, check_name, load, plugins, require
 from pe.version import __version__
@@ -75,6 +75,8 @@ def require_gpu() -> None:
         RecipeError: torch sees no NVIDIA GPU.
     """
     require_torch("diffusion", "pe doctor --gpu")
+    if unseen := unseen_cards():
+        raise RecipeError(f"{unseen[:1].upper()}{unseen[1:]}: {FITTING_TORCH}.")
     if not count_cards():
         raise RecipeError(
             "torch sees no NVIDIA GPU to check: run `pe doctor --gpu` where there is one; if this machine has one, "

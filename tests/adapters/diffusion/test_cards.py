@@ -18,7 +18,7 @@ from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
-from tests.adapters.diffusion.kinds import maker, saved
+from tests.adapters.diffusion.kinds import KINDS, maker, saved
 from tests.fake_cards import Cards, claim, fake_cards
 
 pytestmark = [
@@ -27,17 +27,6 @@ pytestmark = [
 ]
 
 SEEDS = np.random.default_rng(3).integers(0, 2**64, 4, dtype=np.uint64)
-FAMILIES = (
-    "Stable Diffusion 1.5",
-    "Stable Diffusion XL",
-    "Stable Diffusion 3",
-    "Flux",
-    "Latent Consistency",
-    "Kandinsky 2.2, meaning",
-    "InstructPix2Pix",
-    "IP-Adapter",
-    "ControlNet",
-)
 
 
 @pytest.fixture
@@ -76,7 +65,7 @@ def places(api: LocalDiffusion) -> list[set[str]]:
 
 
 @pytest.mark.usefixtures("cards")
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", KINDS)
 def test_every_family_draws_and_varies_on_a_card(name: str, api_of: Callable[..., TextToImage]) -> None:
     api = api_of(name)
     images(api)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.diffusion.device import choose_devices, memory_refused
+from adapters.diffusion.device import choose_devices
 from adapters.diffusion.engine import BatchSize, Engine
 from adapters.diffusion.items import Item, Job, steps_run
 from adapters.diffusion.noise import _check_form, normals, seeded
@@ -25,6 +25,7 @@ from adapters.diffusion.text_to_image import TextToImage
 from pe.errors import APIError, ContractError, PluginError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
+from tests.fake_cards import REFUSALS
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2
 
@@ -50,20 +51,6 @@ class Memory:
 
         monkeypatch.setattr(torch.nn.functional, "conv2d", limited)
         return self
-
-
-REFUSALS: dict[str, Callable[[], Exception]] = {
-    "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-    "mps": lambda: RuntimeError("MPS backend out of memory (MPS allocated: 18.00 GB)."),
-    "cpu": lambda: RuntimeError("[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"),
-    "cublas": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    "cublas handle": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate`"),
-    "cudnn handle": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
-    "cudnn host": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
-    "cudnn get": lambda: RuntimeError("GET was unable to find an engine to execute this computation"),
-    "cudnn find": lambda: RuntimeError("FIND was unable to find an engine to execute this computation"),
-    "mps buffer": lambda: RuntimeError("Invalid buffer size: 19.45 GiB"),
-}
 
 
 @pytest.fixture
@@ -167,13 +154,6 @@ def test_a_model_that_does_not_fit_ends_in_a_sentence() -> None:
 
     with pytest.raises(APIError, match=r"cpu refused the model, .* \(CUDA out of memory.*\): take precision: bf16"):
         Engine(load, device="cpu").run([Item(Job(3), 1)])
-
-
-def test_other_errors_are_not_taken_for_want_of_memory() -> None:
-    assert memory_refused(torch.OutOfMemoryError("Tried to allocate 2.00 GiB."))
-    assert memory_refused(MemoryError())
-    assert not memory_refused(RuntimeError("The size of tensor a (4) must match the size of tensor b (3)"))
-    assert not memory_refused(ValueError("out of memory"))
 
 
 def test_items_of_one_call_may_differ_in_everything(folder: str) -> None:
