@@ -19,13 +19,13 @@ from pe.data.population import NO_PARENT, Members, Population
 from pe.data.seeds import generator
 from pe.dispatch.answers import Items, Standing
 from pe.dispatch.dispatcher import Dispatcher
-from pe.dispatch.limits import Price
 from pe.dispatch.work import Work
 from pe.errors import ContractError, RunError
 from pe.evaluation.labelled import Labelled, label_images
 from pe.planning.build import build_dispatcher, price_of, usage_of
 from pe.planning.calls import Span, variation_calls
 from pe.planning.layout import plan_of
+from pe.plugins.price import Price
 from pe.plugins.protocols import GenerationAPI, info_of
 from pe.plugins.usage import Usage
 from pe.progress import Part, Progress
@@ -113,14 +113,14 @@ class ControlRun:
         sizes = [_sizes(population, len(plan.classes)) for population in self.populations]
         for step, before, after in zip(plan.steps, sizes, sizes[1:], strict=False):
             offspring_only = replace(step, sizes=after, lookahead=0, reuse=0)
-            total += variation_calls(before, offspring_only, self.api.capabilities)
+            total += variation_calls(before, offspring_only, self.api)
         return total.most
 
     def describe(self) -> str:
         """What it asks for and costs, in a sentence."""
         price = self._price
         usage = usage_of(price, self.api, self.calls, self.images)
-        known = price.of(usage or Usage(self.calls, self.images))
+        known = price.most_of(usage or Usage(self.calls, self.images))
         cost = "free of charge" if price.free else f"about {known:,.2f} {price.currency}"
         if usage is None:
             cost += f" and the price of the {'tokens' if price.has_tokens else 'pixels'}"

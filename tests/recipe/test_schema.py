@@ -99,7 +99,10 @@ def test_set_changes_one_value(tmp_path: Path) -> None:
             {"evolution__reuse_lookahead": True},
             "reuse_lookahead needs lookahead, which is 0 if it is not given: give it too, 4 (say).",
         ),
-        ({"evolution__selection": "best"}, "evolution.selection must be 'sample', 'systematic' or 'rank' or a list, not 'best'."),
+        (
+            {"evolution__selection": "best"},
+            "evolution.selection must be 'sample', 'systematic' or 'rank' or a list, not 'best'.",
+        ),
         ({"privacy__delta": "1/n"}, "privacy.delta must be a number, not '1/n'."),
         ({"privacy": 3}, "privacy must be a mapping of keys to values, not 3."),
         ({"private__classes": "a, b"}, "private.classes: give a list of names or whole numbers (it is 'a, b')."),
