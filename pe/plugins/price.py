@@ -117,5 +117,6 @@ class PriceSection(Settings):
             stated.model_dump() if isinstance(stated, TokenPrices) else dict.fromkeys(TokenPrices.model_fields, stated)
         )
         dearest = max((each for each in kinds.values() if each is not None), default=0.0)
-        tokens = {kind: dearest if each is None else each for kind, each in kinds.items()}
-        return replace(Price(self.call, self.image, self.megapixel, currency=self.currency), **tokens)
+        tokens = (dearest if (each := kinds[kind]) is None else each for kind in KINDS)
+        text_in, image_in, text_out, image_out = tokens
+        return Price(self.call, self.image, self.megapixel, text_in, image_in, text_out, image_out, self.currency)
