@@ -54,7 +54,7 @@ KEPT = RESULTS / "portfolio.jsonl"
 
 
 def recipe_of(name: str, run: int, fonts: Path) -> dict[str, Any]:
-    """The demo's recipe, with one family or with all; `, as printed`: all but handwriting drawn upright and straight."""
+    """The demo's recipe, with one family or with all; `, as printed`: all but handwriting drawn upright."""
     content: dict[str, Any] = yaml.safe_load(RECIPES["glyphs"].read_text(encoding="utf-8"))
     named, _, printed = name.partition(", ")
 
