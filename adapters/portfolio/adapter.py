@@ -46,10 +46,8 @@ class PortfolioSettings(Settings):
     """What a recipe says of a portfolio.
 
     Attributes:
-        of: the generators, each as `api` describes one: `kind`, its settings, and a `price` of its own; besides, a
-            `name`, unique (default: the kind, numbered where it repeats), and a `share` of the first population, public
-            and of any scale (default: all alike).
-        explore: public share of the offspring that are new samples, of a generator drawn by those shares, in place of
+        of: the generators, two or more, each as `api` describes one.
+        explore: public share of the offspring that are new samples, of a generator drawn by the shares, in place of
             variations of their parents, so that no generator is lost for good.
     """
 

@@ -28,8 +28,11 @@ class PluginSpec(BaseModel):
 class MemberSpec(PluginSpec):
     """One of several generators that a generator passes its items on to."""
 
-    name: str | None = None
-    share: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    kind: str = Field(description="of each entry of the list: which generator; its own keys beside it")
+    name: str | None = Field(None, description="unique, told by samples and report; default: the kind, numbered")
+    share: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="public share of the first population, and of what explores; any scale; default: 1"
+    )
     price: PriceSection = PriceSection()
 
 
