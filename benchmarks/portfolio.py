@@ -126,8 +126,8 @@ def page(cells: list[dict[str, Any]]) -> str:
             "runs with fresh noise. `python benchmarks/portfolio.py FOLDER`",
             "",
             "All families are drawn with the settings of `glyphs`; *as printed*, `serif` and `mono` are upright and "
-            "straight, as print is, and `hand` as before. A record votes for its q nearest candidates, 32 as in the demo "
-            "unless stated. A portfolio's `explore` is the default, .05.",
+            "straight, as print is, and `hand` as before. A record votes for its q nearest candidates: 32, as in the "
+            "demo, unless stated. A portfolio's `explore` is the default, .05.",
             "",
             "| generator | API images | logistic regression | MLP |",
             "| --- | ---: | ---: | ---: |",

@@ -31,7 +31,7 @@ from pe.plugins.protocols import (
     VariationRequest,
     info_of,
 )
-from pe.plugins.registry import load
+from pe.plugins.registry import load, require
 from pe.plugins.specs import MemberSpec
 from pe.plugins.validation import Settings, read_settings
 from pe.plugins.waits import DescribesWait
@@ -236,10 +236,18 @@ class Portfolio:
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `LooksAtEndpoint.look`: at the endpoint of each generator that has one."""
-        for spec in read_settings(PortfolioSettings, settings, "portfolio").of:
-            plugin = load("pe.adapters", spec.kind)
-            if isinstance(plugin, LooksAtEndpoint):
-                yield from plugin.look(spec.settings)
+        specs = read_settings(PortfolioSettings, settings, "portfolio").of
+        looks = [(plugin, spec) for spec in specs if isinstance(plugin := _loaded(spec), LooksAtEndpoint)]
+        for plugin, spec in looks:
+            yield from plugin.look(spec.settings)
+        if not looks:
+            told = "portfolio: none of its generators has an endpoint that can be looked at"
+            yield Finding("problem", told, "ask it for samples: pe probe RECIPE")
+
+
+def _loaded(spec: MemberSpec) -> Any:
+    require("pe.adapters", spec.kind)
+    return load("pe.adapters", spec.kind)
 
 
 def _same(what: str, values: Mapping[str, Any]) -> Any:

@@ -110,7 +110,7 @@ def members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
     """
     kinds = Counter(spec.kind for spec in specs)
     made: list[Member] = []
-    total, seen = sum(1.0 if spec.share is None else spec.share for spec in specs), Counter[str]()
+    total, seen = sum(spec.share for spec in specs), Counter[str]()
     for spec in specs:
         seen[spec.kind] += 1
         name = spec.name or (f"{spec.kind}-{seen[spec.kind]}" if kinds[spec.kind] > 1 else spec.kind)
@@ -119,8 +119,9 @@ def members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
         if any(other.name == name for other in made):
             raise RecipeError(f"portfolio: two generators have the name '{name}': give one of them another.")
         api = _constructed(spec, name)
-        share = (1.0 if spec.share is None else spec.share) / total
-        made.append(Member(name, api, share, spec.price.price, BoundedSemaphore(api.capabilities.concurrency)))
+        made.append(
+            Member(name, api, spec.share / total, spec.price.price, BoundedSemaphore(api.capabilities.concurrency))
+        )
     return tuple(made)
 
 

@@ -30,8 +30,8 @@ class MemberSpec(PluginSpec):
 
     kind: str = Field(description="of each entry of the list: which generator; its own keys beside it")
     name: str | None = Field(None, description="unique, told by samples and report; default: the kind, numbered")
-    share: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        None, description="public share of the first population, and of what explores; any scale; default: 1"
+    share: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        1.0, description="public share of the first population, and of what explores; on any scale"
     )
     price: PriceSection = PriceSection()
 

@@ -12,11 +12,13 @@ import pytest
 
 from pe.data.conditions import GENERATOR
 from pe.engine.execution import Surroundings
+from pe.engine.extend import extend_run
 from pe.engine.start import resume_run, run_recipe
 from pe.errors import LimitReached, RecipeError
 from pe.planning.build import price_of, set_up_generator
 from pe.planning.forecast import forecast
 from pe.plugins.usage import Usage
+from pe.store.purge import purge
 from pe.store.writer import read_journal
 from tests.adapters.test_portfolio import PEN, carry_out, makers, recipe, web
 from tests.durability.driver import SameNoise, forked
@@ -120,3 +122,15 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
     assert shareable(broken / "run") == shareable(whole / "run")
     last = np.load(whole / "run" / "populations" / "003" / f"condition.{GENERATOR}.npy")
     assert set(last) == {"glyphs-1", "glyphs-2"}
+
+
+def test_a_key_of_a_generator_in_a_run_of_somebody_else_is_named_again(tmp_path: Path) -> None:
+    with serving(OpenAIServer(Script(), side=SIDE)) as url:
+        run = carry_out(recipe(tmp_path, PEN, web(url), evolution=SMALL), tmp_path)
+        purge(run)
+        surroundings = Surroundings(embedding=Mean())
+        with pytest.raises(RecipeError, match=rf"--set 'api\.of\.1\.base_url={url}/v1'|--set api\.of\.1\.base_url="):
+            extend_run(run.folder, 6, 0.5, surroundings)
+        more = extend_run(run.folder, 6, 0.5, surroundings, (f"api.of.1.base_url={url}/v1",))
+    with np.load(more) as found:
+        assert found["images"].shape == (6, SIDE, SIDE, 3)
