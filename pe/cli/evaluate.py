@@ -14,7 +14,7 @@ from pe.cli.signals import stop_on_interrupt
 from pe.engine.bars import Bars
 
 if TYPE_CHECKING:
-    from pe.recipe.schema import PluginSpec
+    from pe.plugins.specs import PluginSpec
 
 _WHAT = {
     "synthetic": "the run's data",
@@ -112,7 +112,7 @@ def _spec(text: str) -> PluginSpec:
     import yaml
 
     from pe.errors import RecipeError
-    from pe.recipe.schema import PluginSpec
+    from pe.plugins.specs import PluginSpec
 
     kind, _, settings = text.partition(":")
     pairs = [part.partition("=") for part in settings.split(",") if part]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.conditions import CONDITION, PART
 from pe.data.samples import Array, Indices
 from pe.errors import ContractError
 
@@ -16,7 +17,8 @@ from pe.errors import ContractError
 class ColumnWriter:
     """Fills columns of `rows` rows in a folder, in any order, without holding them in memory.
 
-    Text columns are held until `close`, because their width is known only then.
+    Text columns are held until `close`, because their width is known only then. A column that only some samples have
+    (`pe.data.conditions.PART`) is 0, or empty, in all others.
 
     Raises:
         ContractError: a part has other columns, another dtype or another shape than the first one.
@@ -26,12 +28,14 @@ class ColumnWriter:
         self._folder, self._rows = folder, rows
         self._files: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
         self._texts: dict[str, list[tuple[Indices, Array]]] = {}
+        self._names: set[str] | None = None  # that every part has
 
     def put(self, rows: Indices, columns: Mapping[str, Array]) -> None:
         """Write a part: `columns[name][i]` becomes row `rows[i]`."""
-        known = self._files.keys() | self._texts.keys()
-        if known and known != columns.keys():
-            raise ContractError(f"A generator's answers differ in their columns: {sorted(known ^ columns.keys())}.")
+        names = {name for name in columns if PART not in name.removeprefix(CONDITION)}
+        if self._names is not None and self._names != names:
+            raise ContractError(f"A generator's answers differ in their columns: {sorted(self._names ^ names)}.")
+        self._names = names
         for name, column in columns.items():
             if column.dtype.kind == "U":
                 self._texts.setdefault(name, []).append((rows, np.array(column)))

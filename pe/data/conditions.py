@@ -18,12 +18,23 @@ from pe.errors import ContractError
 
 Column = npt.NDArray[Any]
 
+CONDITION = "condition."
+"""Before a condition's name, as its column is stored."""
+
 SOFT_LABEL = "soft_label"
 """The column in which a generator may give each sample's probabilities of the labels: float32 (n, labels)."""
 
 DRAWN = "drawn"
 """The column in which a generator may keep each sample as it was drawn, before it was resized, to vary that:
 uint8 (n, height, width, 3). It is no reason to ask for samples apart."""
+
+
+GENERATOR = "generator"
+"""The column in which a generator of several keeps which of them made each sample, by name."""
+
+PART = "."
+"""In the name of a column that only some of the samples have, those of one generator of several: `hand.font`. All
+others are 0, or empty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +80,14 @@ class Conditions(Mapping[str, Column]):
 
     @classmethod
     def concatenate(cls, parts: Sequence[Conditions]) -> Conditions:
-        """All parts, one after another; they must have the same columns."""
-        names = {tuple(sorted(part.columns)) for part in parts}
+        """All parts, one after another; they must have the same columns, but for those of some samples (`PART`)."""
+        names = {tuple(sorted(name for name in part.columns if PART not in name)) for part in parts}
         if len(names) > 1:
             raise ContractError(f"Condition columns differ between answers: {sorted(names)}.")
-        return cls({name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {})
+        like = {name: column for part in parts for name, column in part.items()}
+        return cls({name: np.concatenate([_of(part, name, one) for part in parts]) for name, one in like.items()})
+
+
+def _of(part: Conditions, name: str, like: Column) -> Column:
+    """A column of a part; without it, 0 or empty, of the type and shape of `like`."""
+    return part[name] if name in part else np.zeros((part.rows or 0, *like.shape[1:]), like.dtype)

@@ -10,14 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.columns import load_columns
-from pe.data.conditions import Conditions
+from pe.data.conditions import CONDITION, Conditions
 from pe.data.samples import Array, Indices, Samples, kind_among, modality
 from pe.errors import ContractError
 
 Mask = npt.NDArray[np.bool_]
 NO_PARENT = -1
-CONDITION = "condition."
-"""Before a condition's name, as its column is stored."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,12 @@ def item_seeds(seed: int, phase: str, items: npt.NDArray[np.int64], attempts: np
     return _mix(_mix(keys) + attempts.astype(np.uint64) * _GOLDEN)
 
 
+def uniforms(seeds: Seeds, purpose: str) -> npt.NDArray[np.float64]:
+    """A number in [0, 1) for each seed, float64 (n,); other purposes have independent ones."""
+    bits = _mix(seeds ^ np.uint64(_key(0, purpose))) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53
+
+
 def generator(seed: int, phase: str) -> np.random.Generator:
     """A generator for one phase of the run, the same on every machine."""
     return np.random.Generator(np.random.Philox(key=_key(seed, phase)))

@@ -5,61 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from operator import mul
+from dataclasses import dataclass, field
 from threading import Event
 
 from pe.errors import Interrupted, LimitReached, PEError
-from pe.plugins.usage import KINDS, Usage
+from pe.plugins.price import Price
 from pe.store.journal import Totals
 
 MEANINGFUL = 20
-
-
-@dataclass(frozen=True)
-class Price:
-    """What a generator's provider charges, in `currency`. All ≥ 0.
-
-    Attributes:
-        call: of a request.
-        image: of an image.
-        megapixel: of a million pixels of images as they are drawn.
-        text_in: of a million such tokens; see `Usage`.
-        image_in: likewise.
-        text_out: likewise.
-        image_out: likewise.
-        currency: of all of them.
-    """
-
-    call: float = 0.0
-    image: float = 0.0
-    megapixel: float = 0.0
-    text_in: float = 0.0
-    image_in: float = 0.0
-    text_out: float = 0.0
-    image_out: float = 0.0
-    currency: str = "USD"
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether tokens cost something."""
-        return any(getattr(self, kind) for kind in KINDS)
-
-    @property
-    def free(self) -> bool:
-        """Whether nothing costs anything."""
-        return not (self.call or self.image or self.megapixel or self.has_tokens)
-
-    def of(self, usage: Usage) -> float:
-        """The cost of what was billed; tokens of no stated kind cost as the dearest kind does."""
-        tokens, prices = ([getattr(each, kind) for kind in KINDS] for each in (usage, self))
-        million: float = sum(map(mul, prices, tokens)) + max(prices) * max(0, usage.tokens - sum(tokens))
-        return self.call * usage.calls + self.image * usage.images + self.megapixel * usage.megapixels + million / 1e6
-
-    def of_next(self, spent: Usage, calls: int, images: int) -> float:
-        """The cost of `calls` more requests for `images` images, whose tokens and size are as those of `spent`."""
-        size = replace(spent, calls=0, images=0)
-        return self.of(Usage(calls, images)) + self.of(size) * images / max(spent.images, 1)
 
 
 @dataclass(frozen=True)

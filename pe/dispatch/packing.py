@@ -6,8 +6,7 @@ import io
 
 import numpy as np
 
-from pe.data.conditions import DRAWN
-from pe.data.population import CONDITION
+from pe.data.conditions import CONDITION, DRAWN
 from pe.data.samples import Array, kind_among, modality
 
 _MARK = "packed"

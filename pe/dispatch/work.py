@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from pe.dispatch.answers import Items, Standing
 from pe.dispatch.reuse import Loan
 from pe.errors import ContractError
 from pe.plugins.jobs import JobNote
+from pe.plugins.passing import PassesOn
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
@@ -68,6 +70,11 @@ class Work:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def explores(self) -> bool:
+        """Whether they are offspring, which become the next population: the first one has none."""
+        return self.source is not None and self.phase.startswith("population/") and self.phase != "population/0"
+
     def open_items(self, standing: Standing) -> Items:
         """The items still to be asked for."""
         asks = self.retries + 1 if self.source is not None else (self.retries + 1) * self.attempts
@@ -80,15 +87,13 @@ class Work:
         those asked for in vain are packed together.
         """
         again = standing.tries(wanted) > 0
-        for group in self._groups(wanted[again], standing, api):
-            yield from _cut(group, api.capabilities)
+        yield from self._cut(wanted[again], standing, api)
         first = np.zeros(len(self), dtype=bool)
         first[wanted[~again]] = True
         if first.any():
-            for group in self._groups(np.flatnonzero(~self.given), standing, api):
-                for chunk in _cut(group, api.capabilities):
-                    if first[chunk].any():
-                        yield chunk[first[chunk]]
+            for chunk in self._cut(np.flatnonzero(~self.given), Standing.untouched(len(self)), api):
+                if first[chunk].any():
+                    yield chunk[first[chunk]]
 
     @property
     def given(self) -> npt.NDArray[np.bool_]:
@@ -98,21 +103,40 @@ class Work:
             found[self.loan.children] = True
         return found
 
-    def _groups(self, items: Items, standing: Standing, api: GenerationAPI) -> list[Items]:
+    def _cut(self, items: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
+        """Requests for `items`; of several generators in turn, so that none waits for another."""
+        if not isinstance(api, PassesOn):
+            yield from self._cut_for(api.capabilities, items, standing, api)
+        elif items.size:
+            ways = api.ways_of(self._conditions(api, items, standing), self._seeds(items, standing), self.explores)
+            of_each = [self._cut_for(can, items[ways == way], standing, api) for way, can in enumerate(api.ways)]
+            yield from (chunk for turn in zip_longest(*of_each) for chunk in turn if chunk is not None)
+
+    def _cut_for(
+        self, capabilities: Capabilities, items: Items, standing: Standing, api: GenerationAPI
+    ) -> Iterator[Items]:
+        for group in self._groups(capabilities.shares, items, standing, api):
+            for start in range(0, len(group), capabilities.max_chunk):
+                yield group[start : start + capabilities.max_chunk]
+
+    def _groups(self, shares: str, items: Items, standing: Standing, api: GenerationAPI) -> list[Items]:
         """`items`, parted by what the generator wants the items of a request to share."""
-        shares = api.capabilities.shares
         if shares == "nothing" or not items.size:
             return [items]
-        labels = self.labels[items]
-        if self.source is None:
-            keys = _row_keys(self._draw_conditions(api, items, standing.refused[items]), labels)
-        elif shares == "parent":
+        if self.source is not None and shares == "parent":
             keys = self.parents[items]
         else:
-            keys = _row_keys(self.source.conditions.take(self.parents[items]), labels)
+            keys = _row_keys(self._conditions(api, items, standing), self.labels[items])
         order = np.argsort(keys, kind="stable")
         boundaries = np.flatnonzero(np.diff(keys[order])) + 1
         return np.split(items[order], boundaries)
+
+    def _conditions(self, api: GenerationAPI, items: Items, standing: Standing) -> Conditions:
+        """What each of `items` is asked for with: its parent's conditions, less the image as drawn; or drawn ones."""
+        if self.source is not None:
+            kept = {name: column for name, column in self.source.conditions.items() if name != DRAWN}
+            return Conditions(kept).take(self.parents[items])
+        return self._draw_conditions(api, items, standing.refused[items])
 
     def _draw_conditions(self, api: GenerationAPI, items: Items, refused: Items) -> Conditions:
         """The conditions of new samples, where the generator draws them: the first draw, or a later one if refused."""
@@ -159,12 +183,19 @@ class Work:
         seeds, job = self._seeds(items, standing), job or JobNote()
         labels, name = self._names(items), type(api).__name__
         if self.source is None:
-            conditions = self._draw_conditions(api, items, standing.refused[items])
+            conditions = self._conditions(api, items, standing)
             answer = api.random_api(RandomRequest(labels, seeds, conditions, job))
             return _with_conditions(check_answer(f"{name}.random_api", answer, len(items)), conditions)
         parents = self.source.take(self.parents[items])
         request = VariationRequest(
-            parents.samples, labels, parents.conditions, seeds, self.degree, iteration=self.iteration, job=job
+            parents.samples,
+            labels,
+            parents.conditions,
+            seeds,
+            self.degree,
+            iteration=self.iteration,
+            explores=self.explores,
+            job=job,
         )
         answer = check_answer(f"{name}.variation_api", api.variation_api(request), len(items))
         return _with_conditions(answer, parents.conditions)
@@ -211,15 +242,10 @@ def _with_conditions(answer: Answer, asked: Conditions) -> Answer:
     return Answer(answer.samples, asked.take(kept), answer.missing, answer.usage)
 
 
-def _cut(group: Items, capabilities: Capabilities) -> Iterator[Items]:
-    for start in range(0, len(group), capabilities.max_chunk):
-        yield group[start : start + capabilities.max_chunk]
-
-
 def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
     """The same number for items of the same label and condition."""
     keys = labels.astype(np.int64)
-    for column in (column for name, column in conditions.items() if name != DRAWN):
+    for column in conditions.values():
         _, inverse = np.unique(column, axis=0, return_inverse=True)
         _, keys = np.unique(np.stack([keys, inverse.reshape(-1)]), axis=1, return_inverse=True)
         keys = keys.reshape(-1)

@@ -8,10 +8,11 @@ from typing import Any
 
 from pe.errors import PluginError, RecipeError, nearest_name
 from pe.planning.build import object_kind
+from pe.plugins.specs import PluginSpec
 from pe.plugins.validation import Settings
 from pe.private.source import PrivateSource
 from pe.recipe.evolution import Evolution
-from pe.recipe.schema import LimitSection, PluginSpec, Privacy, Recipe
+from pe.recipe.schema import LimitSection, Privacy, Recipe
 
 _SECTIONS: dict[str, type[Settings]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
 _GENERATOR, _EMBEDDING = ("capabilities", "random_api", "variation_api"), ("batch_size", "embed")

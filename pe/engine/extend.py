@@ -23,6 +23,8 @@ from pe.fit.trainer import Trainer, load_model
 from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.meaning import differences
 from pe.plugins.protocols import GenerationAPI, info_of
+from pe.plugins.registry import load
+from pe.plugins.specs import members_of
 from pe.recipe.evolution import MAX_SAMPLES
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
@@ -131,18 +133,22 @@ def _check_named(folder: Path, recipe: Recipe, api: object, changes: Sequence[st
     Without its confidential side a run may be anybody's.
     """
     named = {change.partition("=")[0].strip() for change in changes}
-    code = info_of(type(api)).code_settings
-    for key in (*_CONNECTION, *code):
-        value: Any = recipe.api.settings
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is None or f"api.{key}" in named or (key in code and isinstance(value, str) and ":" not in value):
-            continue
-        told = value if isinstance(value, str) else json.dumps(value)
-        raise RecipeError(
-            f"api.{key} is '{told}' in a recipe that came with {folder}, and may be somebody else's: "
-            f"if that is what you want, say so by --set {shlex.quote(f'api.{key}={told}')}."
-        )
+    asked = [("api", recipe.api.settings, info_of(type(api)).code_settings)]
+    for key, one in members_of(recipe.api).items():
+        asked.append((f"api.{key}", one.settings, info_of(load("pe.adapters", one.kind)).code_settings))
+    for section, settings, code in asked:
+        for key in (*_CONNECTION, *code):
+            value: Any = settings
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            own = key in code and isinstance(value, str) and ":" not in value
+            if value is None or own or f"{section}.{key}" in named:
+                continue
+            told = value if isinstance(value, str) else json.dumps(value)
+            raise RecipeError(
+                f"{section}.{key} is '{told}' in a recipe that came with {folder}, and may be somebody else's: "
+                f"if that is what you want, say so by --set {shlex.quote(f'{section}.{key}={told}')}."
+            )
 
 
 def spread(members: int, count: int) -> npt.NDArray[np.int64]:

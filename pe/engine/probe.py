@@ -13,11 +13,11 @@ from PIL import Image
 from pe.data.conditions import Conditions
 from pe.data.samples import Samples
 from pe.data.seeds import item_seeds
-from pe.dispatch.limits import Price
 from pe.dispatch.work import check_answer
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.planning.build import build_generator, price_of
 from pe.planning.readiness import check_public_place
+from pe.plugins.price import Price
 from pe.plugins.protocols import (
     Answer,
     DescribesDegree,

@@ -14,7 +14,6 @@ from pe.data.conditions import Conditions
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Samples
 from pe.dispatch.answers import Items, Standing
-from pe.dispatch.limits import Price
 from pe.dispatch.work import Work
 from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, equal, judge, measure, rises
 from pe.engine.probe import Call, check_degrees, known_label, meaning_of, page_of
@@ -22,6 +21,7 @@ from pe.errors import APIError, RecipeError
 from pe.planning.build import build_embedding, build_generator, price_of
 from pe.planning.measuring import in_words
 from pe.planning.readiness import check_public_place
+from pe.plugins.price import Price
 from pe.plugins.protocols import Answer, Embedding, GenerationAPI, Usage
 from pe.plugins.usage import NOTHING
 from pe.recipe.schema import Recipe

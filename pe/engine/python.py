@@ -25,9 +25,10 @@ from pe.planning.forecast_values import Forecast
 from pe.planning.readiness import look_ahead
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.registry import check_name
+from pe.plugins.specs import PluginSpec
 from pe.private.source import PrivateSource
 from pe.progress import Progress
-from pe.recipe.schema import ApiSpec, PluginSpec, Recipe
+from pe.recipe.schema import ApiSpec, Recipe
 from pe.store.run import Run
 
 

@@ -13,11 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from pe.dispatch.limits import Price
 from pe.errors import RunError, printable
 from pe.fit.trainer import FIT, MODEL
 from pe.planning.calls import founders
 from pe.planning.measuring import PARENTS
+from pe.plugins.price import Price
 from pe.plugins.usage import Usage
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release

@@ -18,11 +18,11 @@ from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.dispatch.answers import Standing
 from pe.dispatch.dispatcher import Dispatcher
-from pe.dispatch.limits import Price
 from pe.dispatch.work import Work
 from pe.errors import ContractError, RunError
 from pe.evaluation.labelled import Labelled, label_images
 from pe.planning.build import build_dispatcher, price_of, usage_of
+from pe.plugins.price import Price
 from pe.plugins.protocols import Embedding, GenerationAPI, info_of
 from pe.plugins.usage import Usage
 from pe.progress import Part, Progress
@@ -79,7 +79,7 @@ class ControlRun:
         """What it asks for and costs, in a sentence or two."""
         price = self._price
         usage = usage_of(price, self.api, self.calls, self.images)
-        known = price.of(usage or Usage(self.calls, self.images))
+        known = price.most_of(usage or Usage(self.calls, self.images))
         cost = "free of charge" if price.free else f"about {known:,.2f} {price.currency}"
         if usage is None:
             cost += f" and the price of the {'tokens' if price.has_tokens else 'pixels'}"

@@ -27,8 +27,9 @@ from pe.evaluation.verdict import HELPED, Verdict, collapsed, verdict
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import construct
+from pe.plugins.specs import PluginSpec
 from pe.progress import Progress, Task
-from pe.recipe.schema import OBJECT, PluginSpec, Recipe
+from pe.recipe.schema import OBJECT, Recipe
 from pe.store.places import FULL_RECIPE, RECIPE
 from pe.store.run import Run
 

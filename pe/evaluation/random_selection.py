@@ -29,7 +29,7 @@ def random_selection_run(
     sizes = [tuple(np.bincount(population.labels, minlength=len(plan.classes)).tolist()) for population in populations]
     for step, before, after in zip(steps, sizes, sizes[1:], strict=False):
         offspring_only = replace(step, sizes=after, lookahead=0, reuse=0, descent=Descent())
-        total += variation_calls(before, offspring_only, api.capabilities)
+        total += variation_calls(before, offspring_only, api)
     degrees = [step.degree for step in steps]
     return ControlRun(
         run=run,

@@ -8,7 +8,7 @@ from pathlib import Path
 from pe.errors import RecipeError, nearest_name
 from pe.evaluation.classifiers import LINEAR_PROBE, Classifier, NetworkSettings
 from pe.plugins.protocols import Embedding, GenerationAPI
-from pe.recipe.schema import PluginSpec
+from pe.plugins.specs import PluginSpec
 
 METRICS = ("fidelity", "utility", "semantics", "memorisation")
 DEFAULT_CLASSIFIERS = (LINEAR_PROBE, "logistic_regression", "mlp")

@@ -10,12 +10,14 @@ from pydantic import ValidationError
 
 from pe.data.samples import modality
 from pe.dispatch.dispatcher import Dispatcher
-from pe.dispatch.limits import Limits, Meter, Price
+from pe.dispatch.limits import Limits, Meter
 from pe.errors import PluginError, RecipeError
+from pe.plugins.price import Price
 from pe.plugins.protocols import Embedding, GenerationAPI, Usage, info_of
 from pe.plugins.registry import Group, construct, plugins, require
+from pe.plugins.specs import PluginSpec, members_of
 from pe.progress import Progress
-from pe.recipe.schema import OBJECT, PluginSpec, Recipe, TokenPrices
+from pe.recipe.schema import OBJECT, Recipe
 from pe.store.writer import RunWriter
 
 
@@ -77,13 +79,15 @@ def build_dispatcher(
 
 
 def price_of(recipe: Recipe) -> Price:
-    """What the recipe says that the generator costs."""
-    price = recipe.api.price
-    stated = price.million_tokens
-    kinds = stated.model_dump() if isinstance(stated, TokenPrices) else dict.fromkeys(TokenPrices.model_fields, stated)
-    dearest = max((each for each in kinds.values() if each is not None), default=0.0)
-    tokens = {kind: dearest if each is None else each for kind, each in kinds.items()}
-    return Price(price.call, price.image, price.megapixel, **tokens, currency=price.currency)
+    """What the recipe says that the generator costs, or each of several.
+
+    Raises:
+        RecipeError: several have prices in several currencies.
+    """
+    several = [member.price.price for member in members_of(recipe.api).values()]
+    if all(price.free for price in several):
+        return recipe.api.price.price
+    return Price.of_several(several)
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -11,6 +11,7 @@ import numpy as np
 from pe.data.population import NO_PARENT
 from pe.dispatch.answers import Standing
 from pe.dispatch.work import Work
+from pe.plugins.passing import PassesOn
 from pe.plugins.protocols import Capabilities, GenerationAPI
 from pe.steps import Plan, Step, by_label
 
@@ -38,7 +39,8 @@ def first_calls(plan: Plan, api: GenerationAPI) -> tuple[Span, Span]:
     work = Work(phase, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
     calls = sum(1 for _ in work.chunks(np.arange(len(labels)), Standing.untouched(len(labels)), api))
     varied = [Offspring(Span(size - one, size - one), one) for size, one in zip(plan.sizes, new, strict=True)]
-    return Span(calls, calls), _calls_for(varied, api.capabilities)
+    images = sum(each.images.most for each in varied)
+    return Span(calls, calls), _over_ways(api, lambda can: _calls_for(varied, can), len(new), images)
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,33 @@ def variation_images(candidates: Sequence[int], step: Step) -> Span:
     return sum((each.images for each in _offspring(candidates, step)), Span(ahead, ahead))
 
 
-def variation_calls(candidates: Sequence[int], step: Step, capabilities: Capabilities) -> Span:
+def variation_calls(candidates: Sequence[int], step: Step, api: GenerationAPI) -> Span:
     """Requests for an iteration's lookahead and offspring, cut as pe.dispatch.work cuts.
 
     Args:
         candidates: members of S_{t-1} per label.
         step: iteration t.
-        capabilities: the generator's.
+        api: the generator.
     """
+    groups = (2 if step.lookahead else 1) * sum(size > 0 for size in step.sizes)
+    images = variation_images(candidates, step).most
+    return _over_ways(api, lambda can: _calls_of(candidates, step, can), groups, images)
+
+
+def _over_ways(api: GenerationAPI, count: Callable[[Capabilities], Span], groups: int, images: int) -> Span:
+    """What `count` says of a generator; of several, from what one that makes all asks to the most of any.
+
+    To that comes one more request of each other for every group of items that they may share, and there are no more
+    requests than images.
+    """
+    if not isinstance(api, PassesOn):
+        return count(api.capabilities)
+    spans = [count(can) for can in api.ways]
+    most = max(span.most for span in spans) + (len(spans) - 1) * groups
+    return Span(min(span.least for span in spans), min(most, images))
+
+
+def _calls_of(candidates: Sequence[int], step: Step, capabilities: Capabilities) -> Span:
     chunk, k = capabilities.max_chunk, step.lookahead
     calls = _calls_for(_offspring(candidates, step), capabilities)
     if capabilities.shares == "nothing":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pe.dispatch.limits import Price
 from pe.errors import RecipeError
 from pe.planning.build import usage_of
 from pe.planning.calls import Span
 from pe.planning.deadlines import ClockTerms
 from pe.planning.signal import few_warnings, signal_of, signal_warnings
 from pe.plugins.devices import DescribesPrecision
+from pe.plugins.price import Price
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.plugins.usage import Usage
 from pe.privacy.words import warnings
@@ -53,12 +53,17 @@ def cost_warnings(price: Price, api: GenerationAPI | None, calls: Span | None, i
             f"The run makes {images.least:,} to {images.most:,} images, the more the fewer parents are chosen, because "
             "the lookahead's are reused; the larger number is stated."
         )
+    if price.each and usage_of(price, api, 0, 0) is not None:
+        found.append(
+            "Each generator has its own price, and the votes decide who makes how many images: the cost is stated from "
+            "all images by the cheapest to all by the dearest."
+        )
     if usage_of(price, api, 0, 0) is None:
-        least = f"{price.of(Usage(calls.least if calls else 0, images.least)):.2f} {price.currency}"
+        least = f"{price.least_of(Usage(calls.least if calls else 0, images.least)):.2f} {price.currency}"
         what = "tokens are" if price.has_tokens else "the size is at which the generator draws"
         found.append(f"The cost is unknown, because {what}; calls and images alone cost {least} or more.")
     elif calls is None and price.call:
-        most = f"{price.of(Usage(images.most, images.most)):.2f} {price.currency}"
+        most = f"{price.most_of(Usage(images.most, images.most)):.2f} {price.currency}"
         found.append(f"The cost is unknown, because the calls are; with one image a call it would be {most}.")
     return found
 

@@ -10,6 +10,7 @@ from math import inf, prod, sqrt
 from typing import Any
 
 from pe.errors import RecipeError
+from pe.planning.build import price_of
 from pe.planning.fitting import fit_releases
 from pe.planning.layout import planned_releases
 from pe.planning.measuring import IMAGES, may_measure
@@ -189,7 +190,7 @@ def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
 
 
 def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
-    private, privacy, price = recipe.private, recipe.privacy, recipe.api.price
+    private, privacy, price = recipe.private, recipe.privacy, price_of(recipe)
     if private.declared_size is None:
         raise RecipeError(
             "evolution: auto is chosen by private.declared_size, which is missing: state about how many private "
@@ -211,7 +212,7 @@ def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
         sigma=_sigma(recipe),
         growing=privacy.epsilon is not None,
         images=min(limits) * (1 - SLACK) - (IMAGES if may_measure(recipe, info) else 0),
-        paid=bool(each or price.million_tokens),
+        paid=bool(each or price.has_tokens),
         degrees=info.degrees,
         by_label=info.by_label,
         distinct=info.distinct,

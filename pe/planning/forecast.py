@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pe.dispatch.limits import Price
 from pe.planning.build import price_of, set_up, usage_of
 from pe.planning.calls import Span, first_calls, total, variation_calls, variation_images
 from pe.planning.cautions import (
@@ -27,7 +26,9 @@ from pe.planning.layout import lay_out
 from pe.planning.measuring import Measuring, degrees_asked
 from pe.planning.readiness import cap_obstacles
 from pe.planning.signal import signal_of
+from pe.plugins.price import Price
 from pe.plugins.protocols import GenerationAPI
+from pe.plugins.usage import Usage
 from pe.privacy.accounting import epsilon
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
@@ -62,7 +63,8 @@ def forecast(
     images = sum((one.images for one in iterations), measuring.images)
     calls = total((*(one.calls for one in iterations), measuring.random, measuring.variation))
     price = price_of(recipe)
-    least, cost = _cost(price, api, least_of(calls), images.least), _cost(price, api, most_of(calls), images.most)
+    fewest, most = _usage(price, api, least_of(calls), images.least), _usage(price, api, most_of(calls), images.most)
+    least, cost = None if fewest is None else price.least_of(fewest), None if most is None else price.most_of(most)
     delta = recipe.privacy.delta
     spent = epsilon(plan.releases, delta)
     told = [*here, *refusals(degrees_asked(recipe, plan, api), api), *cost_warnings(price, api, calls, images)]
@@ -104,7 +106,7 @@ def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) ->
         return Iteration(0, random, variation, Span(size, size), 1.0, None)
     step = plan.steps[t - 1]
     candidates = plan.sizes if t == 1 else plan.steps[t - 2].sizes
-    calls = None if api is None else variation_calls(candidates, step, api.capabilities)
+    calls = None if api is None else variation_calls(candidates, step, api)
     meaning = "" if api is None else meaning_of(api, step.degree, t)[0]
     signal = signal_of(recipe, plan, step, candidates)
     return Iteration(
@@ -118,7 +120,6 @@ def _iteration(t: int, recipe: Recipe, plan: Plan, api: GenerationAPI | None) ->
     )
 
 
-def _cost(price: Price, api: GenerationAPI | None, calls: int | None, images: int) -> float | None:
-    """What so many calls and images cost; None where that depends on unknown calls, tokens or pixels."""
-    usage = usage_of(price, api, calls or 0, images)
-    return None if usage is None or (calls is None and price.call) else price.of(usage)
+def _usage(price: Price, api: GenerationAPI | None, calls: int | None, images: int) -> Usage | None:
+    """What so many calls and images are billed as; None where their cost depends on unknown calls, tokens or pixels."""
+    return None if calls is None and price.call else usage_of(price, api, calls or 0, images)

@@ -8,7 +8,8 @@ from typing import Any
 from pe.planning.fitting import is_fitted
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins
-from pe.recipe.schema import PluginSpec, Recipe
+from pe.plugins.specs import PluginSpec, members_of
+from pe.recipe.schema import Recipe
 
 _MACHINE_ONLY = (
     "name", "limits", "private.path", "private.ledger_file", "private.largest_side", "api.price", "refusals.max_share",
@@ -29,6 +30,8 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
     free += _machine_settings("pe.embeddings", "embedding", after.embedding)
+    for key, member in members_of(after.api).items():
+        free += [f"api.{key}.price", *_machine_settings("pe.adapters", f"api.{key}", member)]
     if not is_fitted(after.api.kind):
         free += ["private.declared_size", "private.declared_units"]
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
@@ -52,7 +55,9 @@ def _shown(value: Any) -> str:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that is no mapping, by its dotted key."""
+    """Every value that is no mapping, and no list of mappings alone, by its dotted key."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        value = dict(enumerate(value))
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 from pe.planning.calls import Span
+from pe.plugins.passing import PassesOn
 from pe.plugins.protocols import GenerationAPI, PluginInfo, info_of
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
@@ -44,6 +45,8 @@ class Measuring:
         """Of the recipe's run with this generator; None: it could not be set up, and is taken to need none."""
         if api is None or not _is_measured(recipe, plan, api):
             return cls()
+        if isinstance(api, PassesOn):  # who makes how many of them, and in how many calls, is drawn
+            return cls(Span(1, PARENTS), Span(2, 2 * PARENTS), Span(IMAGES, IMAGES))
         can = api.capabilities
         whole = ceil(PARENTS / can.max_chunk)
         varied = 2 * (PARENTS if can.shares == "parent" else whole)

@@ -18,12 +18,13 @@ from pe.planning.build import check_modality, set_up
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.protocols import ChecksLabels, DrawsConditions, ReadsPublicImages, info_of
 from pe.plugins.registry import Group, require
+from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.release import Release
 from pe.privacy.words import POOL_OVERLAPS
 from pe.private.source import PrivateSource
 from pe.recipe.paths import WITHHELD
-from pe.recipe.schema import OBJECT, PluginSpec, Recipe
+from pe.recipe.schema import OBJECT, Recipe
 
 
 def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
@@ -37,7 +38,9 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
         PluginError: the embedding is unknown.
         RecipeError: a setting of the embedding is unknown, missing or of the wrong type.
     """
-    found = [*_missing("pe.adapters", recipe.api), *_missing("pe.embeddings", recipe.embedding)]
+    generators = [recipe.api, *members_of(recipe.api).values()]
+    found = [each for one in generators for each in _missing("pe.adapters", one)]
+    found += _missing("pe.embeddings", recipe.embedding)
     embedding, why = set_up("pe.embeddings", recipe.embedding)
     if embedding is None and not recipe.embedding.kind.startswith(OBJECT):
         found.append(f"the embedding cannot be set up here: {why}")

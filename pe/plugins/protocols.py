@@ -134,6 +134,7 @@ class VariationRequest:
         degree: variation in [0, 1]; 0 = unchanged, 1 = as new.
         iteration: t ≥ 1, whose offspring or lookahead it is: a generator may choose its settings by it. What comes
             after the run is of its last iteration; what only tries the generator, of the first.
+        explores: they become S_t, so that a generator of several may answer some with new samples of others.
         job: for a generator whose host answers by jobs.
     """
 
@@ -143,6 +144,7 @@ class VariationRequest:
     seeds: Seeds
     degree: float
     iteration: int = 1
+    explores: bool = False
     job: JobNote = field(default_factory=JobNote)
 
     def __len__(self) -> int:

@@ -18,6 +18,7 @@ class Usage:
         text_out: tokens of text that the model wrote.
         image_out: tokens of images that it made.
         megapixels: of images that it made, as they were drawn; a megapixel is a million pixels.
+        cost: what all of it cost, where several generators have prices of their own; else 0.
     """
 
     calls: int = 1
@@ -28,6 +29,7 @@ class Usage:
     text_out: int = 0
     image_out: int = 0
     megapixels: float = 0.0
+    cost: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
         """Both together."""

@@ -29,23 +29,36 @@ def with_change(content: Any, change: str) -> Any:
 
     Args:
         content: what `read_yaml` returned; it stays as it is.
-        change: `a.b=value`; the value is YAML, and includes files of the current folder.
+        change: `a.b=value`, or `a.0.b=value` for an entry of a list; the value is YAML, and includes files of the
+            current folder.
 
     Raises:
-        RecipeError: the change is not of that form.
+        RecipeError: the change is not of that form, or there is no such entry.
     """
     path, equals, value = change.partition("=")
     if not equals or not path:
         raise RecipeError(f"--set {change} is not of the form a.b=value.")
-    keys = path.split(".")
-    content = dict(content) if isinstance(content, dict) else {}
-    inner = content
-    for key in keys[:-1]:
-        below = inner.get(key)
-        inner[key] = dict(below) if isinstance(below, dict) else {}
-        inner = inner[key]
-    inner[keys[-1]] = _parse(value, f"--set {change}", Path())
-    return content
+    return _changed(content, path.split("."), _parse(value, f"--set {change}", Path()), change)
+
+
+def _changed(content: Any, keys: list[str], value: Any, change: str) -> Any:
+    """`content` with the value at `keys` changed; one that is no mapping, and no list with such an entry, is replaced.
+
+    Raises:
+        RecipeError: a list has no entry of this number.
+    """
+    if not keys:
+        return value
+    first, *others = keys
+    if isinstance(content, list) and first.isdigit():
+        if int(first) >= len(content):
+            raise RecipeError(f"--set {change}: the list has {len(content)} entries, counted from 0.")
+        entries = list(content)
+        entries[int(first)] = _changed(entries[int(first)], others, value, change)
+        return entries
+    inner = dict(content) if isinstance(content, dict) else {}
+    inner[first] = _changed(inner.get(first), others, value, change)
+    return inner
 
 
 def _parse(text: str, where: str, folder: Path | None) -> Any:

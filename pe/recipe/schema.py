@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, InstanceOf, SerializeAsAny, field_validator, model_validator
 
 from pe.errors import RecipeError
+from pe.plugins.price import Amount, PriceSection
+from pe.plugins.specs import PluginSpec, members_of
 from pe.plugins.validation import Count, Settings, read_settings
 from pe.privacy.release import Relation
 from pe.private.source import PrivateSource, read_source
@@ -20,21 +22,6 @@ from pe.recipe.reading import read_yaml, with_change
 
 OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
-
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class PluginSpec(BaseModel):
-    """A plug-in by its name, and the settings that its constructor takes."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    kind: str = Field(description="the plug-in's name, found through entry points")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All keys but `kind`."""
-        return dict(self.__pydantic_extra__ or {})
 
 
 class Privacy(Settings):
@@ -93,27 +80,6 @@ class RefusalSection(Settings):
     )
 
 
-class TokenPrices(Settings):
-    """What a million tokens of each kind cost; a kind that is left out costs as the dearest."""
-
-    text_in: Amount | None = Field(None, description="of prompts")
-    image_in: Amount | None = Field(None, description="of parents")
-    text_out: Amount | None = Field(None, description="of text that the model writes")
-    image_out: Amount | None = Field(None, description="of images")
-
-
-class PriceSection(Settings):
-    """What the generator's provider charges."""
-
-    call: Amount = Field(0.0, description="of a request")
-    image: Amount = Field(0.0, description="of an image that is made")
-    megapixel: Amount = Field(0.0, description="of a million pixels of images, as the generator draws them")
-    million_tokens: Amount | TokenPrices = Field(
-        0.0, description="of a million tokens; or, by kind: text_in, image_in, text_out, image_out"
-    )
-    currency: str = Field("USD", description="of all amounts, limits.max_cost included")
-
-
 class FitSection(Settings):
     """What it may cost to fit a generator on the private records."""
 
@@ -160,10 +126,12 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _priced_is_limited(self) -> Recipe:
-        price = self.api.price
-        charged = price.call or price.image or price.megapixel or price.million_tokens
+        several = {f"api.{key}.price": one.price for key, one in members_of(self.api).items()}
+        charged = [key for key, one in {"api.price": self.api.price, **several}.items() if not one.price.free]
         if charged and self.limits.max_cost is None:
-            raise ValueError("api.price is given, so limits.max_cost must be too: say how much the run may cost")
+            raise ValueError(f"{charged[0]} is given, so limits.max_cost must be too: say how much the run may cost")
+        if charged[:1] == ["api.price"] and charged[1:]:
+            raise ValueError(f"api.price and {charged[1]} are given: give each generator its own, or all of them one")
         return self
 
     @classmethod

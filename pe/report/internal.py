@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pe.dispatch.limits import Price
 from pe.errors import RunError
 from pe.planning.build import price_of
+from pe.plugins.price import Price
 from pe.plugins.usage import NOTHING, Usage
 from pe.report.diagnostics import evolution, public_plan
 from pe.report.page import render

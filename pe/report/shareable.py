@@ -19,6 +19,7 @@ from pe.privacy.words import POOL_OVERLAPS, power, round_up
 from pe.recipe.schema import Recipe
 from pe.report.charts import Line
 from pe.report.diagnostics import Generation, certificate_of, evolution
+from pe.report.generators import fared, lines_of
 from pe.report.page import render
 from pe.report.pictures import extremes, strips
 from pe.report.variety import NEAR, collapse_warnings, varieties, whole
@@ -66,6 +67,8 @@ def shareable_report(run: Run) -> str:
         "extensions": [(len(one), strips(one, plan.classes)) for one in run.extensions()],
         "votes": [_sorted_votes(one) for one in found],
         "passing": [100 * one.passing for one in found],
+        "generators": (told := fared(populations, found)),
+        "generator_lines": lines_of(told),
         "extremes": extremes(populations[found[-1].t - 1], found[-1].votes) if found else [],
         "recipe": without_folders((run.folder / RECIPE).read_text(encoding="utf-8")),
         "page": REPORT,

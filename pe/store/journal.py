@@ -122,7 +122,7 @@ class Journal:
                 billed = astuple(row.usage)
                 values = (row.phase, row.file, row.sha256, row.answered, *billed[:3], row.seconds, *billed[3:])
                 cursor = connection.execute(
-                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     values,
                 )
                 connection.executemany(
@@ -138,7 +138,7 @@ class Journal:
         """The committed answers of a phase, in the order of their commits."""
         rows = self._connection.execute(
             "SELECT id, file, sha256, answered, seconds, calls, images, tokens,"
-            " text_in, image_in, text_out, image_out, megapixels FROM chunks WHERE phase = ? ORDER BY id",
+            " text_in, image_in, text_out, image_out, megapixels, cost FROM chunks WHERE phase = ? ORDER BY id",
             (phase,),
         )
         found = [
@@ -169,7 +169,8 @@ class Journal:
         if self._spent is None:
             answered, *billed = self._connection.execute(
                 "SELECT SUM(answered), SUM(calls), SUM(images), SUM(tokens),"
-                " SUM(text_in), SUM(image_in), SUM(text_out), SUM(image_out), SUM(megapixels) FROM chunks"
+                " SUM(text_in), SUM(image_in), SUM(text_out), SUM(image_out), SUM(megapixels), SUM(cost)"
+                " FROM chunks"
             ).fetchone()
             (refused,) = self._connection.execute("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'").fetchone()
             self._spent = Totals(Usage(*(each or 0 for each in billed)), refused, answered or 0)

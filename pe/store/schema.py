@@ -1,6 +1,6 @@
 """The journal's tables, and how those of the version before become them."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 SCHEMA = """
 CREATE TABLE chunks (
@@ -17,7 +17,8 @@ CREATE TABLE chunks (
     image_in INTEGER NOT NULL DEFAULT 0,
     text_out INTEGER NOT NULL DEFAULT 0,
     image_out INTEGER NOT NULL DEFAULT 0,
-    megapixels REAL NOT NULL DEFAULT 0
+    megapixels REAL NOT NULL DEFAULT 0,
+    cost REAL NOT NULL DEFAULT 0  -- where several generators have prices of their own
 ) STRICT;
 CREATE INDEX chunks_by_phase ON chunks (phase);
 CREATE TABLE misses (
@@ -49,16 +50,9 @@ CREATE TABLE releases (
 ) STRICT;
 """
 
-VERSION_BEFORE = 2
-"""Whose chunks lack kinds of tokens, and megapixels."""
+VERSION_BEFORE = 3
+"""Whose chunks lack costs."""
 FROM_BEFORE = """
-ALTER TABLE chunks ADD COLUMN text_in INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE chunks ADD COLUMN image_in INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE chunks ADD COLUMN text_out INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE chunks ADD COLUMN image_out INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE chunks ADD COLUMN megapixels REAL NOT NULL DEFAULT 0;
+ALTER TABLE chunks ADD COLUMN cost REAL NOT NULL DEFAULT 0;
 """
-SEEN_FROM_BEFORE = (
-    "CREATE TEMP VIEW chunks AS"
-    " SELECT *, 0 AS text_in, 0 AS image_in, 0 AS text_out, 0 AS image_out, 0.0 AS megapixels FROM main.chunks"
-)
+SEEN_FROM_BEFORE = "CREATE TEMP VIEW chunks AS SELECT *, 0.0 AS cost FROM main.chunks"

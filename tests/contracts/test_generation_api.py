@@ -14,6 +14,7 @@ from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from adapters.glyphs import Glyphs
 from adapters.http import PromptedGenerator
+from adapters.portfolio import Portfolio
 from adapters.public_images import PublicImages
 from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.diffusion.dpdm import DPDM
@@ -62,6 +63,7 @@ MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
     "pixel_diffusion": lambda folder: PixelSpace(
         model=tiny.pixel_folder(folder, 3), steps=5, device="cpu", batch_size=1
     ),
+    "portfolio": lambda _: Portfolio(of=[{"kind": "glyphs", "size": 16, "name": name} for name in ("one", "other")]),
     "public_images": public_images,
     "the tests' own": lambda _: Shades(),
     **{kind: lambda _, kind=kind: fitted(kind) for kind in KINDS},  # type: ignore[misc]

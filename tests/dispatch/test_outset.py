@@ -10,8 +10,9 @@ import pytest
 from adapters.http import policy as policy_module
 from adapters.openai_images import OpenAIImages
 from pe.dispatch.dispatcher import Dispatcher
-from pe.dispatch.limits import Meter, Price
+from pe.dispatch.limits import Meter
 from pe.errors import APIError
+from pe.plugins.price import Price
 from pe.plugins.protocols import Answer, Failed, RandomRequest
 from pe.store.writer import RunWriter
 from tests.endpoints.faults import Script

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pe.dispatch.limits import Limits, LimitToRaise, Meter, Price
+from pe.dispatch.limits import Limits, LimitToRaise, Meter
 from pe.errors import RecipeError
 from pe.planning.build import price_of
+from pe.plugins.price import Price
 from pe.plugins.usage import Usage
 from pe.recipe.schema import Recipe
 from pe.store.journal import Totals

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from pe.data.images import Images
-from pe.dispatch.limits import Price
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.start import resume_run, run_recipe
@@ -22,6 +21,7 @@ from pe.engine.status import Phase, Status, status_of
 from pe.errors import LimitReached, RunError
 from pe.planning.build import object_kind, price_of
 from pe.planning.layout import lay_out, plan_of
+from pe.plugins.price import Price
 from pe.plugins.protocols import Answer, Usage, VariationRequest
 from pe.privacy.accounting import epsilon
 from pe.progress import Progress, Task

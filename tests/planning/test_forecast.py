@@ -21,7 +21,7 @@ from pe.planning.calls import Span, variation_calls
 from pe.planning.forecast import forecast
 from pe.planning.forecast_values import Forecast
 from pe.planning.signal import MOST_NOISE, Signal
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, info_of
+from pe.plugins.protocols import Answer, RandomRequest, info_of
 from pe.privacy.release import Relation
 from pe.recipe.schema import ApiSpec, Recipe
 from pe.steps import Step
@@ -132,7 +132,7 @@ def test_the_bounds_of_calls_by_parent_are_reached() -> None:
             if sum(counts) == items
         ]
         step = Step(1, (items,), 0.5, reuse, 0.0, release, reuse=reuse)
-        span = variation_calls((parents,), step, Capabilities(max_chunk=chunk, shares="parent"))
+        span = variation_calls((parents,), step, Shades(max_chunk=chunk, shares="parent"))
         ahead = parents * ceil(reuse / chunk)
         assert (span.least - ahead, span.most - ahead) == (min(shared), max(shared)), (items, parents, chunk, reuse)
 

@@ -77,13 +77,12 @@ def test_a_journal_of_the_version_before_is_read_and_gone_on_with(tmp_path: Path
         run.journal.add_chunks([(ChunkRow(0, "population/0", None, None, 0, 0.5, Usage(2, 3, 40)), [])])
         fresh = run.journal.chunks("population/0")
     with closing(sqlite3.connect(tmp_path / "run" / "confidential" / "journal.sqlite")) as connection:
-        for name in ("text_in", "image_in", "text_out", "image_out", "megapixels"):
-            connection.execute(f"ALTER TABLE chunks DROP COLUMN {name}")
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("ALTER TABLE chunks DROP COLUMN cost")
+        connection.execute("PRAGMA user_version = 3")
     with read_journal(Run(tmp_path / "run")) as journal:
         assert journal.totals().usage == Usage(2, 3, 40)
         assert journal.chunks("population/0") == fresh
-    more = Usage(1, 1, 25, text_in=1, image_in=2, text_out=3, image_out=19, megapixels=1.5)
+    more = Usage(1, 1, 25, text_in=1, image_in=2, text_out=3, image_out=19, megapixels=1.5, cost=0.25)
     with RunWriter.reopen(tmp_path / "run") as run:
         run.journal.add_chunks([(ChunkRow(0, "population/1", None, None, 0, 0.5, more), [])])
         assert run.journal.chunks("population/1")[0].usage == more

@@ -1,0 +1,262 @@
+"""A portfolio: each sample remembers its own generator, variations go to it, and the votes shift the shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from adapters.portfolio.members import members
+from adapters.portfolio.parts import Request, cut, part_of, together
+from pe.data.conditions import DRAWN, GENERATOR, Conditions
+from pe.data.decoding import Resize, UInt8Array
+from pe.data.seeds import uniforms
+from pe.errors import APIError, RecipeError
+from pe.plugins.findings import Finding, LooksAtEndpoint
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    ChecksLabels,
+    DescribesDegree,
+    PluginInfo,
+    RandomRequest,
+    ReadsPublicImages,
+    Seeds,
+    VariationRequest,
+    info_of,
+)
+from pe.plugins.registry import load, require
+from pe.plugins.specs import MemberSpec
+from pe.plugins.validation import Settings, read_settings
+from pe.plugins.waits import DescribesWait
+
+Items = npt.NDArray[np.int64]
+
+_DEGREES: tuple[Literal["none", "wording", "exact"], ...] = ("none", "wording", "exact")
+"""From the least obedient."""
+
+
+class PortfolioSettings(Settings):
+    """What a recipe says of a portfolio.
+
+    Attributes:
+        of: the generators, two or more, each as `api` describes one.
+        explore: public share of the offspring that are new samples, of a generator drawn by the shares, in place of
+            variations of their parents, so that no generator is lost for good.
+    """
+
+    of: Annotated[list[MemberSpec], Field(min_length=2)]
+    explore: Annotated[float, Field(ge=0, lt=1)] = 0.05
+
+
+class Portfolio:
+    """RANDOM_API and VARIATION_API by several generators in one run.
+
+    New samples are dealt out to the generators by their shares, label by label. A sample carries its generator's name
+    as the condition `generator`, and that generator's own conditions as `name.condition`; all variations of it are
+    made by the same. Who makes what follows from public shares, seeds and released votes alone.
+
+    Args:
+        settings: see `PortfolioSettings`.
+
+    Raises:
+        RecipeError: a setting is wrong, or the generators do not fit together.
+    """
+
+    Settings = PortfolioSettings
+    info = PluginInfo()
+
+    def __init__(self, **settings: Any) -> None:
+        given = read_settings(PortfolioSettings, settings, "portfolio")
+        self._members, self._explore = members(given.of), given.explore
+        self._places = {member.name: i for i, member in enumerate(self._members)}
+        self._shares = np.cumsum([member.share for member in self._members])[:-1]
+        infos = {member.name: info_of(member.api) for member in self._members}
+        hosts = [one.hosts for one in infos.values()]
+        distinct = [one.distinct for one in infos.values()]
+        self.info = PluginInfo(
+            modality=_same("modality", {name: one.modality for name, one in infos.items()}),
+            hosts=None if None in hosts else tuple(dict.fromkeys(chain.from_iterable(filter(None, hosts)))),
+            by_label=all(one.by_label for one in infos.values()),
+            distinct=None if None in distinct else sum(filter(None, distinct)),
+            shape=_same("shape", {name: one.shape for name, one in infos.items() if one.shape}),
+            drawn=next(iter(drawn)) if len(drawn := {one.drawn for one in infos.values()}) == 1 else None,
+            kept=_same("kept size", {name: one.kept for name, one in infos.items() if one.kept}),
+            degrees=next(iter(infos.values())).degrees,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Of all together: a request may hold anything, and is passed on as each generator wants it."""
+        each = [member.can for member in self._members]
+        return Capabilities(
+            max_chunk=max(can.max_chunk for can in each),
+            concurrency=sum(can.concurrency for can in each),
+            degree=min((can.degree for can in each), key=_DEGREES.index),
+            deterministic=all(can.deterministic for can in each),
+        )
+
+    @property
+    def ways(self) -> tuple[Capabilities, ...]:
+        """To each generator, for samples of its own; and again to each, for new samples in place of variations."""
+        return (*(member.can for member in self._members), *(member.can_anew for member in self._members))
+
+    def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Items:
+        """The generator that made each parent, or was drawn; a share `explore` of the offspring goes to new samples.
+
+        Raises:
+            APIError: a parent was made by no generator of this portfolio.
+        """
+        made_by = conditions.get(GENERATOR, np.full(len(seeds), ""))
+        if strangers := sorted(set(made_by.tolist()) - self._places.keys()):
+            raise APIError(
+                f"A parent was made by '{strangers[0]}', and the portfolio has {', '.join(self._places)}: "
+                "it varies only what its own generators made."
+            )
+        ways = np.array([self._places[name] for name in made_by.tolist()], dtype=np.int64)
+        if not explores:
+            return ways
+        drawn = np.searchsorted(self._shares, uniforms(seeds, "portfolio/generator"), side="right")
+        anew = uniforms(seeds, "portfolio/explore") < self._explore
+        return np.where(anew, len(self._members) + drawn, ways)
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """The generator of each new sample, dealt out by the shares, and what that one draws for it."""
+        chosen = self._deal(np.array(labels), seeds)
+        parts, order = [], []
+        for i, member in enumerate(self._members):
+            items = np.flatnonzero(chosen == i)
+            if items.size:
+                drawn = member.draw(tuple(labels[item] for item in items), seeds[items])
+                parts.append(member.named(drawn, len(items)))
+                order.append(items)
+        return Conditions.concatenate(parts).take(np.argsort(np.concatenate(order), kind="stable"))
+
+    def _deal(self, labels: npt.NDArray[np.str_], seeds: Seeds) -> Items:
+        """A generator for each item: of each label so many to each that their shares are met, to a sample."""
+        chosen = np.empty(len(labels), dtype=np.int64)
+        for label in np.unique(labels):
+            items = np.flatnonzero(labels == label)
+            order = np.argsort(uniforms(seeds[items], "portfolio/deal"), kind="stable")
+            start = uniforms(seeds[items[:1]], "portfolio/start")
+            places = (np.arange(len(items)) + start) / len(items)
+            chosen[items[order]] = np.searchsorted(self._shares, places, side="right")
+        return chosen
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New samples, each of the generator that was drawn for it."""
+        return self._ask(request, self.ways_of(request.conditions, request.seeds, explores=False))
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """A variation of each parent by its own generator; of offspring, a share `explore` are new samples."""
+        return self._ask(request, self.ways_of(request.conditions, request.seeds, request.explores))
+
+    def _ask(self, request: Request, ways: Items) -> Answer:
+        can = self.ways
+        parts = [
+            (items, int(way))
+            for way in np.unique(ways)
+            for items in cut(request, np.flatnonzero(ways == way), can[way])
+        ]
+        if len(parts) == 1:
+            return self._pass_on(request, parts[0][1])
+        return together([(items, self._pass_on(part_of(request, items), way)) for items, way in parts])
+
+    def _pass_on(self, request: Request, way: int) -> Answer:
+        """The answer to a request of one way."""
+        member = self._members[way % len(self._members)]
+        if isinstance(request, RandomRequest):
+            answer = member.ask_new(replace(request, conditions=member.own(request.conditions)))
+        elif way >= len(self._members):
+            drawn = member.draw(request.labels, request.seeds)
+            answer = member.ask_new(RandomRequest(request.labels, request.seeds, drawn, request.job))
+        else:
+            answer = member.ask(request)
+        return self._with_drawn(answer)
+
+    def _with_drawn(self, answer: Answer) -> Answer:
+        """The answer of a generator that keeps no image as drawn, beside others that do: a black one in its place."""
+        if self.info.kept is None or DRAWN in answer.conditions:
+            return answer
+        black = np.zeros((len(answer.samples), *self.info.kept, 3), np.uint8)
+        return replace(answer, conditions=Conditions({**answer.conditions, DRAWN: black}))
+
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
+        """What a degree comes to for each generator that has words for it.
+
+        Raises:
+            RecipeError: one of them cannot obey it.
+        """
+        told = []
+        for member in self._members:
+            if isinstance(member.api, DescribesDegree):
+                try:
+                    told.append((member.name, member.api.describe_degree(degree, iteration)))
+                except RecipeError as error:
+                    raise RecipeError(f"{member.name}: {error}") from error
+        return "; ".join(f"{name}: {words}" for name, words in told if words)
+
+    def describe_wait(self) -> str:
+        """What requests wait for now, by generator."""
+        told = {one.name: one.api.describe_wait() for one in self._members if isinstance(one.api, DescribesWait)}
+        return "; ".join(f"{name}: {words}" for name, words in told.items() if words)
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError for a label that one of the generators cannot make samples of."""
+        seeds = np.arange(len(labels), dtype=np.uint64)
+        for member in self._members:
+            try:
+                if isinstance(member.api, ChecksLabels):
+                    member.api.check_labels(labels)
+                else:
+                    member.draw(tuple(labels), seeds)
+            except RecipeError as error:
+                raise RecipeError(f"{member.name}: {error}") from error
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """Where all generators read public images."""
+        return tuple(path for reader in self._readers for path in reader.public_paths())
+
+    def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, UInt8Array]]:
+        """All public images of all generators: see `ReadsPublicImages`."""
+        for reader in self._readers:
+            yield from reader.public_images(shape, resize)
+
+    @property
+    def _readers(self) -> list[ReadsPublicImages]:
+        readers = [member.api for member in self._members if isinstance(member.api, ReadsPublicImages)]
+        return [reader for reader in readers if reader.public_paths()]
+
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """See `LooksAtEndpoint.look`: at the endpoint of each generator that has one."""
+        specs = read_settings(PortfolioSettings, settings, "portfolio").of
+        looks = [(plugin, spec) for spec in specs if isinstance(plugin := _loaded(spec), LooksAtEndpoint)]
+        for plugin, spec in looks:
+            yield from plugin.look(spec.settings)
+        if not looks:
+            told = "portfolio: none of its generators has an endpoint that can be looked at"
+            yield Finding("problem", told, "ask it for samples: pe probe RECIPE")
+
+
+def _loaded(spec: MemberSpec) -> Any:
+    require("pe.adapters", spec.kind)
+    return load("pe.adapters", spec.kind)
+
+
+def _same(what: str, values: Mapping[str, Any]) -> Any:
+    """The one value that all generators declare; None: none does.
+
+    Raises:
+        RecipeError: two declare different ones.
+    """
+    if len(set(values.values())) > 1:
+        told = ", ".join(f"'{name}' has {value}" for name, value in values.items())
+        raise RecipeError(f"portfolio: the generators differ in their {what} ({told}): let all have the same.")
+    return next(iter(values.values()), None)

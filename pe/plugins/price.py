@@ -1,0 +1,122 @@
+"""What a generator's provider charges, as a recipe states it, and what usage costs at such a price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from operator import mul
+from typing import Annotated
+
+from pydantic import Field
+
+from pe.errors import RecipeError
+from pe.plugins.usage import KINDS, Usage
+from pe.plugins.validation import Settings
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a generator's provider charges, in `currency`. All ≥ 0.
+
+    Attributes:
+        call: of a request.
+        image: of an image.
+        megapixel: of a million pixels of images as they are drawn.
+        text_in: of a million such tokens; see `Usage`.
+        image_in: likewise.
+        text_out: likewise.
+        image_out: likewise.
+        currency: of all of them.
+        each: the prices of several generators in one run; every amount above is then the largest of theirs, and what
+            was billed says itself what it cost (`Usage.cost`). Empty: there is one price.
+    """
+
+    call: float = 0.0
+    image: float = 0.0
+    megapixel: float = 0.0
+    text_in: float = 0.0
+    image_in: float = 0.0
+    text_out: float = 0.0
+    image_out: float = 0.0
+    currency: str = "USD"
+    each: tuple[Price, ...] = ()
+
+    @classmethod
+    def of_several(cls, prices: Sequence[Price]) -> Price:
+        """The price of a run with several generators.
+
+        Raises:
+            RecipeError: they are in several currencies.
+        """
+        currencies = sorted({price.currency for price in prices if not price.free})
+        if len(currencies) > 1:
+            raise RecipeError(f"api: prices are in {' and '.join(currencies)}: state all of them in one currency.")
+        amounts = [field.name for field in fields(cls) if field.name not in ("currency", "each")]
+        dearest = {name: max(getattr(price, name) for price in prices) for name in amounts}
+        return cls(**dearest, currency=currencies[0] if currencies else "USD", each=tuple(prices))
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether tokens cost something."""
+        return any(getattr(self, kind) for kind in KINDS)
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing costs anything."""
+        return not (self.call or self.image or self.megapixel or self.has_tokens)
+
+    def of(self, usage: Usage) -> float:
+        """The cost of what was billed; tokens of no stated kind cost as the dearest kind does."""
+        if self.each:
+            return usage.cost
+        tokens, prices = ([getattr(each, kind) for kind in KINDS] for each in (usage, self))
+        million: float = sum(map(mul, prices, tokens)) + max(prices) * max(0, usage.tokens - sum(tokens))
+        return self.call * usage.calls + self.image * usage.images + self.megapixel * usage.megapixels + million / 1e6
+
+    def least_of(self, usage: Usage) -> float:
+        """The cost of what is not billed yet, if the cheapest generator makes all of it."""
+        return min(price.of(usage) for price in self.each or (self,))
+
+    def most_of(self, usage: Usage) -> float:
+        """The cost of what is not billed yet, if the dearest generator makes all of it."""
+        return max(price.of(usage) for price in self.each or (self,))
+
+    def of_next(self, spent: Usage, calls: int, images: int) -> float:
+        """The most that `calls` more requests for `images` images cost, if tokens and size are as those of `spent`."""
+        size = replace(spent, calls=0, images=0)
+        return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(spent.images, 1)
+
+
+class TokenPrices(Settings):
+    """What a million tokens of each kind cost; a kind that is left out costs as the dearest."""
+
+    text_in: Amount | None = Field(None, description="of prompts")
+    image_in: Amount | None = Field(None, description="of parents")
+    text_out: Amount | None = Field(None, description="of text that the model writes")
+    image_out: Amount | None = Field(None, description="of images")
+
+
+class PriceSection(Settings):
+    """What the generator's provider charges."""
+
+    call: Amount = Field(0.0, description="of a request")
+    image: Amount = Field(0.0, description="of an image that is made")
+    megapixel: Amount = Field(0.0, description="of a million pixels of images, as the generator draws them")
+    million_tokens: Amount | TokenPrices = Field(
+        0.0, description="of a million tokens; or, by kind: text_in, image_in, text_out, image_out"
+    )
+    currency: str = Field("USD", description="of all amounts, limits.max_cost included")
+
+    @property
+    def price(self) -> Price:
+        """With a price for each kind of token."""
+        stated = self.million_tokens
+        kinds: dict[str, float | None] = (
+            stated.model_dump() if isinstance(stated, TokenPrices) else dict.fromkeys(TokenPrices.model_fields, stated)
+        )
+        dearest = max((each for each in kinds.values() if each is not None), default=0.0)
+        tokens = (dearest if (each := kinds[kind]) is None else each for kind in KINDS)
+        text_in, image_in, text_out, image_out = tokens
+        return Price(self.call, self.image, self.megapixel, text_in, image_in, text_out, image_out, self.currency)

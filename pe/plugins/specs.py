@@ -1,0 +1,59 @@
+"""Plug-ins as a recipe names them: by kind, with their settings; and generators that pass on to others."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pe.errors import PluginError
+from pe.plugins.price import PriceSection
+from pe.plugins.registry import load, plugins, settings_of
+from pe.plugins.validation import models_in, read_settings
+
+
+class PluginSpec(BaseModel):
+    """A plug-in by its name, and the settings that its constructor takes."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str = Field(description="the plug-in's name, found through entry points")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All keys but `kind`."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class MemberSpec(PluginSpec):
+    """One of several generators that a generator passes its items on to."""
+
+    kind: str = Field(description="of each entry of the list: which generator; its own keys beside it")
+    name: str | None = Field(None, description="unique, told by samples and report; default: the kind, numbered")
+    share: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        1.0, description="public share of the first population, and of what explores; on any scale"
+    )
+    price: PriceSection = PriceSection()
+
+
+def members_of(spec: PluginSpec) -> dict[str, MemberSpec]:
+    """The generators that a recipe's generator passes its items on to, by key (`of.0`); none for most.
+
+    They stand in those of its settings whose type names `MemberSpec`.
+
+    Raises:
+        RecipeError: one of them is no mapping with a `kind`, or its name, share or price is wrong.
+    """
+    if spec.kind not in plugins("pe.adapters"):
+        return {}
+    try:
+        fields = settings_of(load("pe.adapters", spec.kind)).model_fields
+    except PluginError:  # whoever needs it says so
+        return {}
+    listed = {name: spec.settings.get(name) for name, one in fields.items() if MemberSpec in models_in(one.annotation)}
+    return {
+        f"{name}.{i}": read_settings(MemberSpec, value, f"api.{name}.{i}")
+        for name, values in listed.items()
+        if isinstance(values, list | tuple)
+        for i, value in enumerate(values)
+    }

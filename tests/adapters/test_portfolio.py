@@ -1,0 +1,198 @@
+"""Several generators in one run: who makes what, in which requests, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.portfolio import Portfolio
+from pe.data.conditions import GENERATOR, Conditions
+from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
+from pe.errors import APIError, RecipeError
+from pe.planning.meaning import differences
+from pe.plugins.protocols import RandomRequest, VariationRequest
+from pe.recipe.schema import Recipe
+from pe.store.run import Run
+from pe.store.writer import read_journal
+from tests.durability.driver import make_private
+from tests.endpoints.faults import Script
+from tests.endpoints.openai_server import SIDE, OpenAIServer
+from tests.endpoints.serving import serving
+from tests.generators import Mean
+
+PEN: dict[str, Any] = {"kind": "glyphs", "size": SIDE, "channels": 3}
+LABELS = ("a",) * 10 + ("b",) * 7
+
+
+def web(url: str, **settings: object) -> dict[str, object]:
+    given = {"kind": "openai_images", "name": "web", "base_url": f"{url}/v1", "key_env": None, "model": "m"}
+    return given | {"server": None, "prompts": "a {label}", "image_size": SIDE, "n": 2, "concurrency": 2} | settings
+
+
+def recipe(folder: Path, *of: dict[str, Any], explore: float = 0.05, **changes: Any) -> Recipe:
+    make_private(folder / "private.npz")
+    private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+    content = {
+        "private": private,
+        "api": {"kind": "portfolio", "of": list(of), "explore": explore},
+        "embedding": {"kind": "object:tests.generators.Mean"},
+        "privacy": {"noise_multiplier": 1, "delta": 1e-5},
+        "evolution": {"iterations": 2, "population": 60, "lookahead": 2, "measure_degree": "never"},
+    }
+    return Recipe.parse(content | changes, "the test")
+
+
+def carry_out(given: Recipe, folder: Path) -> Run:
+    return run_recipe(given, folder / "run", Surroundings(embedding=Mean()))
+
+
+def makers(run: Run) -> list[np.ndarray]:
+    """Who made each sample, population by population."""
+    return [np.asarray(population.conditions[GENERATOR]) for population in run.populations()]
+
+
+def explored(run: Run) -> list[np.ndarray]:
+    """Of S_1 …, which samples another than the parent's generator made."""
+    made = makers(run)
+    return [made[t] != made[t - 1][run.populations()[t].parents] for t in range(1, len(made))]
+
+
+def test_new_samples_are_dealt_out_by_public_shares_label_by_label() -> None:
+    portfolio = Portfolio(of=[PEN | {"share": 1}, PEN | {"share": 2, "name": "more"}, PEN | {"share": 1}])
+    seeds = np.arange(400, dtype=np.uint64)
+    labels = ("a",) * 200 + ("b",) * 200
+    drawn = portfolio.draw_conditions(labels, seeds)[GENERATOR]
+    for half in (drawn[:200], drawn[200:]):
+        assert Counter(half.tolist()) == {"glyphs-1": 50, "more": 100, "glyphs-3": 50}
+    assert drawn[:200].tolist() != sorted(drawn[:200])
+    one = [portfolio.draw_conditions(("a",), seeds[i : i + 1])[GENERATOR][0] for i in range(400)]
+    assert 60 < one.count("glyphs-1") < 140 < one.count("more") < 260
+
+
+def test_every_variation_is_made_by_the_parents_own_generator_from_its_own_conditions(tmp_path: Path) -> None:
+    script = Script()
+    with serving(OpenAIServer(script, side=SIDE)) as url:
+        run = carry_out(recipe(tmp_path, PEN, web(url), explore=0.0), tmp_path)
+    assert not np.concatenate(explored(run)).any()
+    for population in run.populations():
+        drawn = np.asarray(population.conditions[GENERATOR]) == "glyphs"
+        fonts, prompts = (np.asarray(population.conditions[name]) for name in ("glyphs.font", "web.prompt"))
+        assert ((fonts != "") == drawn).all()
+        assert set(prompts[~drawn].tolist()) <= {"a a", "a b"}
+        assert not prompts[drawn].any()
+        assert population.conditions["glyphs.parameters"][~drawn].max() == 0
+    # each request is for one prompt, or one parent, of at most n images
+    assert {len(asked["parents"] or [None]) for asked in script.requests} == {1}
+    assert {int(asked["n"]) for asked in script.requests} == {1, 2}
+    with read_journal(run) as journal:
+        rows = journal.chunks("population/0")
+    assert sorted(row.answered for row in rows)[-1] == 30  # the glyphs in one request
+    assert sum(row.usage.images for row in rows) == 60
+
+
+def test_a_public_share_of_the_offspring_is_new_and_no_lookahead_is(tmp_path: Path) -> None:
+    script = Script()
+    with serving(OpenAIServer(script, side=SIDE)) as url:
+        run = carry_out(recipe(tmp_path, PEN, web(url), explore=0.5), tmp_path)
+    first, *later = makers(run)
+    new = sum(int(asked["n"]) for asked in script.requests if asked["parents"] is None)
+    drawn_anew = new - np.count_nonzero(first == "web")
+    assert np.count_nonzero(np.concatenate(explored(run)) & (np.concatenate(later) == "web")) <= drawn_anew
+    assert 15 < drawn_anew < 45  # of 120 offspring a half is new, and of those a half is of the web
+
+
+def test_a_generator_that_died_out_comes_back_by_exploration() -> None:
+    portfolio = Portfolio(of=[PEN, PEN | {"share": 3}], explore=0.2)
+    conditions = Conditions({GENERATOR: np.full(4000, "glyphs-2")})
+    ways = portfolio.ways_of(conditions, np.arange(4000, dtype=np.uint64), explores=True)
+    assert np.bincount(ways, minlength=4) / 4000 == pytest.approx([0, 0.8, 0.05, 0.15], abs=0.02)
+    alone = [portfolio.ways_of(conditions.take([0]), np.array([i], np.uint64), True)[0] for i in range(100)]
+    assert alone == ways[:100].tolist()
+
+
+def test_a_mixed_request_is_answered_as_its_parts_would_be() -> None:
+    portfolio = Portfolio(of=[PEN, PEN | {"stroke": [0.1, 0.12]}])
+    seeds = np.arange(len(LABELS), dtype=np.uint64)
+    drawn = portfolio.draw_conditions(LABELS, seeds)
+    whole = portfolio.random_api(RandomRequest(LABELS, seeds, drawn))
+    for i in range(len(LABELS)):
+        part = portfolio.random_api(RandomRequest(LABELS[i : i + 1], seeds[i : i + 1], drawn.take([i])))
+        np.testing.assert_array_equal(part.samples.array[0], whole.samples.array[i])
+        assert part.conditions[GENERATOR][0] == whole.conditions[GENERATOR][i] == drawn[GENERATOR][i]
+    varied = portfolio.variation_api(VariationRequest(whole.samples, LABELS, whole.conditions, seeds, 0.5))
+    assert varied.conditions[GENERATOR].tolist() == drawn[GENERATOR].tolist()
+    stranger = Conditions({GENERATOR: np.full(len(LABELS), "gone")})
+    with pytest.raises(APIError, match="made by 'gone', and the portfolio has glyphs-1, glyphs-2"):
+        portfolio.variation_api(VariationRequest(whole.samples, LABELS, stranger, seeds, 0.5))
+
+
+def test_what_one_generator_refuses_is_dealt_anew_or_keeps_its_parent(tmp_path: Path) -> None:
+    script = Script(share=0.5, faults=("refusal",))
+    with serving(OpenAIServer(script, side=SIDE)) as url:
+        given = recipe(tmp_path, PEN, web(url), refusals={"retries": 0, "max_share": 1.0}, explore=0.0)
+        run = carry_out(given, tmp_path)
+    with read_journal(run) as journal:
+        reasons = [miss.reason for phase in journal.phases() for miss in journal.misses(phase)]
+        refused = journal.totals().refused
+    assert refused > 10
+    assert all(reason.startswith("web: ") for reason in reasons)
+    first, *_ = makers(run)
+    assert Counter(first.tolist())["glyphs"] > 30  # the redrawn ones
+    assert not np.concatenate(explored(run)).any()
+    assert len(run.synthetic) == 60
+
+
+def refusal(*of: dict[str, Any]) -> str:
+    with pytest.raises(RecipeError) as refused:
+        Portfolio(of=list(of))
+    return str(refused.value)
+
+
+def test_generators_that_do_not_fit_together_are_refused_in_a_sentence() -> None:
+    small = PEN | {"size": 8}
+    assert "shape ('glyphs-1' has (16, 16, 3), 'glyphs-2' has (8, 8, 3))" in refusal(PEN, small)
+    assert "two generators have the name 'a'" in refusal(PEN | {"name": "a"}, PEN | {"name": "a"})
+    assert "the name 'a/b' has other characters" in refusal(PEN | {"name": "a/b"}, PEN)
+    assert "'dpdm' is fitted on the private records" in refusal(PEN, {"kind": "dpdm"})
+    assert "'portfolio' is a portfolio, too" in refusal(PEN, {"kind": "portfolio", "of": [PEN, PEN]})
+    assert "portfolio: of must be a list of at least 2 entries" in refusal(PEN)
+    assert "unknown key 'sise'; did you mean 'size'?" in refusal(PEN, {"kind": "glyphs", "sise": 8})
+    with pytest.raises(RecipeError, match="glyphs-1: No font"):
+        Portfolio(of=[PEN, PEN]).check_labels(["a", "中"])
+
+
+def test_what_it_tells_of_itself_is_what_its_generators_tell() -> None:
+    with serving(OpenAIServer(Script(), side=SIDE)) as url:
+        portfolio = Portfolio(of=[PEN, web(url, concurrency=3)])
+    assert portfolio.info.hosts == (url.removeprefix("http://"),)
+    assert not portfolio.info.by_label
+    assert portfolio.info.shape == (SIDE, SIDE, 3)
+    assert portfolio.capabilities.concurrency == 1 + portfolio.ways[1].concurrency >= 4
+    assert portfolio.capabilities.degree == "wording"
+    assert not portfolio.capabilities.deterministic
+    assert [can.max_chunk for can in portfolio.ways] == [4096, 2, 4096, 1]
+    assert portfolio.describe_degree(0.2).startswith("web: ")
+    assert portfolio.public_paths() == ()
+
+
+def test_paths_machine_settings_and_single_keys_of_generators_are_those_of_generators(tmp_path: Path) -> None:
+    pool = {"kind": "public_images", "path": "pool.npz", "size": 8}
+    text = f"""
+private: {{kind: mnist}}
+privacy: {{epsilon: 1, delta: 1.0e-6}}
+api: {{kind: portfolio, of: [{{kind: glyphs}}, {pool}]}}
+"""
+    (tmp_path / "recipe.yaml").write_text(text)
+    before = Recipe.load(tmp_path / "recipe.yaml")
+    assert before.api.settings["of"][1]["path"] == str(tmp_path.resolve() / "pool.npz")
+    priced = ("api.of.0.price.call=1", "limits.max_cost=3")
+    assert differences(before, Recipe.load(tmp_path / "recipe.yaml", ("api.of.1.path=elsewhere.npz", *priced))) == []
+    changed = differences(before, Recipe.load(tmp_path / "recipe.yaml", ("api.of.1.size=4",)))
+    assert changed == ["api.of.1.size: 8 → 4"]
+    with pytest.raises(RecipeError, match="the list has 2 entries, counted from 0"):
+        Recipe.load(tmp_path / "recipe.yaml", ("api.of.2.size=4",))
