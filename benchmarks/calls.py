@@ -1,92 +1,180 @@
-"""What fewer API images cost in accuracy: the demo with and without reused lookahead, and with schedules.
+"""The frontier of accuracy against API images: the demo's digits at ε = 1, with fewer and more images.
 
-    python benchmarks/calls.py [--seeds N]
+    python benchmarks/calls.py [--runs N]
 
-Private digits, ε = 1, δ = 1e-5, the demo's recipe but for what a row names. Each seed is a run with fresh noise.
-Writes results/calls.md.
+Private digits, ε = 1, δ = 1e-5, the demo's recipe but for what a cell names; each run has fresh noise and its own seed.
+Beside each frontier stands what one vote makes of as many images, taken as they are. Cells that were measured are kept
+in results/calls.jsonl. Writes results/calls.md and docs/images/calls.png.
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is imported
+
 import argparse
+import json
 import statistics
 import tempfile
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
-from record import keep, where
+from record import RESULTS, keep, where
 
+from pe.data.images import Images
 from pe.engine.demo.digits import RECIPES
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
+from pe.evaluation.one_vote import one_vote_run
 from pe.evaluation.utility import accuracies
+from pe.planning.build import build_embedding, build_generator
+from pe.planning.layout import plan_of
 from pe.private.mnist import MnistSample
+from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal
 
-WHOLE = "evolution.population=[4000, 4000, 4000, 4000, 10000]"
-SMALL = "evolution.population=[1000, 2000, 4000, 4000, 10000]"
-REUSE = "evolution.reuse_lookahead=true"
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "k = 0, the demo as it is": (WHOLE,),
-    "k = 4, plain": (WHOLE, "evolution.lookahead=4"),
-    "k = 4, reused": (WHOLE, "evolution.lookahead=4", REUSE),
-    "k = 4 → 1, plain": (WHOLE, "evolution.lookahead=[4, 3, 2, 1]"),
-    "k = 4 → 1, reused": (WHOLE, "evolution.lookahead=[4, 3, 2, 1]", REUSE),
-    "k = 1 → 4, reused": (WHOLE, "evolution.lookahead=[1, 2, 3, 4]", REUSE),
-    "growing population, k = 4, plain": (SMALL, "evolution.lookahead=4"),
-    "growing population, k = 4, reused": (SMALL, "evolution.lookahead=4", REUSE),
-    "growing population, k = 0": (SMALL,),
+KEPT = RESULTS / "calls.jsonl"
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "calls.png"
+CLASSIFIERS = {"logistic_regression": "logistic regression", "mlp": "MLP"}
+
+NONE, WINNERS, ONCE = "nothing is kept (the paper's rule)", "winners are kept", "one vote, nothing varied"
+DEMO = [4000, 4000, 4000, 4000, 10000]
+FRONTIER: dict[str, list[list[int]]] = {
+    NONE: [[500, 500, 500, 1000], [1000, 1000, 1000, 2000], [1500, 1500, 1500, 3500], [2500, 2500, 3000, 7000], DEMO],
+    WINNERS: [
+        [500, 750, 1000, 2000],
+        [1000, 1500, 2000, 4000],
+        [1600, 2400, 3200, 6400],
+        [2700, 3300, 3900, 4500, 9000],
+        [4500, 5500, 6500, 7500, 15000],
+    ],
+}
+"""S_0 … S_T of each point. The proportions, and the thresholds of 1.5σ and, for winners, 1σ, were chosen on drawn
+digits (results/choice.md)."""
+
+LOOKAHEAD = {
+    "k = 4, plain": {"lookahead": 4},
+    "k = 4, reused": {"lookahead": 4, "reuse_lookahead": True},
+    "k = 1 → 4, reused": {"lookahead": [1, 2, 3, 4], "reuse_lookahead": True},
 }
 
 
-def measure(changes: tuple[str, ...], seed: int) -> dict[str, float]:
-    """Images asked for, and accuracy on 1,000 held-out digits, of one run."""
-    recipe = Recipe.load(RECIPES["glyphs"], (*changes, f"seed={seed}"))
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    cells = [(rule, {"population": sizes}) for rule, points in FRONTIER.items() for sizes in points]
+    cells += [(name, {"population": DEMO} | changes) for name, changes in LOOKAHEAD.items()]
+    for seed in range(arguments.runs):
+        for rule, evolution in cells:
+            measure(rule, evolution, seed)
+    keep("calls.md", page())
+    plot()
+
+
+def measure(rule: str, evolution: dict[str, Any], seed: int) -> None:
+    """One run of a cell, unless it was measured; and for NONE its control."""
+    if any((row["rule"], row["evolution"], row["seed"]) == (rule, evolution, seed) for row in rows()):
+        return
+    iterations = len(evolution["population"]) - 1
+    given = evolution | {
+        "iterations": iterations,
+        "degree": [0.5, 0.45, 0.4, 0.4][:iterations],
+        "keep": "winners" if rule == WINNERS else "none",
+        "threshold_sigmas": 1.0 if rule == WINNERS else 1.5,
+    }
+    schedule = [1.5**t for t in range(iterations)]
+    changes = [f"evolution.{key}={json.dumps(value)}" for key, value in given.items()]
+    recipe = Recipe.load(RECIPES["glyphs"], (*changes, f"privacy.schedule={json.dumps(schedule)}", f"seed={seed}"))
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = folder  # runs over the same records do not add up here
+        run = run_recipe(recipe, Path(folder) / "run", Surroundings())
+        with read_journal(run) as journal:
+            spent = int(journal.totals().usage.images)
+        note(rule, evolution, seed, spent, run.synthetic)
+        if rule == NONE:
+            api, dataset, embedding = build_generator(recipe), recipe.private.open(), build_embedding(recipe)
+            control = one_vote_run(run, recipe, plan_of(run, recipe), api, run.populations(), dataset, embedding)
+            note(ONCE, evolution, seed, control.images, control.result(Progress(), Event()))
+
+
+def note(rule: str, evolution: dict[str, Any], seed: int, spent: int, made: Any) -> None:
+    """Keep images asked for, and accuracy on 1,000 held-out digits."""
     test = MnistSample(split="test").open()
     images, _ = next(test.blocks(len(test)))
-    with tempfile.TemporaryDirectory() as folder:
-        run = run_recipe(recipe, Path(folder) / "run", Surroundings())
-        synthetic = run.synthetic
-        with read_journal(run) as journal:
-            spent = float(journal.totals().usage.images)
-        scores = accuracies(synthetic.samples, np.asarray(synthetic.labels), images, test.labels, seed)
-    return {"images": spent} | scores
+    assert isinstance(made.samples, Images)
+    scores = accuracies(made.samples, np.asarray(made.labels), images, test.labels, seed)
+    row = {"rule": rule, "evolution": evolution, "seed": seed, "images": spent, "final": len(made), **scores}
+    row["where"] = where()
+    print(json.dumps(row, ensure_ascii=False), flush=True)
+    with KEPT.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()] if KEPT.exists() else []
+
+
+def cells() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The runs of each cell, by rule and evolution, in the order of their images."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in sorted(rows(), key=lambda row: row["images"]):
+        found.setdefault((row["rule"], json.dumps(row["evolution"])), []).append(row)
+    return found
+
+
+def page() -> str:
+    lines = [
+        "# Accuracy of the demo against API images spent",
+        "",
+        f"{rows()[-1]['where']}. ε = 1, δ = 1e-5, 4,000 private digits, 1,000 test digits; mean ± standard deviation",
+        f"of {max(map(len, cells().values()))} runs. `python benchmarks/calls.py`",
+        "",
+        "![Accuracy against API images](../../docs/images/calls.png)",
+    ]
+    lookahead = [rule for rule, _ in cells() if rule in LOOKAHEAD]
+    for title, rules in (("Frontier", (NONE, WINNERS, ONCE)), ("Lookahead, the demo's populations", lookahead)):
+        lines += ["", f"## {title}", "", "| rule | S_0 … S_T | API images | in the end | LR | MLP |"]
+        lines += ["| --- | --- | --: | --: | --- | --- |"]
+        for (rule, evolution), runs in sorted(cells().items(), key=lambda item: item[0][0]):
+            if rule in rules:
+                sizes = json.loads(evolution)["population"] if rule != ONCE else "one vote"
+                figures = [spread([run[name] for run in runs]) for name in CLASSIFIERS]
+                counts = [f"{statistics.mean(run[name] for run in runs):,.0f}" for name in ("images", "final")]
+                lines.append(f"| {rule} | {sizes} | {' | '.join([*counts, *figures])} |")
+    return "\n".join(lines)
 
 
 def spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}"
+    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0:.3f}"
 
 
-def row(name: str, results: list[dict[str, float]]) -> str:
-    images = statistics.mean(result["images"] for result in results)
-    cells = [spread([result[key] for result in results]) for key in ("logistic_regression", "mlp")]
-    return f"| {name} | {images:,.0f} | {' | '.join(cells)} |"
+def plot() -> None:
+    """A panel for each classifier, a line for each rule."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    arguments = parser.parse_args()
-    rows = []
-    for name, changes in VARIANTS.items():
-        rows.append(row(name, [measure(changes, seed) for seed in range(arguments.seeds)]))
-        print(rows[-1], flush=True)
-    keep(
-        "calls.md",
-        "\n".join(
-            [
-                "# Accuracy of the demo against API images spent",
-                "",
-                f"{where()}. ε = 1, δ = 1e-5; mean ± standard deviation of {arguments.seeds} seeds. "
-                "`python benchmarks/calls.py`",
-                "",
-                "| evolution | API images | logistic regression | MLP |",
-                "| --- | ---: | ---: | ---: |",
-                *rows,
+    figure = Figure(figsize=(8.5, 3.2), dpi=150, layout="constrained")
+    for axes, (name, title) in zip(figure.subplots(1, 2), CLASSIFIERS.items(), strict=True):
+        for rule in (WINNERS, NONE, ONCE):
+            runs = [found for (of, _), found in cells().items() if of == rule]
+            images = [statistics.mean(run["images"] for run in found) for found in runs]
+            means = [statistics.mean(run[name] for run in found) for found in runs]
+            ends = [
+                [mean - min(run[name] for run in found) for mean, found in zip(means, runs, strict=True)],
+                [max(run[name] for run in found) - mean for mean, found in zip(means, runs, strict=True)],
             ]
-        ),
-    )
+            axes.errorbar(images, means, yerr=ends, marker="o", markersize=4, capsize=2, linewidth=1, label=rule)
+        axes.set(title=title, xscale="log", xlabel="API images", ylabel="accuracy on real digits")
+        axes.set_xticks([2500, 5000, 10000, 26000], ["2,500", "5,000", "10,000", "26,000"], minor=False)
+        axes.minorticks_off()
+        axes.grid(color="0.93")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    FigureCanvasAgg(figure).print_figure(PICTURE)
 
 
 if __name__ == "__main__":

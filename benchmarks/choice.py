@@ -53,6 +53,14 @@ DIGITS = [  # records, ε, T, candidates of a label, q, H
     (4000, 1, 1, 800, 32, 1.5), (4000, 1, 4, 300, 32, 1.5), (4000, 1, 4, 400, 32, 1.5), (4000, 1, 4, 400, 32, 2.5),
     (4000, 4, 4, 400, 32, 1.5), (4000, 4, 4, 1000, 16, 1.5), (4000, 10, 4, 1000, 8, 1.5), (4000, 10, 4, 1000, 1, 1.5),
 ]  # fmt: skip
+KEEPING = [  # candidates of a label at each vote, members in the end, what is kept, H; at ε = 1 with 4,000 records
+    ((400, 400, 400, 400), 1000, "none", 1.5), ((400, 400, 400, 400), 1000, "none", 1.0),
+    ((450, 550, 650, 750), 1500, "winners", 1.0), ((450, 550, 650, 750), 1500, "winners", 1.5),
+    ((500, 500, 500, 500), 1300, "winners", 1.0), ((270, 330, 390, 450), 900, "winners", 1.0),
+    ((100, 100, 100), 200, "none", 1.5), ((100, 150, 200), 400, "winners", 1.0), ((100, 150, 200), 400, "winners", 0.5),
+    ((150, 200), 400, "winners", 1.0), ((100, 130, 160, 200), 350, "winners", 1.0),
+    ((50, 50, 50), 100, "none", 1.5), ((50, 75, 100), 200, "winners", 1.0),
+]  # fmt: skip
 FEW = [  # records of ten labels, ε: whether the rule's own choice beats un-evolved samples
     (100, 1), (200, 1), (400, 1), (1000, 1), (2000, 1), (50, 4), (100, 4), (200, 4), (400, 4), (1000, 4),
 ]  # fmt: skip
@@ -78,6 +86,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.fonts:
         measure(DIGITS, digits_measurer(arguments.fonts), 1)
+        measure(KEEPING, keeping_measurer(arguments.fonts), 2)
         measure(FEW, few_measurer(arguments.fonts), arguments.runs)
     if arguments.pictures:
         measure(PICTURES, pictures_measurer(arguments.pictures), arguments.runs)
@@ -86,7 +95,7 @@ def main() -> None:
 
 def measure(settings: list[Any], of: Callable[[Any, int], dict[str, float]], runs: int) -> None:
     """Every setting that has not been measured yet, `runs` times."""
-    done = {json.dumps(row["setting"]) for row in rows()}
+    done = {json.dumps(row["setting"]) for row in rows()}  # tuples and lists are the same there
     for setting in settings:
         if json.dumps(list(setting)) not in done:
             found = {"setting": setting, "runs": [of(setting, run) for run in range(runs)], "where": where()}
@@ -121,6 +130,26 @@ def digits_measurer(fonts: str) -> Callable[[Any, int], dict[str, float]]:
         ]
         lr, mlp = np.mean([short.evolved(one, wanted, run) for one in some], axis=0)
         return {"LR": round(float(lr), 3), "MLP": round(float(mlp), 3)}
+
+    return accuracy
+
+
+def keeping_measurer(fonts: str) -> Callable[[Any, int], dict[str, float]]:
+    """Accuracy of LR and MLP after one short run, and images asked for: means of both stand-in sets."""
+    import demo_settings as short
+
+    sets = [short.stand_in(fonts, "boxed", 1), short.stand_in(fonts, "free", 2)]
+
+    def accuracy(setting: Any, run: int) -> dict[str, float]:
+        population, final, keep, threshold = setting
+        degree = {2: (0.5, 0.4), 3: (0.5, 0.45, 0.4), 4: DEGREES[4]}[len(population)]
+        wanted = short.Setting(population, final, degree, keep=keep, threshold_sigmas=threshold)
+        found = []
+        for one in sets:
+            samples, labels, asked = short.evolve(one, wanted, run)
+            found.append((*short.measured(samples, labels, one), asked))
+        lr, mlp, images = np.mean(found, axis=0)
+        return {"LR": round(float(lr), 3), "MLP": round(float(mlp), 3), "images": round(float(images))}
 
     return accuracy
 
@@ -195,6 +224,7 @@ def pictures_measurer(folder: Path) -> Callable[[Any, int], dict[str, float]]:
 def page() -> str:
     found = rows()
     digits = [row for row in found if len(row["setting"]) == 6]
+    kept = [row for row in found if len(row["setting"]) == 4]
     few = sorted((row for row in found if len(row["setting"]) == 2), key=lambda row: row["setting"][::-1])
     pictures = [row for row in found if len(row["setting"]) == 7]
     lines = ["# The rule of `evolution: auto`", "", f"{where()}. `python benchmarks/choice.py`", ""]
@@ -210,6 +240,7 @@ def page() -> str:
     lines += ["## Tried on drawn digits", "", "Un-evolved LR .506, MLP .754 ([page](demo_settings.md)).", ""]
     lines += ["| records | ε | T | m | q | H, σ | LR | MLP |", "|" + " --: |" * 8]
     lines += [f"| {' | '.join(map(str, row['setting']))} | {' | '.join(spread(row))} |" for row in digits]
+    lines += ["", "## What stays, on drawn digits", "", *keeping_lines(kept)]
     lines += ["", "## How few records are too few", "", *few_lines(few)]
     lines += ["", "## Tried on pictures", "", "Twitter's as private, Facebook's as the pool; a linear probe.", ""]
     lines += [
@@ -218,6 +249,23 @@ def page() -> str:
     ]
     lines += [f"| {' | '.join(map(str, row['setting']))} | {' | '.join(spread(row))} |" for row in pictures]
     return "\n".join(lines)
+
+
+def keeping_lines(kept: list[dict[str, Any]]) -> list[str]:
+    """What it brings that candidates stay from one population to the next."""
+    lines = [
+        "ε = 1, 4,000 records of ten labels, q = 32; mean (range) of the runs. What is kept is not asked for again.",
+        "",
+        "| candidates of a label | in the end | kept | H, σ | LR | MLP | images |",
+        "| --- | --: | --- |" + " --: |" * 4,
+    ]
+    for row in sorted(kept, key=lambda row: row["runs"][0]["images"]):
+        population, *rest = row["setting"]
+        runs = [{"LR": run["LR"], "MLP": run["MLP"]} for run in row["runs"]]
+        images = np.mean([run["images"] for run in row["runs"]])
+        cells = [", ".join(map(str, population)), *map(str, rest), *spread({"runs": runs}), f"{images:,.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def few_lines(few: list[dict[str, Any]]) -> list[str]:

@@ -33,8 +33,10 @@ from embeddings.pixels import Pixels
 from pe.data.conditions import Conditions
 from pe.data.fonts import draws
 from pe.data.images import Images
+from pe.data.population import Members
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import RandomRequest, VariationRequest
+from pe.selection import Descent, Keep, descend
 
 DIGITS = "0123456789"
 PRIVATE, TEST = 4000, 1000
@@ -95,6 +97,7 @@ class Setting:
     noise: bool = True
     embedding: tuple[tuple[str, Any], ...] = (("blur", 0.8),)
     glyphs: tuple[tuple[str, Any], ...] = ()
+    keep: Keep = "none"
 
 
 def main() -> None:
@@ -226,34 +229,50 @@ class Generator:
 
 def evolved(digits: Digits, setting: Setting, run: int) -> tuple[float, float]:
     """Accuracies of logistic regression and MLP after one run of Private Evolution."""
+    samples, labels, _ = evolve(digits, setting, run)
+    return measured(samples, labels, digits)
+
+
+def evolve(digits: Digits, setting: Setting, run: int) -> tuple[Images, Labels, int]:
+    """One run of Private Evolution: S_T, its labels, and the images that were asked for, without the lookahead's."""
     noise, selection = np.random.default_rng([run, 1]), np.random.default_rng([run, 2])
     api, embedding = Generator(Glyphs(**dict(setting.glyphs)), run), Pixels(**dict(setting.embedding))
-    iterations = len(setting.population)
+    iterations, how = len(setting.population), Descent(keep=setting.keep)
     shares = setting.schedule ** np.arange(iterations)
     sigmas = NOISE * np.sqrt(shares.sum() / shares) if setting.noise else np.zeros(iterations)
     private = embed(embedding, digits.private)
     labels = by_class(setting.population[0])
     samples, conditions = api.random(labels)
+    kept, asked = np.zeros(len(labels), np.bool_), len(labels)
     for t in range(iterations):
         vectors = embed(embedding, samples)
         if setting.lookahead:
             around = [api.vary(samples, labels, conditions, setting.degree[t])[0] for _ in range(setting.lookahead)]
             vectors = np.mean([embed(embedding, one) for one in around], axis=0)
         size = setting.final if t == iterations - 1 else setting.population[t + 1]
-        parents = []
+        found = []
         for digit in range(10):
             members = np.flatnonzero(labels == digit)
             votes = votes_for(private[digits.private_labels == digit], vectors[members], setting.neighbors)
             votes += noise.normal(size=len(votes)) * sigmas[t]
             smooth = smoother(vectors[members], setting.smoothing)
             threshold = setting.threshold_sigmas * sigmas[t] * np.sqrt(np.square(smooth).sum(axis=1))
-            weights = np.maximum(smooth @ votes - threshold, 0)
-            weights = weights if weights.any() else np.ones_like(weights)
-            parents.append(selection.choice(members, size, p=weights / weights.sum()))
-        chosen = np.concatenate(parents)
-        labels = labels[chosen]
-        samples, conditions = api.vary(samples.take(chosen), labels, conditions.take(chosen), setting.degree[t])
-    return measured(samples, labels, digits)
+            one = descend(smooth @ votes - threshold, kept[members], size, 0.0, how, selection)
+            found.append(Members(members[one.parents], one.kept))
+        parents, kept = (np.concatenate([getattr(one, name) for one in found]) for name in ("parents", "kept"))
+        labels, asked = labels[parents], asked + np.count_nonzero(~kept)
+        before, columns = samples.take(parents), conditions.take(parents)
+        samples, conditions = api.vary(before, labels, columns, setting.degree[t])
+        samples.array[kept] = before.array[kept]
+        conditions = Conditions(
+            {name: np.where(_rows(kept, new), columns[name], new) for name, new in conditions.items()}
+        )
+    return samples, labels, asked
+
+
+def _rows(mask: npt.NDArray[np.bool_], like: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """A mask of rows, with as many axes as the array `like`."""
+    return mask.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def votes_for(private: Floats, candidates: Floats, neighbors: int) -> Floats:
