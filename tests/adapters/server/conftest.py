@@ -16,14 +16,6 @@ SMALL = Asked(
 KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here run in one process, whichever, since a server takes gigabytes."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("server"))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
     held = Servers()
