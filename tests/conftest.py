@@ -37,13 +37,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """No later collection of garbage looks through torch and all that is imported with it."""
+    """Collect garbage more seldom, and never look through torch and all that is imported by now."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(10_000)
         gc.enable()
 
 
