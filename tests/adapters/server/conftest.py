@@ -16,6 +16,19 @@ SMALL = Asked(
 KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of no server come first, while the first one starts; then each server has all its own."""
+    places = [i for i, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
+    ours = sorted((items[i] for i in places), key=_server)
+    for i, item in zip(places, ours, strict=True):
+        items[i] = item
+
+
+def _server(item: pytest.Item) -> int:
+    asked = item.fixturenames if isinstance(item, pytest.Function) else ()
+    return ("small" in asked) + 2 * ("text" in asked)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
     held = Servers()
