@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 import torch
 from diffusers import StableDiffusionPipeline
-from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit
 from PIL import Image, ImageOps
 
 from adapters.diffusion.text_to_image import TextToImage
@@ -36,15 +35,6 @@ Pixels = npt.NDArray[np.float64]
 def api_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TextToImage]:
     """The adapter over a kind, saved and loaded once."""
     return cache(maker(lambda: tmp_path_factory.mktemp("kind")))
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Qwen-Image-Edit enlarges each parent to a megapixel, whatever it is asked for; here to a sixteenth of one."""
-    enlarged = pipeline_qwenimage_edit.calculate_dimensions
-    monkeypatch.setattr(
-        pipeline_qwenimage_edit, "calculate_dimensions", lambda area, *rest: enlarged(area // 16, *rest)
-    )
 
 
 def drawn(api: TextToImage, which: slice = slice(None)) -> Answer:
