@@ -15,11 +15,11 @@ MEMORY = $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print int($$4)
 demo: $(VENV)/.light
 	$(BIN)/pe demo
 
-# The tests of the diffusion server are one group, since it takes gigabytes: one process runs them all.
+# tests/conftest.py says which process runs which tests.
 test:
 	$(MAKE) -j 2 browser check collected
 	folder=$$(mktemp -d $(MEMORY)) && \
-	  TMPDIR="$$folder" OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup && rm -rf "$$folder"
+	  TMPDIR="$$folder" OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 && rm -rf "$$folder"
 
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*

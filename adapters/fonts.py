@@ -7,6 +7,7 @@ another level makes strokes thicker or thinner, continuously, without drawing th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -68,6 +69,7 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+@lru_cache(maxsize=2048)  # 16 kB each
 def rasterise(path: Path, text: str) -> tuple[npt.NDArray[np.float32], float, float]:
     """Field, stem and hair (see Templates) of `text` in the font of the file `path`."""
     side, glyph = SIDE * OVERSAMPLING, GLYPH * OVERSAMPLING

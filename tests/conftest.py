@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("without timings", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("without timings")
 
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pe-state-")  # whatever is made outside of a test
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"  # servers of tests are behind no proxy
+
+
+class ByFile(LoadScopeScheduling):
+    """Give each process whole files, those of most tests first, so that none makes what another has made already.
+
+    The tests of the diffusion server are one piece of work: a server takes gigabytes.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        server = "tests/adapters/server/"
+        return server if nodeid.startswith(server) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect garbage more seldom, and never look through torch and all that is imported by now."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000)
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 def _apart(factory: pytest.TempPathFactory) -> Iterator[Path]:

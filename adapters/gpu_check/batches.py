@@ -15,7 +15,7 @@ _PRECISIONS: dict[str, Precision] = {_JUDGED: "fp32", "fp32 as torch has it": "f
 _CLAIMED = 1
 """Grey levels, without TF32: docs/diffusion.md."""
 
-_BATCHES: dict[Size, tuple[int, ...]] = {"tiny": (2, 4), "small": (4, 16), "real": (4, 16)}
+_BATCHES: dict[Size, tuple[int, ...]] = {"tiny": (2,), "small": (4, 16), "real": (4, 16)}
 
 
 def batches(device: str, size: Size) -> Found:

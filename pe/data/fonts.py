@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,6 +39,7 @@ def installed_fonts() -> tuple[Path, ...]:
     return tuple(sorted((path for path in found if path.suffix.lower() in (".ttf", ".otf", ".ttc")), key=_plain))
 
 
+@lru_cache(maxsize=4096)
 def draws(path: Path, text: str) -> bool:
     """Whether the font has real glyphs for all of `text`; False also for files that cannot be read.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from pe.version import __version__
@@ -16,6 +17,7 @@ def software_versions() -> dict[str, str]:
     return versions | {name: found for name in _TOOK_PART if (found := installed_version(name))}
 
 
+@cache
 def installed_version(distribution: str) -> str:
     """The version of an installed distribution; empty when it is not installed."""
     try:

@@ -19,7 +19,7 @@ __all__ = ["public", "recipe", "scans"]  # fixtures
 def test_a_run_that_is_stopped_by_a_signal_says_which_and_goes_on(
     recipe: Path, tmp_path: Path, number: int, status: int
 ) -> None:
-    changes = [word for change in ("iterations=60", "lookahead=4") for word in ("--set", f"evolution.{change}")]
+    changes = [word for change in ("iterations=25", "lookahead=4") for word in ("--set", f"evolution.{change}")]
     process, streams = begin("run", recipe, *changes, "--out", "out", cwd=recipe.parent, streams=tmp_path)
     while process.is_alive() and not (recipe.parent / "out" / "populations" / "001").exists():
         time.sleep(0.01)

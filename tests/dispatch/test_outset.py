@@ -20,7 +20,7 @@ from tests.endpoints.openai_server import OpenAIServer
 from tests.endpoints.serving import serving
 from tests.generators import Moody, Shades, images_of
 
-LABELS = np.zeros(200, np.int32)
+LABELS = np.zeros(60, np.int32)
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ def test_the_uninterrupted_run_asks_for_what_the_algorithm_says(whole: Whole, ru
     assert least <= whole.asked <= most
 
 
-@pytest.mark.parametrize("seed", range(17))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 25))])
 def test_a_run_killed_at_a_random_instant_ends_as_if_it_had_not_been(
     whole: Whole, rule: str, tmp_path: Path, seed: int
 ) -> None:

@@ -1,6 +1,5 @@
 """Networks in batches: a vector is a function of its image, on the device and in the precision asked for."""
 
-import os
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from embeddings import torch_model
+from embeddings.inception import Inception
 from embeddings.torch_model import Network, TorchEmbedding, _arithmetic
 from pe.errors import ContractError, RecipeError
 from pe.private import PrivateDataset, embed_private
@@ -211,21 +211,13 @@ def test_constructing_loads_neither_torch_nor_weights():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
-def test_a_card_that_is_hidden_or_not_there_is_named():
-    code = (
-        "from embeddings.inception import Inception\n"
-        "from pe.errors import RecipeError\n"
-        "from tests.embeddings.networks import images\n"
-        "for device in ('cuda', 'cuda:7'):\n"
-        "    try:\n"
-        "        Inception(device=device, offline=True).embed(images(1))\n"
-        "    except RecipeError as error:\n"
-        "        print(error)\n"
-    )
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    for device, line in zip(("cuda", "cuda:7"), done.stdout.splitlines(), strict=True):
-        assert line.startswith(f"device is '{device}', and this machine has 0 CUDA devices to use (CUDA_VISIBLE_DEV")
+def test_a_card_that_is_hidden_or_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device in ("cuda", "cuda:7"):
+        says = rf"device is '{device}', and this machine has 0 CUDA devices to use \(CUDA_VISIBLE_DEVICES hides"
+        with pytest.raises(RecipeError, match=says):
+            Inception(device=device, offline=True).embed(images(1))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pe.evaluation.training import Training, fit_network
 from pe.plugins import devices
 from pe.plugins.devices import find_device, listed_cards, memory_refused, unseen_cards
 from tests.evaluation.test_utility import stripes
+from tests.fake_cards import REFUSALS
 
 SEEN_NONE = r"[Tt]he driver has 2 GPUs, and torch \S+, built for CUDA 12\.9, sees none"
 REFUSED = rf"^{SEEN_NONE}: install a torch that fits the driver \(.+\), or set "
@@ -112,8 +113,10 @@ def test_a_torch_without_cuda_is_named_and_one_that_sees_a_gpu_is_left_alone(mon
     assert str(find_device("auto")) == "cuda"
 
 
-def test_other_errors_are_not_taken_for_want_of_memory() -> None:
+def test_want_of_memory_is_known_by_its_words_and_other_errors_are_not_taken_for_it() -> None:
     assert memory_refused(torch.OutOfMemoryError("Tried to allocate 2.00 GiB."))
     assert memory_refused(MemoryError())
+    for refusal in REFUSALS.values():
+        assert memory_refused(refusal())
     assert not memory_refused(RuntimeError("The size of tensor a (4) must match the size of tensor b (3)"))
     assert not memory_refused(ValueError("out of memory"))

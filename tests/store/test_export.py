@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,13 +28,20 @@ from tests.generators import Mean, Shades
 LABELS = ("..", "labels.csv", "脑" * 60, "con")
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> pe.Run:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> pe.Run:
+    tmp_path = tmp_path_factory.mktemp("finished")
     images = np.random.default_rng(0).integers(0, 255, (40, 4, 4, 1)).astype(np.uint8)
     np.savez(tmp_path / "private.npz", images=images, labels=np.array(LABELS * 10))
     data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=LABELS)
     settings = {"epsilon": 5.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 0}
     return pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
+
+
+@pytest.fixture
+def run(finished: pe.Run, tmp_path: Path) -> pe.Run:
+    """A copy, which a test may change."""
+    return pe.Run.open(shutil.copytree(finished.folder, tmp_path / "run"))
 
 
 def names(folder: Path) -> set[str]:

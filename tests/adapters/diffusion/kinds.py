@@ -58,7 +58,9 @@ FEW: dict[str, object] = {"arguments": {"prior_num_inference_steps": 2}}
 SHORT: dict[str, object] = {"arguments": {"max_sequence_length": 16}}
 KINDS = {
     "Stable Diffusion 1.5": Kind(tiny.stable_diffusion, "noise"),
+    "Stable Diffusion 2": Kind(tiny.stable_diffusion_2, "noise"),
     "Stable Diffusion XL": Kind(tiny.stable_diffusion_xl, "noise"),
+    "SDXL Turbo": Kind(lambda: tiny.stable_diffusion_xl(turbo=True), "noise", {"guidance": 0.0}),
     "Stable Diffusion 3": Kind(tiny.stable_diffusion_3, "noise"),
     "Latent Consistency": Kind(tiny.latent_consistency, "noise"),
     "Flux": Kind(tiny.flux, "noise", SHORT),

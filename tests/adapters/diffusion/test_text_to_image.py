@@ -1,4 +1,4 @@
-"""Every family of text-to-image models, tiny and random, answers RANDOM_API and VARIATION_API through the engine."""
+"""Text-to-image models, tiny and random, answer RANDOM_API and VARIATION_API; `test_ways` has more of them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 
 FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
     "Stable Diffusion 1": tiny.stable_diffusion,
-    "Stable Diffusion 2": tiny.stable_diffusion_2,
     "Stable Diffusion XL": tiny.stable_diffusion_xl,
-    "SDXL Turbo": lambda: tiny.stable_diffusion_xl(turbo=True),
     "Stable Diffusion 3": tiny.stable_diffusion_3,
     "Flux": tiny.flux,
     "Latent Consistency": tiny.latent_consistency,
@@ -53,11 +51,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 def api_of(model: str, **settings: object) -> TextToImage:
-    guidance = 0.0 if "Turbo" in model else 3.0
     common: dict[str, object] = {
         "prompts": "a photo of {label}",
         "steps": 5,
-        "guidance": guidance,
+        "guidance": 3.0,
         "size": tiny.SIDE,
         "device": "cpu",
         "batch_size": 4,
@@ -88,9 +85,8 @@ def moved(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float
     return float(np.abs(one - other).mean())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_draws_and_varies(family: str, saved: Callable[[str], str]) -> None:
-    api = api_of(saved(family))
+def test_it_draws_and_varies_by_prompts_and_seeds(saved: Callable[[str], str]) -> None:
+    api = api_of(saved("Stable Diffusion 1"))
     parents = drawn(api)
     assert parents.samples.array.shape == (6, tiny.SIDE, tiny.SIDE, 3)
     assert parents.samples.array.dtype == np.uint8
@@ -109,10 +105,9 @@ def test_every_family_draws_and_varies(family: str, saved: Callable[[str], str])
     np.testing.assert_array_equal(varied(api, parents, 1.0).samples.array, fresh.samples.array)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_sample_depends_on_its_seed_and_not_on_its_batch(family: str, saved: Callable[[str], str]) -> None:
+def test_a_sample_depends_on_its_seed_and_not_on_its_batch(saved: Callable[[str], str]) -> None:
     """To one grey level: a library may sum in another order in another batch."""
-    one, four = api_of(saved(family), batch_size=1), api_of(saved(family), batch_size=4)
+    one, four = (api_of(saved("Stable Diffusion 1"), batch_size=size) for size in (1, 4))
     parents = drawn(four)
     assert np.abs(levels(drawn(one)) - levels(parents)).max() <= 1
     children = levels(varied(four, parents, 0.6))
@@ -122,7 +117,7 @@ def test_a_sample_depends_on_its_seed_and_not_on_its_batch(family: str, saved: C
     assert np.abs(levels(varied(four, parents, 0.6, backwards)) - children[::-1]).max() <= 1
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["Stable Diffusion 1", "Flux", "Latent Consistency"])
 def test_a_larger_degree_moves_further(family: str, saved: Callable[[str], str]) -> None:
     """From what the autoencoder alone makes of the parent: a random one is far from the identity."""
     model = saved(family)

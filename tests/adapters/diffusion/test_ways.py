@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +33,8 @@ Pixels = npt.NDArray[np.float64]
 
 @pytest.fixture(scope="module")
 def api_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TextToImage]:
-    """The adapter over a kind, saved once."""
-    return maker(lambda: tmp_path_factory.mktemp("kind"))
+    """The adapter over a kind, saved and loaded once."""
+    return cache(maker(lambda: tmp_path_factory.mktemp("kind")))
 
 
 def drawn(api: TextToImage, which: slice = slice(None)) -> Answer:

@@ -6,7 +6,6 @@ from diffusers import (
     AutoencoderKLQwenImage,
     FlowMatchEulerDiscreteScheduler,
     QwenImageEditPipeline,
-    QwenImageEditPlusPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
     ZImagePipeline,
@@ -101,14 +100,10 @@ def qwen_image() -> QwenImagePipeline:
     return QwenImagePipeline(scheduler(), qwen_vae(halvings=3), qwen_vl(), chat_words(), qwen_transformer())
 
 
-def qwen_image_edit(plus: bool = False) -> QwenImageEditPipeline | QwenImageEditPlusPipeline:
-    """Qwen-Image-Edit, or its later version for several references.
-
-    Both enlarge the parent to a megapixel; the autoencoder halves its sides once more than a real one,
-    so that there are 1024 tokens of it and not 4096.
-    """
-    kind = QwenImageEditPlusPipeline if plus else QwenImageEditPipeline
-    return kind(scheduler(), qwen_vae(halvings=4), qwen_vl(), chat_words(), qwen_processor(), qwen_transformer())
+def qwen_image_edit() -> QwenImageEditPipeline:
+    """Qwen-Image-Edit."""
+    parts = qwen_vae(halvings=3), qwen_vl(), chat_words(), qwen_processor(), qwen_transformer()
+    return QwenImageEditPipeline(scheduler(), *parts)
 
 
 def z_image() -> ZImagePipeline:

@@ -16,12 +16,17 @@ SMALL = Asked(
 KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here run in one process, whichever, since a server takes gigabytes."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("server"))
+    """Tests of no server come first, while the first one starts; then each server has all its own."""
+    places = [i for i, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
+    ours = sorted((items[i] for i in places), key=_server)
+    for i, item in zip(places, ours, strict=True):
+        items[i] = item
+
+
+def _server(item: pytest.Item) -> int:
+    asked = item.fixturenames if isinstance(item, pytest.Function) else ()
+    return ("small" in asked) + 2 * ("text" in asked)
 
 
 @pytest.fixture(scope="session", autouse=True)
