@@ -26,9 +26,9 @@ SIGNAL_ONCE, SIGNAL = 0.25, 0.75
 """The votes that an average candidate shall get, over the noise on it: in one vote, which needs many candidates to
 choose from; in each of several."""
 
-BLIND, ONCE, AGAIN = 2.5, -1.0, 1.5
+BLIND, ONCE, VARIED, AGAIN = 2.5, -1.0, 0.5, 1.0
 """H, in standard deviations of the noise: of one vote for samples of unknown labels, whose mistakes stay; of one for
-samples of known ones, of which hardly any is left out; of each of several, where later ones mend the first's."""
+samples of known ones that are not varied, of which hardly any is left out, and that are; of each of several."""
 
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, LEAST = 1000, 2000, 150, 10
@@ -141,9 +141,20 @@ def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
     }
     if iterations == 1:
         chosen["selection"] = "systematic"
+    if iterations > 1:
+        chosen["keep"] = "winners"
     if "threshold" not in given:
-        chosen["threshold_sigmas"] = AGAIN if iterations > 1 else ONCE if numbers.by_label else BLIND
+        chosen["threshold_sigmas"] = _threshold(numbers, iterations)
     return chosen | given
+
+
+def _threshold(numbers: Numbers, iterations: int) -> float:
+    """H, in standard deviations of the noise."""
+    if iterations > 1:
+        return AGAIN
+    if not numbers.by_label:
+        return BLIND
+    return VARIED if numbers.degrees and numbers.degrees[-1] else ONCE
 
 
 def _iterations(numbers: Numbers) -> int:
