@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from pe.planning.build import price_of, set_up, usage_of
 from pe.planning.calls import Span, first_calls, total, variation_calls, variation_images
@@ -66,7 +67,7 @@ def forecast(
     fewest, most = _usage(price, api, least_of(calls), images.least), _usage(price, api, most_of(calls), images.most)
     least, cost = None if fewest is None else price.least_of(fewest), None if most is None else price.most_of(most)
     delta = recipe.privacy.delta
-    spent = epsilon(plan.releases, delta)
+    spent = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     told = [*here, *refusals(degrees_asked(recipe, plan, api), api), *cost_warnings(price, api, calls, images)]
     told += limit_warnings(recipe, images, (least, cost), images_per_second)
     told += _of_the_guarantee(recipe, plan, clock, spent)

@@ -10,7 +10,7 @@ from pe.planning.calls import Span
 from pe.planning.forecast_values import Forecast, Iteration
 from pe.planning.measuring import HIGH, LOW, PARENTS
 from pe.privacy.release import Poisson, Release
-from pe.privacy.words import round_up
+from pe.privacy.words import guarantee, round_up
 
 _DEGREES = {
     "exact": "the generator obeys it exactly",
@@ -67,7 +67,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
             "Time",
             "unknown (state --images-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
         ),
-        ("Guarantee", f"ε = {round_up(found.epsilon, 4)}, δ = {found.delta:g}"),
+        ("Guarantee", guarantee(found.epsilon, found.delta, 4, ", ")),
         *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         *_clock(found),

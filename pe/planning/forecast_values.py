@@ -13,6 +13,7 @@ from pe.planning.deadlines import HeldBack
 from pe.planning.measuring import Measuring
 from pe.planning.signal import Signal
 from pe.privacy.release import Release
+from pe.privacy.words import finite
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Forecast:
         cost: the most that it costs, in `currency`; None: unknown.
         cost_at_least: the least; None: unknown.
         currency: of the cost.
-        epsilon: of all planned releases, at `delta`.
+        epsilon: of all planned releases, at `delta`; infinite where no ε holds, and null in JSON, like δ.
         delta: δ.
         degree: how the generator obeys the variation degree: exact, wording, none; None: unknown.
         seconds: for the images, at the most, at the rate given; None: none was given.
@@ -137,8 +138,8 @@ class Forecast:
             "synthetic_images": self.synthetic,
             "disk_bytes": self.disk,
             "seconds": self.seconds,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
+            "epsilon": finite(self.epsilon),
+            "delta": None if finite(self.epsilon) is None else self.delta,
             "noise_multiplier": _one_or_all([signal.noise_multiplier for signal in self.signals]),
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
