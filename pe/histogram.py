@@ -15,7 +15,7 @@ from pe.errors import PrivacyError
 from pe.nearest import Backend, describe, nearest
 from pe.plugins.protocols import Vectors
 from pe.privacy.ledger import Ledger
-from pe.privacy.noise import Noise, grid_for
+from pe.privacy.noise import FINE, Noise, grid_for
 from pe.privacy.release import Relation, Release
 from pe.private.embeddings import PrivateEmbeddings
 
@@ -35,14 +35,17 @@ def vote_sensitivity(relation: Relation) -> float:
 
 
 def histogram_release(
-    t: int, noise_multiplier: float, relation: Relation, unit: str = "record", neighbors: int = 1
+    t: int, noise_multiplier: float | None, relation: Relation, unit: str = "record", neighbors: int = 1
 ) -> Release:
-    """The release "histogram/t" that iteration t's histogram is.
+    """The release "histogram/t" that iteration t's histogram is; None for the noise multiplier: without noise.
 
     Guarantee: `count_votes` keeps each unit's votes at norm ≤ 1, so the declared sensitivity holds.
     """
     sensitivity = vote_sensitivity(relation)
-    grid = grid_for(noise_multiplier, sensitivity, fractional=neighbors > 1 or unit != "record")
+    fractional = neighbors > 1 or unit != "record"
+    if noise_multiplier is None:
+        return Release(f"histogram/{t}", "none", sensitivity, 0.0, relation, unit, grid=FINE if fractional else 1)
+    grid = grid_for(noise_multiplier, sensitivity, fractional=fractional)
     name = f"histogram/{t}"
     return Release(
         name=name,
@@ -132,20 +135,30 @@ def dp_nn_histogram(
         float64 (m,): votes plus noise of standard deviation sensitivity × noise_multiplier; may be
         negative.
 
-    Guarantee: the release's, by noise on an integer grid from the operating system's entropy. A label
-    without private records gets noise alone; a record whose embedding is not finite casts no vote;
-    ties go to the lowest index.
+    Guarantee: the release's, by noise on an integer grid from the operating system's entropy; none for a release
+    without noise, whose clean votes leave. A label without private records gets noise alone; a record whose embedding
+    is not finite casts no vote; ties go to the lowest index.
     """
-    grid = release.grid
-    size = len(labels)
     vectors = None if ledger.drawn(release) else (private(), candidates())
 
     def draw(noise: Noise) -> Counts:
         assert vectors is not None
-        votes = count_votes(*vectors, labels, grid, voting)
-        return votes + noise.discrete_gaussian(size, release.scale)
+        return noisy_votes(*vectors, labels, release, noise, voting)
 
-    return ledger.release(release, draw) / grid
+    return ledger.release(release, draw) / release.grid
+
+
+def noisy_votes(
+    private: PrivateEmbeddings,
+    candidates: Vectors,
+    labels: npt.NDArray[np.int32],
+    release: Release,
+    noise: Noise,
+    voting: Voting,
+) -> Counts:
+    """The votes in grid steps, int64 (m,), with the release's noise; CONFIDENTIAL where no ledger has charged it."""
+    votes = count_votes(private, candidates, labels, release.grid, voting)
+    return votes + noise.discrete_gaussian(len(labels), release.scale) if release.noised else votes
 
 
 def count_votes(

@@ -63,7 +63,7 @@ def ledger(
 def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     """Print the total, the number of runs, and the cap."""
     from pe.privacy.data_set import MIXED, mixed, total_epsilon
-    from pe.privacy.words import round_up
+    from pe.privacy.words import finite, guarantee, round_up
 
     content = file.read()
     cap, runs = content["cap"], content["runs"]
@@ -75,7 +75,8 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     there = file.path.exists()
     if as_json:
         place = str(file.path) if there else None
-        click.echo(json.dumps({"epsilon": total, "delta": at, "runs": len(runs), "cap": cap, "file": place}))
+        known = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
+        click.echo(json.dumps(known | {"runs": len(runs), "cap": cap, "file": place}))
     if not there:
         click.echo(
             f"There is no ledger file {file.path}, so no run is counted and there is no cap: see that DATA is the "
@@ -84,7 +85,9 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
         )
     if as_json or not there:
         return
-    stated = f"ε = {round_up(total)}" + (f" at δ = {at:g}" if at else "") + (f", {MIXED}" if mixed(runs) else "")
+    stated = (guarantee(total, at) if at else f"ε = {round_up(total)}") + (f", {MIXED}" if mixed(runs) else "")
+    if finite(total) is None:
+        stated = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {stated}.")
     click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
     if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:

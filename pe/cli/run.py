@@ -64,7 +64,7 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     """Carry out and say what came of it."""
     from pe.engine.execution import Surroundings
     from pe.engine.summary import summary
-    from pe.privacy.words import round_up
+    from pe.privacy.words import NO_EPSILON, guarantee, round_up
 
     with stop_on_interrupt() as stop:
         finished = carry_out(Surroundings(progress=Bars(quiet), stop=stop))
@@ -72,9 +72,11 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     if as_json:
         click.echo(json.dumps(result))
         return
-    spent = f"ε = {round_up(result['epsilon'], 4)}, δ = {result['delta']:g}"
+    spent = guarantee(result["epsilon"], result["delta"], 4, ", ")
     if all_runs := result["data_set"]:
-        spent += f"; all runs over these records ({all_runs['runs']}): ε ≤ {round_up(all_runs['epsilon'], 4)}"
+        epsilon = all_runs["epsilon"]
+        total = NO_EPSILON if epsilon is None else f"ε ≤ {round_up(epsilon, 4)}"
+        spent += f"; all runs over these records ({all_runs['runs']}): {total}"
     click.echo(f"{spent}; {result['api_calls']} API calls.")
     different = "" if result["different"] == result["images"] else f", {result['different']:,} of them different"
     for sentence in result["warnings"]:

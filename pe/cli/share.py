@@ -26,8 +26,11 @@ def export(run: Path, to: Path, form: Format) -> None:
 
     Its certificate is among that.
     """
+    from pe.privacy.words import NO_NOISE
     from pe.store.run import Run
 
+    if Run.open(run).noiseless:
+        click.echo(f"warning: {NO_NOISE}", err=True)
     click.echo(f"Exported to {Run.open(run).export(to, form)}. Check it with: pe privacy {to}")
 
 

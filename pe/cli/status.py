@@ -55,16 +55,17 @@ def _page(folder: Path, found: Status, certified: bool) -> str:
 def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
     from pe.planning.measuring import in_words
     from pe.plugins.usage import KINDS
-    from pe.privacy.words import round_up
+    from pe.privacy.words import NO_EPSILON, round_up
 
     spent, refused, cost = journal.totals.usage, journal.totals.refused, found.cost
     charged, planned = (round_up(epsilon, 4) for epsilon in (journal.epsilon_charged, found.epsilon_planned))
+    total = f"ε = {charged} charged of {planned}, δ = {found.delta:g}"
     facts = [
         ("Iteration", f"{found.iteration} of {found.iterations}"),
         ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),
         ("Images", f"{spent.images:,} (calls: {spent.calls:,}, refused: {refused:,})"),
         ("Cost", f"{cost:,.2f} {found.price.currency}" if not found.price.free else "free"),
-        ("Privacy", f"ε = {charged} charged of {planned}, δ = {found.delta:g}"),
+        ("Privacy", total if found.promises else NO_EPSILON),
     ]
     if found.waits:
         facts.insert(2, ("Waits", found.waits))

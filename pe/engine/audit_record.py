@@ -12,6 +12,7 @@ from pe.engine.software import software_versions
 from pe.fit.trainer import Trainer
 from pe.plugins.protocols import Embedding, GenerationAPI, info_of
 from pe.privacy.ledger import Ledger
+from pe.privacy.words import finite
 from pe.recipe.schema import Recipe
 from pe.store.places import CONFIDENTIAL
 from pe.store.writer import RunWriter
@@ -58,7 +59,11 @@ def _record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embed
             {"name": one.release.name, "charges": one.charges, "drawn": one.array is not None}
             for one in ledger.stored()
         ],
-        "guarantee": {"epsilon": ledger.total(), "delta": ledger.budget.delta, "relation": str(ledger.relation)},
+        "guarantee": {
+            "epsilon": finite(ledger.total()),
+            "delta": None if ledger.budget is None else ledger.budget.delta,
+            "relation": str(ledger.relation),
+        },
         "software": software_versions(),
     }
 

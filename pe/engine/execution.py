@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
@@ -212,7 +213,7 @@ class Execution:
         """Write the certificate of all shareable files, last of all: a run that has one is finished."""
         if data_set is not None:
             now = self.private.total(self.recipe.privacy.delta)
-            data_set = max(data_set, now or data_set, key=lambda total: float(total["epsilon"]))
+            data_set = max(data_set, now or data_set, key=_largest)
         certificate = build_certificate(
             ledger,
             run=run.folder.name,
@@ -262,6 +263,11 @@ class Execution:
             JournalReleases(run, lambda: self.private.drew(run)),
             self.surroundings.noise,
         )
+
+
+def _largest(total: dict[str, Any]) -> float:
+    """ε of a data set's total, by which the larger is told; infinite where none holds."""
+    return math.inf if total["epsilon"] is None else float(total["epsilon"])
 
 
 def _recipients(embedding: Embedding) -> str | None:

@@ -100,6 +100,7 @@ def plan(
     embedding: Embedding | PluginSpec | str | None = None,
     images_per_second: float | None = None,
     dry_run: bool = False,
+    spend: float | None = None,
     **settings: Any,
 ) -> Forecast:
     """Tell what a run will ask for, cost and guarantee, as `pe plan` does. Nothing is called, no record is read.
@@ -110,15 +111,17 @@ def plan(
         embedding: as for `pe.evolve`.
         images_per_second: the generator's rate, > 0, to tell the time from; None: the time is unknown.
         dry_run: whether a few steps of a generator's fit are tried here, on random images.
+        spend: also tell what this money, in the currency of the generator's price, can buy (`Forecast.alternatives`);
+            it takes the place of `max_cost`.
         **settings: as for `pe.evolve`.
 
     Raises:
         PEError: see pe.errors; a run with these settings would be refused, wherever it starts.
     """
-    recipe = _recipe("pe.plan", private, api, embedding, settings)
+    recipe = _recipe("pe.plan", private, api, embedding, settings, {} if spend is None else {"max_cost": spend})
     given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
     here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
-    return forecast(recipe, given, here, images_per_second, dry_run)
+    return forecast(recipe, given, here, images_per_second, dry_run, alternatives=spend is not None)
 
 
 def probe(
@@ -261,12 +264,20 @@ def _surroundings(api: object, embedding: object, progress: Progress | None) -> 
         yield Surroundings(api=own, embedding=embeds, progress=told, stop=stop, python=True)
 
 
-def _recipe(where: str, private: object, api: object, embedding: object, settings: dict[str, Any]) -> Recipe:
-    """The recipe of a file, or of arguments as of `pe.evolve`."""
+def _recipe(
+    where: str,
+    private: object,
+    api: object,
+    embedding: object,
+    settings: dict[str, Any],
+    limits: dict[str, Any] | None = None,
+) -> Recipe:
+    """The recipe of a file, or of arguments as of `pe.evolve`; `limits` take the place of its own."""
+    limits = limits or {}
     if isinstance(private, PrivateSource):
-        return read_arguments(where, private, api, embedding, {}, settings)
+        return read_arguments(where, private, api, embedding, {}, settings | limits)
     if isinstance(private, str | Path) and api is None and embedding is None and not settings:
-        return Recipe.load(Path(private))
+        return Recipe.load(Path(private), _changes({f"limits.{key}": value for key, value in limits.items()}))
     raise RecipeError(f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
 
 

@@ -10,11 +10,12 @@ from pe.errors import DamagedFile, RunError
 from pe.planning.meaning import differences
 from pe.planning.readiness import check_place
 from pe.plugins.protocols import info_of
+from pe.privacy.words import NO_NOISE
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
 from pe.store.certified import is_export
 from pe.store.export import examine
-from pe.store.places import CONFIDENTIAL, FULL_RECIPE, PUBLIC_IMAGES, RECIPE, check_absent, new_name
+from pe.store.places import BANNER, CONFIDENTIAL, FULL_RECIPE, PUBLIC_IMAGES, RECIPE, check_absent, new_name
 from pe.store.releases import JournalReleases
 from pe.store.run import Run
 from pe.store.writer import RunWriter
@@ -48,6 +49,8 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     execution.private.check_cap(execution.plan.releases)
     folder = out or Path("runs") / new_name(recipe.name)  # named now: how long reading the records took is not told
     recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
+    if recipe.privacy.noiseless:
+        recipes[BANNER] = f"{NO_NOISE}\n".encode()
     with RunWriter.create(folder, {**recipes, **pinned, IDENTITY: identity.dump()}) as run:
         return execution.carry_out(run, "started")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from pe.plugins.price import Price
 from pe.plugins.usage import Usage
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
+from pe.privacy.words import finite
 from pe.steps import Plan
 from pe.store.journal import Journal, Totals
 from pe.store.places import CERTIFICATE, FOUNDERS, PURGED, WAITING, population_place
@@ -86,7 +88,8 @@ class Status:
             confidential side was deleted or this is a copy; what stands there now an evaluation has written since.
         pid: of the process that writes it; None: there is none, or it has not said yet.
         iterations: T.
-        epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too.
+        epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too; infinite
+            where no ε holds.
         delta: δ.
         price: the recipe's.
         journal: what the journal tells; None: it was purged.
@@ -111,6 +114,11 @@ class Status:
         return phase.iteration if phase else self.iterations
 
     @property
+    def promises(self) -> bool:
+        """Whether an ε holds; not for a run without noise."""
+        return finite(self.epsilon_planned) is not None
+
+    @property
     def cost(self) -> float | None:
         """Of everything answered, in the price's currency; None: purged."""
         spent = self.journal.totals if self.journal else None
@@ -133,9 +141,9 @@ class Status:
             "answered": found.totals.answered if found else None,
             "cost": self.cost,
             "currency": self.price.currency,
-            "epsilon_charged": found.epsilon_charged if found else None,
-            "epsilon_planned": self.epsilon_planned,
-            "delta": self.delta,
+            "epsilon_charged": finite(found.epsilon_charged) if found and self.promises else None,
+            "epsilon_planned": finite(self.epsilon_planned),
+            "delta": self.delta if self.promises else None,
             "degree": self.degree["degree"] if self.degree else None,
             "started": found.events[0][0] if found and found.events else None,
             "last_event": event,
@@ -160,7 +168,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
         found = _read_progress(run, plan, delta)
     except sqlite3.Error as error:
         raise RunError(f"The journal of {run.folder} cannot be read: {error}.") from error
-    planned = epsilon(plan.releases, delta)
+    planned = math.inf if run.noiseless else epsilon(plan.releases, delta)
     return Status(
         state=_state(running, found),
         pid=pid,
@@ -197,7 +205,8 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
     with read_journal(run) as journal:
         charges = [Release.from_dict(json.loads(declared)) for _, declared, _ in journal.charges()]
         purged = _lost_journal(run, journal)
-        charged = run.guarantee["epsilon"] if purged else epsilon(charges, delta)
+        certified = run.guarantee["epsilon"] if purged else None
+        charged = epsilon(charges, delta) if certified is None else certified
         phases = chain(_trying(run, journal), _phases(run, plan, journal, purged))
         phase = next((phase for phase, over in phases if not over), None)
         return Progressed(phase, journal.totals(), charged, journal.events(), purged)

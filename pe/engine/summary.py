@@ -16,9 +16,9 @@ def summary(run: Run) -> dict[str, Any]:
     """What `pe run --json` prints.
 
     Returns:
-        epsilon, delta, data_set (the total of all runs), images (the number of synthetic samples), different (how many
-        of them differ), api_calls, warnings (a sentence, if nearly all samples are copies of a few) and run (its
-        directory).
+        epsilon and delta (None where no ε holds), data_set (the total of all runs), images (the number of synthetic
+        samples), different (how many of them differ), api_calls, warnings (a sentence, if nearly all samples are
+        copies of a few) and run (its directory).
     """
     certificate, synthetic, populations = run.guarantee, run.synthetic.samples, run.populations()
     recipe = Recipe.load(run.folder / RECIPE)

@@ -28,6 +28,7 @@ from pe.planning.layout import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import construct
 from pe.plugins.specs import PluginSpec
+from pe.privacy.words import NO_NOISE
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, Recipe
 from pe.store.places import FULL_RECIPE, RECIPE
@@ -62,6 +63,8 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         Interrupted: `stop` was set; nothing is written, and what the control was answered is kept.
     """
     notes = Notes(progress)
+    if run.noiseless:
+        notes.add(NO_NOISE)
     seen = _embeddings(run, request, notes)
     sets = gather(run, request, notes, stop)
     progress, picture = _Stoppable(progress, stop), None
@@ -178,7 +181,8 @@ def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress)
     if judged is None:
         return values
     lost = {"collapsed": collapsed(found[judged.classifier], labels, sets.classes)}
-    return {"verdict": judged.to_dict() | lost | _remedies(sets, judged)} | values
+    told = {"sentence": f"{judged.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
+    return {"verdict": judged.to_dict() | told | lost | _remedies(sets, judged)} | values
 
 
 def _remedies(sets: Sets, judged: Verdict) -> Values:

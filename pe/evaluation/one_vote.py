@@ -18,7 +18,7 @@ from pe.data.seeds import generator
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import RecipeError
 from pe.evaluation.controls import ControlRun
-from pe.histogram import Voting, count_votes, histogram_release
+from pe.histogram import Voting, histogram_release, noisy_votes
 from pe.lookahead import embed
 from pe.planning.calls import first_calls
 from pe.planning.choice import FINAL_SHARE, Numbers, choose
@@ -147,7 +147,8 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, wanted: Labels, i
     declared = recipe.private.declared_size
     records = declared or MANY
     first = [step.release for step in plan.steps[:t]]
-    multiplier = 1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first))
+    noised = all(release.noised for release in first)
+    multiplier = 1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first)) if noised else 0.0
     numbers = Numbers(
         labels=len(plan.classes),
         records=records,
@@ -167,7 +168,7 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, wanted: Labels, i
     return Vote(
         sizes=tuple(max(most * count // len(wanted), q) if count else 0 for count in counts),
         voting=replace(plan.voting, neighbors=q),
-        release=histogram_release(1, multiplier, first[0].relation, first[0].unit, q),
+        release=histogram_release(1, multiplier or None, first[0].relation, first[0].unit, q),
         threshold=chosen["threshold_sigmas"] * numbers.sigma,
     )
 
@@ -189,10 +190,8 @@ def choose_once(
     folder = dispatcher.run.run.confidential / "embeddings"
     vectors = embed(embedding, candidates.samples)
     private = embed_private(dataset, embedding, folder)
-    noise = SystemNoise().discrete_gaussian(len(candidates), vote.release.scale)
-    votes = (
-        count_votes(private, vectors, candidates.labels, vote.release.grid, vote.voting) + noise
-    ) / vote.release.grid
+    noised = noisy_votes(private, vectors, candidates.labels, vote.release, SystemNoise(), vote.voting)
+    votes = noised / vote.release.grid
     (folder / FILE).unlink()
     rng = generator(seed, "control/one-vote")
     chosen = np.empty(len(wanted), np.int64)

@@ -13,7 +13,7 @@ from pe.plugins.devices import DescribesPrecision
 from pe.plugins.price import Price
 from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.plugins.usage import Usage
-from pe.privacy.words import warnings
+from pe.privacy.words import NO_NOISE, finite, warnings
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
 
@@ -101,7 +101,9 @@ def guarantee_warnings(recipe: Recipe, plan: Plan, epsilon: float) -> list[str]:
         epsilon: of all its releases.
     """
     private = recipe.private
-    implied = warnings(epsilon, recipe.privacy.delta, private.declared_size, private.declared_units)
+    if recipe.privacy.noiseless:
+        return [NO_NOISE, *vote_warnings(recipe, plan)]
+    implied = warnings(finite(epsilon), recipe.privacy.delta, private.declared_size, private.declared_units)
     return [*implied, *vote_warnings(recipe, plan)]
 
 

@@ -95,6 +95,8 @@ class Numbers:
     def members(self, iterations: int, neighbors: int) -> int:
         """Candidates of a label that have their signal."""
         cast = votes_cast(self.records, self.units, neighbors) / self.labels
+        if not self.sigma:
+            return LARGEST
         return int(cast / ((SIGNAL if iterations > 1 else SIGNAL_ONCE) * self.noise(iterations)))
 
 
@@ -259,7 +261,8 @@ def _reasons(numbers: Numbers, whole: dict[str, Any]) -> tuple[str, ...]:
     sizes = whole["population"]
     members = (sizes if isinstance(sizes, int) else sizes[0]) / numbers.labels
     sigma = numbers.noise(iterations)
-    signal = votes_cast(numbers.records, numbers.units, neighbors) / numbers.labels / members / sigma
+    votes = votes_cast(numbers.records, numbers.units, neighbors) / numbers.labels / members
+    against = f"{votes / sigma:.2g} times the noise on it (σ = {sigma:.3g} votes)" if sigma else f"{votes:.2g} votes"
     each = "once" if iterations == 1 else f"{iterations} times"
     final, degrees = sizes if isinstance(sizes, int) else sizes[-1], whole["degree"]
     copies = final / numbers.labels / members
@@ -272,6 +275,6 @@ def _reasons(numbers: Numbers, whole: dict[str, Any]) -> tuple[str, ...]:
         f"The records vote {each}: the generator has degrees for {len(numbers.degrees)}, and more votes mean more "
         "noise in each.",
         f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its label, so an average "
-        f"candidate gets {signal:.2g} times the noise on it (σ = {sigma:.3g} votes).",
+        f"candidate gets {against}{'' if sigma else ', without noise'}.",
         *(told if unvaried and copies > 1 else ()),
     )

@@ -55,6 +55,8 @@ def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockTerms:
 
     By default it has one where the generator asks other machines, or does not say whether it does.
     """
+    if recipe.privacy.noiseless:
+        return ClockTerms(False, "off: with privacy: none nothing is protected")
     wanted, hosts = recipe.privacy.public_clock, info_of(api).hosts if api is not None else None
     if wanted == "never":
         return ClockTerms(False, "off: privacy.public_clock is 'never'", _warn_of(hosts))

@@ -58,6 +58,11 @@ def fit_terms(recipe: Recipe, classes: tuple[str, ...], unit: str) -> FitTerms:
         RecipeError: see `fit_releases`.
     """
     privacy, private = recipe.privacy, recipe.private
+    if privacy.noiseless:
+        raise RecipeError(
+            f"privacy is none, and '{recipe.api.kind}' is fitted on the private records with noise alone: give "
+            "privacy.epsilon and delta, or take a generator that is not fitted."
+        )
     if privacy.epsilon is None:
         raise RecipeError(f"privacy.noise_multiplier leaves no budget to fit '{recipe.api.kind}' with: give epsilon.")
     if private.declared_size is None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import Any
 
 from pe.fit.trainer import DryRun
 from pe.planning.calls import Span
-from pe.planning.forecast_values import Forecast, Iteration
+from pe.planning.forecast_values import Alternative, Forecast, Iteration
 from pe.planning.measuring import HIGH, LOW, PARENTS
 from pe.privacy.release import Poisson, Release
-from pe.privacy.words import round_up
+from pe.privacy.words import guarantee, round_up
 
 _DEGREES = {
     "exact": "the generator obeys it exactly",
@@ -18,6 +19,7 @@ _DEGREES = {
     "none": "the generator does not obey it: every variation is as large as it makes it",
     None: "unknown",
 }
+_BOUGHT = ("", "T", "candidates", "at the end", "q", "images", "calls", "cost", "signal")
 _HEAD = ("t", "calls", "images", "degree", "candidates", "votes/candidate", "σ, votes", "H, votes")
 
 
@@ -36,7 +38,34 @@ def page_of(name: str, found: Forecast) -> str:
     warnings = [f"warning: {sentence}" for sentence in found.warnings]
     return "\n".join(
         [f"Plan of '{name}': nothing was called, no private record was read.", "", *table, "", *facts]
+        + (["", *_alternatives(found)] if found.alternatives else [])
         + (["", *warnings] if warnings else [])
+    )
+
+
+def _alternatives(found: Forecast) -> list[str]:
+    """What the money can buy: a table, and of each line why and how."""
+    rows = [_BOUGHT, *(_bought(one, found.currency) for one in found.alternatives)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_BOUGHT))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    told = ["What the money can buy; the planner takes the line with *:", *lines]
+    for one in found.alternatives:
+        flags = " ".join(f"--set {shlex.quote(change)}" for change in one.changes)
+        told += ["", f"{one.name}: {one.why}", f"  {flags}"]
+    return told
+
+
+def _bought(one: Alternative, currency: str) -> tuple[str, ...]:
+    return (
+        f"* {one.name}" if one.recommended else one.name,
+        f"{one.iterations}",
+        f"{one.population[0]:,}" if one.iterations else "–",
+        f"{one.population[-1]:,}",
+        f"{one.neighbors}",
+        _calls(one.images),
+        _calls(one.calls),
+        _money(one.cost_at_least, one.cost, currency),
+        "–" if one.signal is None else f"{one.signal:.2g}",
     )
 
 
@@ -62,12 +91,12 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
         ("Synthetic", f"{found.synthetic:,} images at the end; `pe extend` makes more of them at no further ε"),
         *([] if found.disk is None else [("Disk", f"up to {_bytes(found.disk)} for samples")]),
-        ("Cost", _cost(found)),
+        ("Cost", _money(found.cost_at_least, found.cost, found.currency)),
         (
             "Time",
             "unknown (state --images-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
         ),
-        ("Guarantee", f"ε = {round_up(found.epsilon, 4)}, δ = {found.delta:g}"),
+        ("Guarantee", guarantee(found.epsilon, found.delta, 4, ", ")),
         *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         *_clock(found),
@@ -160,13 +189,12 @@ def _bytes(number: int) -> str:
     return f"{number / 1e6:,.3g} MB" if number < 1e9 else f"{number / 1e9:,.3g} GB"
 
 
-def _cost(found: Forecast) -> str:
-    if found.cost is None or found.cost_at_least is None:
+def _money(least: float | None, most: float | None, currency: str) -> str:
+    if most is None or least is None:
         return "unknown"
-    if not found.cost:
+    if not most:
         return "free"
-    least = f"{found.cost_at_least:,.2f}–" if found.cost_at_least < found.cost else ""
-    return f"{least}{found.cost:,.2f} {found.currency}"
+    return f"{f'{least:,.2f}–' if least < most else ''}{most:,.2f} {currency}"
 
 
 def _meanings(found: Forecast) -> list[str]:

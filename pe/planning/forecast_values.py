@@ -13,6 +13,7 @@ from pe.planning.deadlines import HeldBack
 from pe.planning.measuring import Measuring
 from pe.planning.signal import Signal
 from pe.privacy.release import Release
+from pe.privacy.words import finite
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,52 @@ class Iteration:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """Something that the money can buy.
+
+    Attributes:
+        name: in a word or two.
+        why: what speaks for it, in a sentence.
+        recommended: whether the planner would take it.
+        changes: of the recipe, as `--set` takes them.
+        iterations: T.
+        population: members of S_0 … S_T.
+        degree: v_1 … v_T.
+        neighbors: q.
+        lookahead: k.
+        keep: which candidates stay.
+        images: asked for.
+        calls: requests; None: unknown.
+        cost: the most; None: unknown.
+        cost_at_least: the least.
+        signal: votes of an average candidate over the noise on it, where it is weakest; None: unknown, or no noise.
+    """
+
+    name: str
+    why: str
+    recommended: bool
+    changes: tuple[str, ...]
+    iterations: int
+    population: tuple[int, ...]
+    degree: tuple[float, ...]
+    neighbors: int
+    lookahead: int
+    keep: str
+    images: Span
+    calls: Span | None
+    cost: float | None
+    cost_at_least: float | None
+    signal: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; calls, images and cost as `Forecast.to_dict` has them."""
+        spans = {"images": self.images.most, "images_at_least": self.images.least}
+        calls = {"api_calls": most_of(self.calls), "api_calls_at_least": least_of(self.calls)}
+        told = {key: value for key, value in vars(self).items() if key != "calls"}
+        return told | spans | calls | {name: list(getattr(self, name)) for name in ("changes", "population", "degree")}
+
+
+@dataclass(frozen=True)
 class Forecast:
     """What a run will do if no item is refused or fails.
 
@@ -52,7 +99,7 @@ class Forecast:
         cost: the most that it costs, in `currency`; None: unknown.
         cost_at_least: the least; None: unknown.
         currency: of the cost.
-        epsilon: of all planned releases, at `delta`.
+        epsilon: of all planned releases, at `delta`; infinite where no ε holds, and null in JSON, like δ.
         delta: δ.
         degree: how the generator obeys the variation degree: exact, wording, none; None: unknown.
         seconds: for the images, at the most, at the rate given; None: none was given.
@@ -66,6 +113,7 @@ class Forecast:
         fit_epsilon: of those alone, at `delta`.
         dry_runs: what each part of the fit will take here, where it was tried.
         precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
+        alternatives: what the money can buy, if that was asked for.
         page: all of it as a person reads it, which `print` shows.
     """
 
@@ -87,6 +135,7 @@ class Forecast:
     fit_epsilon: float = 0.0
     dry_runs: tuple[DryRun, ...] = ()
     precision: str = ""
+    alternatives: tuple[Alternative, ...] = ()
     page: str = ""
 
     def __str__(self) -> str:
@@ -137,8 +186,8 @@ class Forecast:
             "synthetic_images": self.synthetic,
             "disk_bytes": self.disk,
             "seconds": self.seconds,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
+            "epsilon": finite(self.epsilon),
+            "delta": None if finite(self.epsilon) is None else self.delta,
             "noise_multiplier": _one_or_all([signal.noise_multiplier for signal in self.signals]),
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
@@ -150,6 +199,7 @@ class Forecast:
             "chosen": self.choice.chosen,
             "why_chosen": list(self.choice.reasons),
             "per_iteration": [_iteration_dict(one) for one in self.iterations],
+            "alternatives": [one.to_dict() for one in self.alternatives] or None,
             "warnings": list(self.warnings),
         }
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pe.class_counts import CLASS_COUNTS
 from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
 from pe.fit.trainer import FIT
-from pe.histogram import Voting
+from pe.histogram import Voting, histogram_release
 from pe.planning.budget import PlanSettings, plan, plan_with
 from pe.planning.fitting import fit_releases
 from pe.plugins.protocols import info_of
@@ -141,6 +141,9 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
 def planned_releases(recipe: Recipe, unit: str, fit: tuple[Release, ...] = ()) -> list[Release]:
     """Every release of the run, `fit` included; the noise calibrated to the target ε or as the recipe gives it."""
     privacy, evolution = recipe.privacy, recipe.evolution
+    if privacy.noiseless:
+        times = range(1, evolution.iterations + 1)
+        return [*fit, *(histogram_release(t, None, privacy.relation, unit, evolution.neighbors) for t in times)]
     settings = PlanSettings(
         evolution.iterations,
         privacy.relation,
@@ -229,9 +232,11 @@ def _schedule(value: Value | list[Value], length: int) -> list[Value]:
     return value if isinstance(value, list) else [value] * length
 
 
-def budget_of(recipe: Recipe, plan: Plan) -> Budget:
-    """The recipe's target (ε, δ); with a given noise multiplier, what the planned releases cost."""
+def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
+    """The recipe's target (ε, δ); with a given noise multiplier, what the planned releases cost; None without noise."""
     delta = recipe.privacy.delta
+    if recipe.privacy.noiseless:
+        return None
     if recipe.privacy.epsilon is not None:
         return Budget(recipe.privacy.epsilon, delta)
     return Budget(max(epsilon(plan.releases, delta), 1e-9), delta)

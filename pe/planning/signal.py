@@ -47,8 +47,15 @@ class Signal:
     once: bool
 
     @property
+    def to_noise(self) -> float | None:
+        """Votes of the label that has the fewest, over the noise; None: not declared, or no noise."""
+        return None if self.fewest is None or not self.sigma else self.fewest / self.sigma
+
+    @property
     def most_noise(self) -> float:
         """The largest noise share without a warning: MOST_NOISE; of an only vote that of ENOUGH_ONCE, if it is more."""
+        if not self.sigma:
+            return MOST_NOISE
         sigmas = self.threshold / self.sigma
         enough = _excess(sigmas) / _excess(sigmas - ENOUGH_ONCE) if self.once and _excess(sigmas) else 0.0
         return max(MOST_NOISE, enough)
@@ -63,6 +70,8 @@ class Signal:
 
         The expected weight E[max(noise − H, 0)] of a candidate without votes, over that of one with `votes`.
         """
+        if not self.sigma:
+            return 0.0
         empty = _excess(self.threshold / self.sigma)
         return empty / _excess((self.threshold - votes) / self.sigma) if empty else 0.0
 
@@ -76,6 +85,8 @@ class Signal:
 
     def passing(self, votes: float) -> float:
         """How many candidates are expected over the threshold if each has `votes`."""
+        if not self.sigma:
+            return float(self.candidates) * (votes > self.threshold)
         return self.candidates * _tail((self.threshold - votes) / self.sigma)
 
 
@@ -145,7 +156,7 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
 def few_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
     """Whether so few records vote that un-evolved samples, which need no budget, are as good."""
     declared, units = recipe.private.declared_size, recipe.private.declared_units
-    if declared is None or not signals:
+    if declared is None or not all(signal.sigma for signal in signals) or not signals:
         return []
     each = votes_cast(declared, units, 1) / len(plan.classes)
     sigma = 1 / sqrt(sum(1 / signal.sigma**2 for signal in signals))

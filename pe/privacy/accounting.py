@@ -29,13 +29,15 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
         delta: strictly between 0 and 1; there is no default.
 
     Returns:
-        ε ≥ 0; 0 where delta is met already without any ε.
+        ε ≥ 0; 0 where delta is met already without any ε; infinite if one of them is without noise.
 
     Raises:
         PrivacyError: delta out of range, or releases that do not add up.
     """
     check_delta(delta)
     parts = sort_parts(releases)
+    if parts.noiseless:
+        return math.inf
     if parts.closed:
         return mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
     bound = 0.0 if _total_variation(parts) <= delta else min(_bounds(parts, delta))
@@ -50,6 +52,8 @@ def quick_epsilon(releases: Iterable[Release], delta: float) -> float:
     """An ε that is never below `epsilon`'s, and is found without a privacy loss distribution."""
     check_delta(delta)
     parts = sort_parts(releases)
+    if parts.noiseless:
+        return math.inf
     if parts.closed:
         return mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
     return max(min(_bounds(parts, delta)), gaussian_epsilon(gaussian_floor(parts), delta))
@@ -64,6 +68,8 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise PrivacyError(f"epsilon is a finite number of at least 0, not {epsilon!r}.")
     parts = sort_parts(releases)
+    if parts.noiseless:
+        return 1.0
     if parts.closed:
         return mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
     from pe.privacy.rdp import rdp_delta
@@ -84,7 +90,7 @@ def gdp_mu(releases: Iterable[Release]) -> float | None:
     For discrete noise on a fine grid this holds up to a factor e^±1e-33 a draw in every probability.
     """
     parts = sort_parts(releases)
-    if parts.laplace or not parts.closed or not parts.gaussian:
+    if parts.laplace or not parts.closed or not parts.gaussian or parts.noiseless:
         return None
     return math.sqrt(parts.gaussian)
 

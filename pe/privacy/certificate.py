@@ -12,7 +12,8 @@ from pe.privacy.ledger import Ledger
 from pe.privacy.release import Release
 
 FORMAT = 2
-"""Since 2 the warnings hold what follows from ε, and what the recipe adds."""
+"""Since 2 the warnings hold what follows from ε, and what the recipe adds. Of a run without noise `epsilon`, `delta`,
+`budget` and `gdp_mu` are null."""
 
 
 def build_certificate(
@@ -47,13 +48,15 @@ def build_certificate(
         warnings: what else a reader should worry about, which does not follow from the certificate's own numbers.
     """
     events = ledger.events()
-    others = None if fitted_on_others is None else _others(*fitted_on_others, events, ledger.budget.delta)
-    implied = words.warnings(ledger.total(), ledger.budget.delta, declared_size, declared_units)
+    promise = _promise(ledger)
+    delta = promise["delta"]
+    others = None if fitted_on_others is None or delta is None else _others(*fitted_on_others, events, delta)
+    implied = words.warnings(promise["epsilon"], delta, declared_size, declared_units)
     return {
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
         "run": run,
-        **_promise(ledger),
+        **promise,
         "pool_overlaps": pool_overlaps,
         "declared_size": declared_size,
         "declared_units": declared_units,
@@ -64,7 +67,7 @@ def build_certificate(
         "not_covered": words.not_covered(private_data_sent_to, others, pool_overlaps),
         "notes": words.notes(events),
         "warnings": [*implied, *warnings],
-        "voided_by": [words.UNSAFE] if ledger.unsafe else [],
+        "voided_by": _voided_by(ledger),
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
@@ -73,22 +76,26 @@ def build_certificate(
 
 def _promise(ledger: Ledger) -> dict[str, Any]:
     """What holds, for whom, in numbers and in words."""
-    delta, unsafe, total = ledger.budget.delta, ledger.unsafe, ledger.total()
+    budget, voided, total = ledger.budget, _voided_by(ledger), words.finite(ledger.total())
+    delta = None if budget is None else budget.delta
     return {
-        "holds": not unsafe,
+        "holds": not voided,
         "epsilon": total,
         "delta": delta,
-        "statement": words.statement(total, delta, ledger.relation, ledger.unit, unsafe),
-        "budget": {"epsilon": ledger.budget.epsilon, "delta": delta},
+        "statement": words.statement(total, delta, ledger.relation, ledger.unit, voided),
+        "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": delta},
         "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
         "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
-        "epsilon_at": _at_other_deltas(ledger),
+        "epsilon_at": [] if delta is None else _at_other_deltas(ledger, delta),
         "gdp_mu": gdp_mu(ledger.events()),
     }
 
 
-def _at_other_deltas(ledger: Ledger) -> list[dict[str, float]]:
-    delta = ledger.budget.delta
+def _voided_by(ledger: Ledger) -> list[str]:
+    return words.voided_by(ledger.budget is None, ledger.unsafe)
+
+
+def _at_other_deltas(ledger: Ledger, delta: float) -> list[dict[str, float]]:
     deltas = sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
     return [{"delta": key, "epsilon": value} for key, value in ledger.epsilon_at(deltas).items()]
 

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 CONFIDENTIAL = "confidential"
+BANNER = "NO-GUARANTEE.txt"
+"""Of a run without noise: that nothing is promised, for whoever sees the folder and opens no certificate."""
 CERTIFICATES = frozenset({"certificate.json", "certificate.md"})
 
 

@@ -7,6 +7,7 @@ drawn nothing may be struck out again. The file holds no private value; it belon
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.locked_file import locked_file
 from pe.privacy.release import Relation, Release
+from pe.privacy.words import finite
 
 FORMAT = 1
 
@@ -47,7 +49,7 @@ class DataSetLedger:
             delta: at which the data set's total is stated, in (0, 1).
 
         Returns:
-            The data set's total for the certificate: epsilon, delta, runs.
+            The data set's total for the certificate: epsilon and delta (None if a run added no noise), runs.
 
         Raises:
             BudgetExceeded: the total would exceed the file's cap; the run was not entered.
@@ -137,6 +139,11 @@ class DataSetLedger:
         if content["cap"] is not None:
             budget = Budget(**content["cap"])
             total = total_epsilon(runs, budget.delta)
+            if math.isinf(total):
+                raise BudgetExceeded(
+                    f"This run or one before it adds no noise (privacy: none), so no ε holds for the data set, and "
+                    f"{self.path} has a cap of ε = {budget.epsilon:g} at δ = {budget.delta:g}; nothing was released."
+                )
             if total > budget.epsilon:
                 raise BudgetExceeded(
                     f"This run would bring the data set's total to ε = {total:.6g} at δ = {budget.delta:g}, "
@@ -224,6 +231,8 @@ MIXED = "for one record replaced by another, since the runs protect different un
 def total_epsilon(runs: dict[str, Any], delta: float) -> float:
     """ε of all runs together at `delta`: for their own unit and relation, or, of several kinds, for MIXED.
 
+    Infinite, if one of them added no noise.
+
     Every run protects a record that is replaced by another. What adds or removes a unit, or blanks it, does so with
     twice the sensitivity: to change one of a unit's records is to take the unit away and to add another.
     """
@@ -248,7 +257,8 @@ def _for_a_record(release: Release) -> Release:
 
 
 def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
-    total = {"epsilon": total_epsilon(runs, delta), "delta": delta, "runs": len(runs)}
+    epsilon_of_all = finite(total_epsilon(runs, delta))
+    total = {"epsilon": epsilon_of_all, "delta": None if epsilon_of_all is None else delta, "runs": len(runs)}
     return total | ({"for": MIXED} if mixed(runs) else {})
 
 

@@ -47,13 +47,13 @@ class Ledger:
 
     Guarantee: all that ever left `release`, together, is (budget.epsilon, budget.delta)-DP under `relation`
     for one `unit`, provided each release's declared sensitivity holds. The planned releases are
-    reserved: the total counts them from the start, also when the run stops early.
+    reserved: the total counts them from the start, also when the run stops early. Without a budget: none.
 
     Attributes:
         clock: holds each new release back until its deadline, if it has one.
 
     Args:
-        budget: the most that all may cost.
+        budget: the most that all may cost; None: nothing is promised, so nothing is refused, and all is marked unsafe.
         relation: the one neighbouring relation.
         unit: the one privacy unit.
         planned: every release that the run intends, by unique name.
@@ -67,7 +67,7 @@ class Ledger:
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None,
         relation: Relation,
         unit: str,
         planned: Sequence[Release],
@@ -125,7 +125,9 @@ class Ledger:
         return stored is not None and stored.array is not None
 
     def total(self, delta: float | None = None) -> float:
-        """ε of all that is planned or was charged, at `delta` (the budget's, if None)."""
+        """ε of all that is planned or was charged, at `delta` (the budget's, if None); infinite without a budget."""
+        if self.budget is None:
+            return math.inf
         return epsilon_of(self.events(), self.budget.delta if delta is None else delta)
 
     def epsilon_at(self, deltas: Iterable[float]) -> dict[float, float]:
@@ -151,8 +153,8 @@ class Ledger:
 
     @property
     def unsafe(self) -> bool:
-        """Whether unsafe noise was or will be used: then there is no guarantee."""
-        return self._noise.unsafe or any(one.unsafe for one in self._store.charged())
+        """Whether unsafe noise was or will be used, or no budget was given: then there is no guarantee."""
+        return self.budget is None or self._noise.unsafe or any(one.unsafe for one in self._store.charged())
 
     def _events(self, extra: Release | None = None) -> list[Release]:
         """Planned ∪ charged, each as often as charged and at least once, with one more charge of `extra`."""
@@ -194,6 +196,8 @@ class Ledger:
         return kept.array
 
     def _check_affordable(self, events: Sequence[Release], what: str) -> None:
+        if self.budget is None:
+            return
         total = epsilon_of(events, self.budget.delta)
         if total > self.budget.epsilon:
             raise BudgetExceeded(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pe.privacy.words import POOL_OVERLAPS, round_up
+from pe.privacy.words import POOL_OVERLAPS, guarantee, round_up
 
 
 def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
@@ -17,7 +17,7 @@ def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
 
 def certificate_markdown(certificate: Mapping[str, Any]) -> str:
     """The same content as the JSON, for people."""
-    total = f"ε = {round_up(certificate['epsilon'])} at δ = {certificate['delta']:g}"
+    total = guarantee(certificate["epsilon"], certificate["delta"])
     title = "# Privacy certificate" if certificate["holds"] else "# Privacy certificate: NO GUARANTEE"
     parts = [
         title,
@@ -29,7 +29,7 @@ def certificate_markdown(certificate: Mapping[str, Any]) -> str:
         f"- Declared number of records (public): {certificate['declared_size'] or 'not stated'}{_units(certificate)}",
         _section("Voided by", certificate["voided_by"]),
         _section("Warnings", certificate["warnings"]),
-        "## The same guarantee at other δ\n\n" + _epsilons(certificate),
+        "## The same guarantee at other δ\n\n" + _epsilons(certificate) if certificate["epsilon_at"] else "",
         _data_set(certificate["data_set"]),
         "## Releases\n\nThe total counts every planned release, whether the run came to it or not.\n\n"
         + _releases(certificate["releases"]),
@@ -63,7 +63,7 @@ def _data_set(data_set: Mapping[str, Any] | None) -> str:
     if data_set["runs"] == 1:
         runs = "The only recorded run over this data"
     whom = f", {data_set['for']}" if "for" in data_set else ""
-    return f"## The data set\n\n{runs}: ε = {round_up(data_set['epsilon'])} at δ = {data_set['delta']:g}{whom}."
+    return f"## The data set\n\n{runs}: {guarantee(data_set['epsilon'], data_set['delta'])}{whom}."
 
 
 def _releases(releases: Iterable[Mapping[str, Any]]) -> str:

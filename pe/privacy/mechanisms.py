@@ -59,6 +59,7 @@ class Parts:
         lattice: coarse discrete Gaussians accounted exactly.
         rho: zCDP of coarse discrete Gaussians that only zCDP bounds.
         floor: μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form.
+        noiseless: whether something is released without noise, so that no ε holds.
     """
 
     gaussian: float
@@ -67,6 +68,7 @@ class Parts:
     lattice: tuple[Lattice, ...]
     rho: float
     floor: float
+    noiseless: bool = False
 
     @property
     def closed(self) -> bool:
@@ -99,6 +101,8 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     laplace, sampled = Counter[tuple[int, float]](), Counter[tuple[float, float, bool]]()
     for release in releases:
         z, count = release.noise_multiplier, release.count
+        if not release.noised:
+            continue
         if release.mechanism == "discrete_laplace":
             shift = math.ceil(release.grid * release.sensitivity)
             laplace[shift, release.scale] += count
@@ -122,6 +126,7 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
         lattice=tuple(Lattice(scale, count) for scale, count in sorted(lattice.items())),
         rho=_squares(zcdp) / 2,
         floor=_squares(floor),
+        noiseless=not all(release.noised for release in releases),
     )
 
 

@@ -20,7 +20,7 @@ CONVOLVED_FROM = 8.0
 """Scale in steps from which discrete Gaussian noise is as good as continuous noise that is a little smaller
 (docs/privacy.md, "Discrete noise")."""
 
-Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
+Mechanism = Literal["discrete_gaussian", "discrete_laplace", "none"]
 
 
 class Relation(StrEnum):
@@ -56,12 +56,13 @@ class Release:
 
     Attributes:
         name: unique within a run, such as "histogram/3".
-        mechanism: "discrete_gaussian" or "discrete_laplace": integers from the system's entropy.
+        mechanism: "discrete_gaussian" or "discrete_laplace": integers from the system's entropy; or "none": no noise
+            is added, so no ε holds.
         sensitivity: the most one unit can change the clean quantity: L2 for Gaussians, L1 for Laplace. Declared by
             the code that computes the quantity. Its unit is one vote, or, for DP-SGD, one clip C: there it is 1, and
             under replace_one 2.
-        noise_multiplier: noise standard deviation (Laplace: scale) divided by `sensitivity`; > 0. For
-            a discrete Gaussian, the parameter σ of Canonne, Kamath and Steinke (2020).
+        noise_multiplier: noise standard deviation (Laplace: scale) divided by `sensitivity`; > 0, and 0 without
+            noise. For a discrete Gaussian, the parameter σ of Canonne, Kamath and Steinke (2020).
         relation: which neighbours the sensitivity speaks of.
         unit: "record", or the column or subfolder that names the user.
         sampling: None, or Poisson (Gaussian only).
@@ -93,7 +94,9 @@ class Release:
             raise self._wrong("mechanism", f"one of {', '.join(get_args(Mechanism))}")
         if not (math.isfinite(self.sensitivity) and self.sensitivity > 0):
             raise self._wrong("sensitivity", "a finite number above 0")
-        if not 1e-6 <= self.noise_multiplier <= 1e12:
+        if not self.noised and self.noise_multiplier != 0:
+            raise self._wrong("noise_multiplier", "0 where the mechanism is 'none'")
+        if self.noised and not 1e-6 <= self.noise_multiplier <= 1e12:
             raise self._wrong("noise_multiplier", "a number from 1e-6 to 1e12")
         if isinstance(self.count, bool) or not isinstance(self.count, int) or not 1 <= self.count <= 10**9:
             raise self._wrong("count", "a whole number from 1 to 1e9")
@@ -108,6 +111,11 @@ class Release:
 
     def _wrong(self, field: str, wanted: str) -> PrivacyError:
         return PrivacyError(f"Release '{self.name}': {field} is {getattr(self, field)!r}; it must be {wanted}.")
+
+    @property
+    def noised(self) -> bool:
+        """Whether noise is added."""
+        return self.mechanism != "none"
 
     @property
     def scale(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from pe.errors import PrivacyError
 from pe.privacy import words
 from pe.privacy.accounting import epsilon, gdp_mu
 from pe.privacy.certificate import FORMAT
-from pe.privacy.covered import compare_files
+from pe.privacy.covered import BANNER, compare_files
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 
@@ -55,6 +55,8 @@ def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
 
 def _numbers(certificate: Mapping[str, Any]) -> list[str]:
     releases = certified_releases(certificate)
+    if certificate["budget"] is None:
+        return _without_noise(certificate, releases)
     problems = []
     for release in releases:
         if str(release.relation) != certificate["relation"]["name"] or release.unit != certificate["unit"]["name"]:
@@ -74,15 +76,32 @@ def _numbers(certificate: Mapping[str, Any]) -> list[str]:
     return problems
 
 
+def _without_noise(certificate: Mapping[str, Any], releases: Sequence[Release]) -> list[str]:
+    """Whether a certificate without a budget states no number, and no noise."""
+    problems = [
+        f"It has no budget, so its '{key}' cannot be {certificate[key]}."
+        for key in ("epsilon", "delta", "gdp_mu", "epsilon_at")
+        if certificate[key]
+    ]
+    if any(release.noised for release in releases):
+        problems.append("It says that no noise was added, and lists releases with noise.")
+    return problems
+
+
 def _words(certificate: Mapping[str, Any]) -> list[str]:
     """Whether the sentences say what the numbers do."""
     problems = []
     relation, unit = Relation(certificate["relation"]["name"]), certificate["unit"]["name"]
     unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
-    if certificate["holds"] is not (not unsafe):
-        problems.append("It says that the guarantee holds, but unsafe noise was used.")
+    noiseless = certificate["budget"] is None
+    voided = words.voided_by(noiseless, unsafe)
+    if certificate["holds"] is not (not voided):
+        problems.append(f"It says that the guarantee holds, but {'no' if noiseless else 'unsafe'} noise was used.")
+    if noiseless is not any(one["file"] == BANNER for one in certificate["covered"]):
+        problems.append(f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no other.")
     expected = {
-        "statement": words.statement(certificate["epsilon"], certificate["delta"], relation, unit, unsafe),
+        "voided_by": voided,
+        "statement": words.statement(certificate["epsilon"], certificate["delta"], relation, unit, voided),
         "relation": {"name": str(relation), "words": words.relation(relation, unit)},
         "unit": {"name": unit, "words": words.unit(unit)},
         "warnings": _warnings(certificate),

@@ -38,6 +38,14 @@ WEAK = 10.0
 
 UNSAFE = "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes the noise."
 
+NO_NOISE = (
+    "No noise is added to the votes, because the recipe says `privacy: none`, which is for studies. NO GUARANTEE: what "
+    "the private records said stands in the results as it is, so handle these like the records themselves."
+)
+
+NO_EPSILON = "none: no guarantee"
+"""In the place of an ε where none holds."""
+
 
 def not_covered(
     private_data_sent_to: str | None, fitted_on_others: Mapping[str, Any] | None, pool_overlaps: str | None
@@ -94,10 +102,27 @@ def relation(kind: Relation, name: str) -> str:
     }[kind]
 
 
-def statement(epsilon: float, delta: float, kind: Relation, name: str, unsafe: bool) -> str:
-    """The promise in one paragraph."""
-    if unsafe:
-        return "NO GUARANTEE. " + UNSAFE
+def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
+    """Why nothing is promised; empty: all is."""
+    return [NO_NOISE] if noiseless else [UNSAFE] if unsafe else []
+
+
+def guarantee(epsilon: float | None, delta: float | None, digits: int = 6, between: str = " at ") -> str:
+    """`ε = 4 at δ = 1e-06`; NO_EPSILON where no ε holds: None, or infinite."""
+    if epsilon is None or delta is None or math.isinf(epsilon):
+        return NO_EPSILON
+    return f"ε = {round_up(epsilon, digits)}{between}δ = {delta:g}"
+
+
+def finite(epsilon: float) -> float | None:
+    """ε as JSON has it: null where none holds."""
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def statement(epsilon: float | None, delta: float | None, kind: Relation, name: str, voided: Sequence[str]) -> str:
+    """The promise in one paragraph; `voided` says why there is none."""
+    if voided or epsilon is None or delta is None:
+        return f"NO GUARANTEE. {' '.join(voided)}"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         f"All covered files together are (ε = {round_up(epsilon)}, δ = {delta:g})-differentially private under "
@@ -123,9 +148,13 @@ def power(epsilon: float, delta: float, false_alarms: float) -> float:
     return min(1.0, above, below)
 
 
-def warnings(epsilon: float, delta: float, declared_size: int | None, declared_units: int | None = None) -> list[str]:
+def warnings(
+    epsilon: float | None, delta: float | None, declared_size: int | None, declared_units: int | None = None
+) -> list[str]:
     """What a reader should worry about though the guarantee holds, from the numbers that a certificate states."""
-    found = []
+    found: list[str] = []
+    if epsilon is None or delta is None:
+        return found
     many, noun = (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
     if many is not None and delta * many >= 1:
         found.append(
@@ -143,7 +172,7 @@ def warnings(epsilon: float, delta: float, declared_size: int | None, declared_u
 
 def notes(releases: Sequence[Release]) -> list[str]:
     """How the noise was made."""
-    if not releases:
+    if not any(release.noised for release in releases):
         return []
     return [
         "All noise is drawn exactly, as integers, from the operating system's entropy, and added to sums of integers; "

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, InstanceOf, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    Field,
+    InstanceOf,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from pe.errors import RecipeError
 from pe.plugins.price import Amount, PriceSection
@@ -24,13 +32,28 @@ OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
 
 
+WITHOUT_NOISE = "none"
+NOMINAL = 1e-6
+"""δ where none is asked for, because no ε holds: no number that follows from it is shown."""
+
+BOTH_WAYS = "give epsilon or noise_multiplier, and delta; or `privacy: none`: no noise and no guarantee, for studies"
+
+
 class Privacy(Settings):
-    """The guarantee asked for: a target ε or a noise multiplier, and δ."""
+    """The guarantee asked for: a target ε or a noise multiplier, and δ.
+
+    Or, in place of the section, the word `none`, for studies: no noise is added to the votes, and no guarantee holds.
+    """
 
     delta: float = Field(gt=0, lt=1, description="δ, well below 1 / number of records (1e-6, say); no default")
     epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, description="target ε of the whole run")
     noise_multiplier: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="noise standard deviation over sensitivity, every iteration"
+    )
+    noise: Literal["none"] | None = Field(
+        None,
+        description="none: as `privacy: none`; then pool_overlaps alone may stand beside it",
+        json_schema_extra={"left_out": "drawn"},
     )
     relation: Relation = Field(Relation.ADD_REMOVE, description="which data sets are neighbours")
     pool_overlaps: Literal["refused", "declared"] = Field(
@@ -51,8 +74,34 @@ class Privacy(Settings):
         3.0, description="how many times what private work takes here by a try it is held back"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        if value is None or isinstance(value, str):
+            if value != WITHOUT_NOISE:
+                raise ValueError(BOTH_WAYS)
+            value = {"noise": WITHOUT_NOISE}
+        if not isinstance(value, dict) or value.get("noise") != WITHOUT_NOISE:
+            return value
+        given = [key for key in value if key in cls.model_fields and key not in ("noise", "pool_overlaps")]
+        if given:
+            raise ValueError(f"noise is none, so {', '.join(given)} cannot be given: leave it out, or noise")
+        return value | {"delta": NOMINAL}
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = whole(self)
+        return {key: content[key] for key in ("noise", "pool_overlaps")} if self.noiseless else content
+
+    @property
+    def noiseless(self) -> bool:
+        """Whether no noise is added, so that there is no guarantee."""
+        return self.noise == WITHOUT_NOISE
+
     @model_validator(mode="after")
     def _one_of_both(self) -> Privacy:
+        if self.noiseless:
+            return self
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError("give either epsilon or noise_multiplier, and not both")
         return self
@@ -103,7 +152,7 @@ class Recipe(Settings):
     private: SerializeAsAny[InstanceOf[PrivateSource]]
     api: ApiSpec
     embedding: PluginSpec = PluginSpec(kind="pixels")
-    privacy: Privacy
+    privacy: Privacy = Field(description=BOTH_WAYS)
     evolution: Evolution = Evolution()
     limits: LimitSection = LimitSection()
     refusals: RefusalSection = RefusalSection()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pe.errors import RunError
-from pe.privacy.words import round_up
+from pe.privacy.words import NO_EPSILON, round_up
 from pe.recipe.reading import read_yaml
 from pe.report.diagnostics import certificate_of, public_plan
 from pe.report.internal import read_metrics
@@ -119,8 +119,11 @@ def _public(run: Run) -> dict[str, str]:
     found = {"generator": recipe.api.kind, "embedding": recipe.embedding.kind, "ε": "not finished"}
     certificate = certificate_of(run)
     if certificate:
-        void = "" if certificate["holds"] else " (NO GUARANTEE)"
-        found |= {"ε": round_up(certificate["epsilon"], 4) + void, "δ": f"{certificate['delta']:g}"}
+        epsilon, void = certificate["epsilon"], "" if certificate["holds"] else " (NO GUARANTEE)"
+        if epsilon is None:
+            found["ε"] = NO_EPSILON
+        else:
+            found |= {"ε": round_up(epsilon, 4) + void, "δ": f"{certificate['delta']:g}"}
     made, added = run.populations(), sum(map(len, run.extensions()))
     found |= {
         "iterations": f"{max(len(made) - 1, 0)} of {len(plan.steps)}" if plan.steps else "none",

@@ -37,7 +37,8 @@ class Generation:
         votes: float64 (m,), noisy votes of S_{t−1}'s m members, in votes; may be negative.
         threshold: H, in votes.
         sigma: standard deviation of the noise, in votes.
-        signal: votes per candidate by the declared size, of the label with the fewest, over σ; None: not declared.
+        signal: votes per candidate by the declared size, of the label with the fewest, over σ; None: not declared,
+            or no noise.
         passing: share of candidates over the threshold, in [0, 1].
         effective: (Σw)² / Σw² with the weights w = max(votes − H, 0): as many equal parents would be as even.
         parents: distinct members of S_{t−1} that have offspring in S_t; None: S_t is not finished.
@@ -107,7 +108,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
             votes=votes,
             threshold=step.threshold,
             sigma=signal.sigma,
-            signal=None if signal.fewest is None else signal.fewest / signal.sigma,
+            signal=signal.to_noise,
             passing=float(np.mean(votes > step.threshold)),
             effective=float(weights.sum() ** 2 / square) if square else 0.0,
             parents=None if after is None else len(np.unique(after.parents)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from pe.privacy.words import round_up
+from pe.privacy.words import guarantee, round_up
 from pe.report.charts import chart
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def environment() -> Environment:
 
     loader = PackageLoader("pe.report")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.globals["guarantee"] = guarantee
     made.filters |= {"chart": chart, "inlined": inlined, "prose": prose, "round_up": round_up, "shown": shown}
     return made
 

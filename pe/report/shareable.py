@@ -15,7 +15,7 @@ from pe.planning.cautions import guarantee_warnings
 from pe.planning.measuring import in_words
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
-from pe.privacy.words import POOL_OVERLAPS, power, round_up
+from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, power, round_up
 from pe.recipe.schema import Recipe
 from pe.report.charts import Line
 from pe.report.diagnostics import Generation, certificate_of, evolution
@@ -55,6 +55,7 @@ def shareable_report(run: Run) -> str:
     values |= {
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,
+        "no_noise": NO_NOISE if run.noiseless else "",
         "warnings": [*(certificate["warnings"] if certificate else _warnings(run, plan)), *collapse],
         "promise": promise(certificate) if certificate else "No guarantee can be stated before the run is finished.",
         "count": len(populations[-1]),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pe.errors import RunError
+from pe.privacy.covered import BANNER as BANNER
 from pe.privacy.covered import CONFIDENTIAL as CONFIDENTIAL
 
 RECIPE = "recipe.yaml"

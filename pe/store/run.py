@@ -21,7 +21,7 @@ from pe.store.certified import (
 )
 from pe.store.export import export
 from pe.store.formats import Format
-from pe.store.places import CONFIDENTIAL, DEGREE, population_place
+from pe.store.places import BANNER, CONFIDENTIAL, DEGREE, population_place
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class Run:
     def confidential(self) -> Path:
         """The folder of all that touched private data un-noised, and of the run's timings; `pe purge` removes it."""
         return self.folder / CONFIDENTIAL
+
+    @property
+    def noiseless(self) -> bool:
+        """Whether the run adds no noise, so that nothing is promised."""
+        return (self.folder / BANNER).exists()
 
     def population(self, t: int) -> Population | None:
         """S_t, memory-mapped; None while it is not finished."""

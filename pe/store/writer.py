@@ -29,7 +29,17 @@ from pe.store.durable import (
 )
 from pe.store.journal import Journal
 from pe.store.lock import RunLock, check_local
-from pe.store.places import CONFIDENTIAL, DEGREE, EVOLUTION, PUBLIC_IMAGES, RECIPE, SYNTHETIC, WAITING, check_absent
+from pe.store.places import (
+    BANNER,
+    CONFIDENTIAL,
+    DEGREE,
+    EVOLUTION,
+    PUBLIC_IMAGES,
+    RECIPE,
+    SYNTHETIC,
+    WAITING,
+    check_absent,
+)
 from pe.store.publish import level_confidential, put_back
 from pe.store.run import Run
 
@@ -216,10 +226,8 @@ class RunWriter:
 
     def written(self) -> dict[str, str]:
         """Name → SHA-256 of each shareable file that the run wrote, but the certificate: whatever else lies there."""
-        result = [
-            name for name in (RECIPE, SYNTHETIC, EVOLUTION, PUBLIC_IMAGES, DEGREE) if (self.folder / name).is_file()
-        ]
-        own = {name: sha256(self.folder / name) for name in result}
+        names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_IMAGES, DEGREE)
+        own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
         entered = {**own, **self.journal.released(), **self.journal.files("")}
         return {name: entered[name] for name in sorted(entered) if not name.startswith(f"{CONFIDENTIAL}/")}
 

@@ -218,7 +218,7 @@ def test_a_printed_epsilon_is_never_below_the_true_one():
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1, 2.5, 5, 10, 20, 100])
 def test_no_number_of_the_promise_is_below_the_true_one(epsilon: float):
-    sentence = statement(epsilon, 1e-5, Relation.ADD_REMOVE, "record", unsafe=False)
+    sentence = statement(epsilon, 1e-5, Relation.ADD_REMOVE, "record", [])
     factor, found = re.search(r"at most (\S+) times .* at most (\S+) in 100", sentence).groups()
     assert math.exp(epsilon) <= float(factor) * (1 + 1e-9) < math.exp(epsilon) * 1.002
     assert 100 * power(epsilon, 1e-5, 0.01) <= float(found) * (1 + 1e-9)
