@@ -88,11 +88,11 @@ def _ideas(rule: Alternative) -> list[_Idea]:
     elif iterations < 2:
         why = "The second vote mends what the first got wrong; the noise on each is larger."
         ideas.append(_Idea("two votes", {"iterations": 2}, why))
-    kept = "What a vote chose stays beside its variations, is voted on again, and costs nothing; fewer samples are new."
+    new = "Each population is new, as in the paper; what a vote chose is forgotten, so the same sizes cost more."
     ahead = "Two variations of each candidate speak for it in the vote, and are its offspring if it is chosen."
     return [
         *ideas,
-        _Idea("winners kept", again | {"keep": "winners"}, kept),
+        _Idea("nothing kept", again | {"keep": "none"}, new),
         _Idea("lookahead", again | {"lookahead": 2, "reuse_lookahead": True}, ahead),
     ]
 
