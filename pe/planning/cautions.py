@@ -50,8 +50,8 @@ def cost_warnings(price: Price, api: GenerationAPI | None, calls: Span | None, i
         )
     if images.least < images.most:
         found.append(
-            f"The run makes {images.least:,} to {images.most:,} images, the more the fewer parents are chosen, because "
-            "the lookahead's are reused; the larger number is stated."
+            f"The run makes {images.least:,} to {images.most:,} images, as the votes decide: what is kept, or was made "
+            "by the lookahead that is reused, is not asked for again; the larger number is stated."
         )
     if price.each and usage_of(price, api, 0, 0) is not None:
         found.append(

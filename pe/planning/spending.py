@@ -88,11 +88,16 @@ def _ideas(rule: Alternative) -> list[_Idea]:
     elif iterations < 2:
         why = "The second vote mends what the first got wrong; the noise on each is larger."
         ideas.append(_Idea("two votes", {"iterations": 2}, why))
-    new = "Each population is new, as in the paper; what a vote chose is forgotten, so the same sizes cost more."
+    if rule.keep == "none":
+        name, keep = "winners kept", "winners"
+        kept = "What a vote chose stays, is voted on again, and costs nothing; fewer samples are new."
+    else:
+        name, keep = "nothing kept", "none"
+        kept = "All members of a population are new variations, as in the paper."
     ahead = "Two variations of each candidate speak for it in the vote, and are its offspring if it is chosen."
     return [
         *ideas,
-        _Idea("nothing kept", again | {"keep": "none"}, new),
+        _Idea(name, again | {"keep": keep}, kept),
         _Idea("lookahead", again | {"lookahead": 2, "reuse_lookahead": True}, ahead),
     ]
 
