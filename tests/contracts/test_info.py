@@ -21,6 +21,7 @@ ELSEWHERE = {
     "hf_inference",
     "http",
     "openai_images",
+    "portfolio",  # as its members do
     "replicate",
     "sdapi",
     "stability",
