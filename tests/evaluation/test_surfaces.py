@@ -83,7 +83,7 @@ def evolved(
     labels: list[str],
     listener: Progress | None = None,
     embedding: Mean | None = None,
-    **changes: float,
+    **changes: object,
 ) -> tuple[pe.Run, dict[str, object]]:
     """A run over these private images, which always lie in the same file, and all that it showed on the way."""
     path = folder.parent.parent / "private.npz"
@@ -126,6 +126,25 @@ def test_all_that_a_run_shows_is_the_same_for_other_records(
     assert shown == shown_too
     assert capfd.readouterr() == ("", "")
     assert (first.folder / "confidential" / "embeddings" / "private_embeddings.npy").is_file()
+
+
+RULES = {
+    "selected": {"keep": "selected", "selection": "rank", "offspring": 2},
+    "winners": {"keep": "winners", "selection": "systematic", "initial_variations": 1},
+    "all": {"keep": "all", "population": [8, 12, 16]},
+}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_what_is_kept_follows_from_the_noisy_votes_alone(tmp_path: Path, rule: dict[str, object]) -> None:
+    settings = {"lookahead": 0, "iterations": 2, "threshold": 5.0} | rule
+    worlds = [
+        evolved(tmp_path / side / "run", *data, **settings)
+        for side, data in (("a", HERE), ("b", NEIGHBOURS["a label emptied"]))
+    ]
+    (first, shown), (second, shown_too) = worlds
+    assert compare_surfaces(first.folder, second.folder) == []
+    assert shown == shown_too
 
 
 class FailsOn(Mean):
