@@ -43,7 +43,8 @@ class Generation:
         effective: (Σw)² / Σw² with the weights w = max(votes − H, 0): as many equal parents would be as even.
         parents: distinct members of S_{t−1} that have offspring in S_t; None: S_t is not finished.
         founders: distinct members of S_0 that have descendants in S_t; None: likewise.
-        moved: mean distance of a child from its parent, in the modality's unit; None: S_t is not finished.
+        unchanged: members of S_t that equal their parent: kept ones, refused ones; None: S_t is not finished.
+        moved: mean distance of a member of S_t from its parent, in the modality's unit; None: likewise.
     """
 
     t: int
@@ -56,6 +57,7 @@ class Generation:
     effective: float
     parents: int | None
     founders: int | None
+    unchanged: int | None
     moved: float | None
 
 
@@ -99,6 +101,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
         before, after = populations[step.t - 1], populations[step.t] if len(populations) > step.t else None
         if after is not None:
             lineage = lineage[after.parents]
+        distances = None if after is None else _distances(before.samples, after)
         weights = np.maximum(votes - step.threshold, 0.0)
         square = float(np.square(weights).sum())
         signal = signal_of(recipe, plan, step, np.bincount(before.labels, minlength=len(plan.classes)).tolist())
@@ -113,7 +116,8 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
             effective=float(weights.sum() ** 2 / square) if square else 0.0,
             parents=None if after is None else len(np.unique(after.parents)),
             founders=None if after is None else len(np.unique(lineage)),
-            moved=None if after is None else _moved(before.samples, after),
+            unchanged=None if distances is None else int(np.count_nonzero(distances == 0)),
+            moved=None if distances is None else float(distances.mean()),
         )
         found.append(one)
     return found
@@ -135,10 +139,8 @@ def noisy_votes(run: Run, step: Step) -> Floats | None:
     return np.asarray(array, dtype=np.float64) / step.release.grid
 
 
-def _moved(before: Samples, after: Population) -> float:
-    """Children and parents are compared BLOCK by BLOCK: they may be more than memory holds."""
-    total = 0.0
-    for start in range(0, len(after), BLOCK):
-        part = slice(start, start + BLOCK)
-        total += float(after.samples.take(part).distances(before.take(after.parents[part])).sum())
-    return total / len(after)
+def _distances(before: Samples, after: Population) -> Floats:
+    """Of each member from its parent (n,), BLOCK by BLOCK: they may be more than memory holds."""
+    parts = (slice(start, start + BLOCK) for start in range(0, len(after), BLOCK))
+    found = [after.samples.take(part).distances(before.take(after.parents[part])) for part in parts]
+    return np.concatenate(found).astype(np.float64)

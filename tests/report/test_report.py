@@ -267,6 +267,7 @@ def test_the_diagnostics_are_those_of_the_stored_votes_and_parents(run: Path) ->
     before, after = (np.load(run / "populations" / f"{t:03d}" / "images.npy").astype(float) for t in (0, 1))
     distances = np.sqrt(((after - before[parents[0]]) ** 2).mean(axis=(1, 2, 3)))
     assert found[0].moved == pytest.approx(distances.mean(), rel=1e-5)
+    assert found[0].unchanged == np.count_nonzero(distances == 0)
 
 
 def test_damaged_metrics_are_one_sentence(run: Path) -> None:
