@@ -84,4 +84,5 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} images{different}")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
     click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")
-    click.echo(f"More images at no further ε: pe extend {finished.folder} -n N")
+    further = "" if result["epsilon"] is None else " at no further ε"
+    click.echo(f"More images{further}: pe extend {finished.folder} -n N")
