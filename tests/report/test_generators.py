@@ -30,7 +30,7 @@ def population(makers: np.ndarray) -> Population:
 
 
 def generation(votes: np.ndarray) -> Generation:
-    return Generation(1, 0.5, votes, 0.0, SIGMA, None, 0.5, 1.0, None, None, None)
+    return Generation(1, 0.5, votes, 0.0, SIGMA, None, 0.5, 1.0, None, None, None, None)
 
 
 def test_the_noise_beside_a_share_is_what_the_noise_does_to_it() -> None:
