@@ -110,7 +110,7 @@ class Dispatcher:
         if done is not None:
             return done
         work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
-        work = replace(work, kept=members.kept)
+        work = replace(work, explores=True, kept=members.kept)
         if reuse:
             ahead = self._lookahead_work(t, population, reuse, degree)
             made = self._fulfil(ahead, f"lookahead {t}").answered

@@ -45,6 +45,7 @@ class Work:
         attempts: how often an item may fail.
         retries: how often an item that is refused is asked for again with another seed; then a variation is
             given up, and a random sample is drawn anew, with a new condition.
+        explores: whether they are offspring; see `VariationRequest`.
         kept: bool (n,), the items that are their parents as they are; None: none is.
         loan: the lookahead's variations that some of the items are.
         stream: seeds the items in place of `phase`, so that phases of one stream have equal seeds; None: `phase` does.
@@ -61,6 +62,7 @@ class Work:
     iteration: int = 1
     attempts: int = 5
     retries: int = 2
+    explores: bool = False
     kept: npt.NDArray[np.bool_] | None = None
     loan: Loan | None = None
     stream: str | None = None
@@ -69,11 +71,6 @@ class Work:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def explores(self) -> bool:
-        """Whether they are offspring, which become the next population: the first one has none."""
-        return self.source is not None and self.phase.startswith("population/") and self.phase != "population/0"
 
     def open_items(self, standing: Standing) -> Items:
         """The items still to be asked for."""
