@@ -11,7 +11,8 @@ import click
 from pe.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
-    from pe.engine.status import Phase, Progressed, Status
+    from pe.engine.phases import Phase
+    from pe.engine.status import Progressed, Status
 
 
 @click.command()

@@ -7,17 +7,14 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from pe.engine.phases import Phase, phases_of, phases_of_trying
 from pe.errors import RunError, printable
-from pe.fit.trainer import FIT, MODEL
-from pe.planning.calls import founders
-from pe.planning.measuring import PARENTS
 from pe.plugins.price import Price
 from pe.plugins.usage import Usage
 from pe.privacy.accounting import epsilon
@@ -25,39 +22,11 @@ from pe.privacy.release import Release
 from pe.privacy.words import finite
 from pe.steps import Plan
 from pe.store.journal import Journal, Totals
-from pe.store.places import CERTIFICATE, FOUNDERS, PURGED, WAITING, population_place
+from pe.store.places import CERTIFICATE, PURGED, WAITING
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
 State = Literal["running", "stopped", "finished", "purged"]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of work.
-
-    Attributes:
-        name: as in the journal: degree/1, population/2, lookahead/2, histogram/2, class_counts, extension/1; of a
-            generator that is fitted the next of its releases, fit/…, and then fit.
-        iteration: t.
-        done: samples answered; None for a release, which has none.
-        total: samples wanted; None for a release, and for offspring where the lookahead made, or the votes kept, some.
-    """
-
-    name: str
-    iteration: int
-    done: int | None = None
-    total: int | None = None
-
-    @property
-    def extends(self) -> bool:
-        """Whether it is more samples of a finished run."""
-        return self.name.startswith("extension/")
-
-    @property
-    def fits(self) -> bool:
-        """Whether the generator is being fitted on the private records."""
-        return f"{self.name}/".startswith(FIT)
 
 
 @dataclass(frozen=True)
@@ -207,7 +176,7 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
         purged = _lost_journal(run, journal)
         certified = run.guarantee["epsilon"] if purged else None
         charged = epsilon(charges, delta) if certified is None else certified
-        phases = chain(_trying(run, journal), _phases(run, plan, journal, purged))
+        phases = chain(phases_of_trying(run, journal), phases_of(run, plan, journal, purged))
         phase = next((phase for phase, over in phases if not over), None)
         return Progressed(phase, journal.totals(), charged, journal.events(), purged)
 
@@ -217,68 +186,6 @@ def _lost_journal(run: Run, journal: Journal) -> bool:
     if (run.folder / PURGED).is_file():
         return True
     return (run.folder / CERTIFICATE).is_file() and not journal.happened("started")
-
-
-def _trying(run: Run, journal: Journal) -> Iterator[tuple[Phase, bool]]:
-    """The phases in which the degree is tried, from the first of their answers on."""
-    if run.degree is None:
-        begun = [name for name in journal.phases() if name.startswith("degree/")]
-        yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != begun[-1]) for name in begun)
-
-
-def _phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:
-    """The phases of a run in order, and whether each is over; after a purge only those since."""
-    if not purged:
-        yield from _phases_of(plan, journal)
-        yield Phase("results", len(plan.steps)), journal.happened("finished")
-    extension = _extension(run)
-    if extension:
-        name = f"extension/{extension['index']}"
-        yield Phase(name, len(plan.steps), _count_answered(journal, name), extension["count"]), False
-
-
-def _phases_of(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
-    """The phases up to S_T, and whether each is over."""
-    if plan.class_counts is not None:
-        yield Phase(plan.class_counts.name, 0), journal.release(plan.class_counts.name) is not None
-    if plan.fit:
-        fitted = bool(journal.files(f"{MODEL}/"))
-        yield from ((Phase(one.name, 0), fitted or journal.release(one.name) is not None) for one in plan.fit)
-        yield Phase(FIT.rstrip("/"), 0), fitted
-    size, made = sum(plan.sizes), _has_population(journal, 0)
-    wanted: int | None = size
-    if plan.initial_variations:
-        new = sum(founders(plan))
-        wanted = size - new
-        yield Phase("founders", 0, _count_answered(journal, "founders"), new), made or bool(journal.files(FOUNDERS))
-    yield Phase("population/0", 0, _count_answered(journal, "population/0"), wanted), made
-    for step in plan.steps:
-        drawn = journal.release(step.release.name) is not None
-        if step.lookahead:
-            name = f"lookahead/{step.t}"
-            answered = _count_answered(journal, name)
-            yield Phase(name, step.t, answered, step.lookahead * size), drawn or answered == step.lookahead * size
-        yield Phase(step.release.name, step.t), drawn
-        size, name = sum(step.sizes), f"population/{step.t}"
-        wanted = None if step.reuse or step.descent.keep != "none" else size
-        yield Phase(name, step.t, _count_answered(journal, name), wanted), _has_population(journal, step.t)
-
-
-def _count_answered(journal: Journal, phase: str) -> int:
-    return sum(row.answered for row in journal.chunks(phase))
-
-
-def _has_population(journal: Journal, t: int) -> bool:
-    return bool(journal.files(f"{population_place(t)}/"))
-
-
-def _extension(run: Run) -> dict[str, int] | None:
-    """The extension under way: its index and count."""
-    try:
-        pending: dict[str, int] = json.loads((run.confidential / "extension.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    return pending
 
 
 def _has_tables(journal: Path) -> bool:

@@ -16,8 +16,9 @@ import pytest
 from pe.data.images import Images
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
+from pe.engine.phases import Phase
 from pe.engine.start import resume_run, run_recipe
-from pe.engine.status import Phase, Status, status_of
+from pe.engine.status import Status, status_of
 from pe.errors import LimitReached, RunError
 from pe.planning.build import object_kind, price_of
 from pe.planning.layout import lay_out, plan_of
