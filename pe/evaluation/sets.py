@@ -160,7 +160,7 @@ def _controls(
     stop: Event,
 ) -> tuple[dict[str, Labelled], GenerationAPI | None]:
     """UNEVOLVED, and what is asked for or comes of itself of the others; the generator, where it was needed."""
-    founders, evaluated = (_label(populations[i]) for i in (0, -1))
+    founders, evaluated = _label(run.founders() or populations[0]), _label(populations[-1])
     founders_suffice = _as_many(founders, evaluated.labels)
     api, unknown = request.api, ""
     wanted = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}

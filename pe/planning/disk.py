@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from pe.planning.calls import founders
 from pe.plugins.protocols import GenerationAPI, info_of
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
@@ -20,7 +21,8 @@ def disk_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> int | None
         return None
     sample = prod(info.shape or recipe.private.shape)
     each = sample + (3 * prod(info.kept) if info.kept else 0)
-    kept = size = sum(plan.sizes)
+    size = sum(plan.sizes)
+    kept = size + (sum(founders(plan)) if plan.initial_variations else 0)
     most = 2 * kept
     for step in plan.steps:
         ahead, size = step.lookahead * size, sum(step.sizes)

@@ -21,7 +21,7 @@ from pe.store.certified import (
 )
 from pe.store.export import export
 from pe.store.formats import Format
-from pe.store.places import BANNER, CONFIDENTIAL, DEGREE, population_place
+from pe.store.places import BANNER, CONFIDENTIAL, DEGREE, FOUNDERS, population_place
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,14 @@ class Run:
         """S_t, memory-mapped; None while it is not finished."""
         folder = self.folder / population_place(t)
         return Population.load(folder) if folder.is_dir() else None
+
+    def founders(self) -> Population | None:
+        """The random samples that S_0 was made of: S_0, unless it holds variations of them; None while it is not there.
+
+        Memory-mapped.
+        """
+        folder = self.folder / FOUNDERS
+        return Population.load(folder) if folder.is_dir() else self.population(0)
 
     def populations(self) -> list[Population]:
         """S_0, S_1, …, as far as they are finished, memory-mapped."""

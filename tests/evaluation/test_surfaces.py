@@ -321,3 +321,13 @@ def test_certificates_may_differ_in_the_run_s_name_and_in_nothing_else(tmp_path:
     assert compare_surfaces(one, certified("two", "Fine.")) == []
     assert compare_surfaces(one, certified("three", "Fine .")) == ["certificate.json", "certificate.md"]
     assert compare_surfaces(one, certified("four", "Fine. Run `four`.")) == ["certificate.json", "certificate.md"]
+
+
+def test_where_s_0_holds_variations_the_un_evolved_control_is_what_they_are_of(tmp_path: Path) -> None:
+    run, _ = evolved(tmp_path / "a" / "run", *HERE, lookahead=0, initial_variations=1)
+    founders = run.founders()
+    assert founders is not None
+    assert len(founders) == SETTINGS["population"] / 2
+    assert (founders.parents == -1).all()
+    plain, _ = evolved(tmp_path / "b" / "run", *HERE)
+    assert len(plain.founders() or []) == SETTINGS["population"]
