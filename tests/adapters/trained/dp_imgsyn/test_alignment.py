@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 import torch
 
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
-from adapters.trained.dp_imgsyn.alignment import align, align_companions, total_variation
+from adapters.trained.dp_imgsyn.alignment import Aim, Way, align, align_companions, total_variation
+from adapters.trained.dp_imgsyn.reader import Reader
 from adapters.trained.dp_imgsyn.sections import Alignment
 from adapters.trained.plain import tensors
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.errors import PEError
-from pe.plugins.protocols import RandomRequest, VariationRequest
+from pe.plugins.protocols import VariationRequest
 from tests.adapters.trained.dp_imgsyn.small import (
     ALIGNMENT,
     CPU,
@@ -56,9 +58,19 @@ def varied(api: DPImgSyn, degree: float, count: int = 6) -> tuple[np.ndarray, np
 
 
 def test_an_answer_does_not_depend_on_what_else_was_asked(fitted: DPImgSyn) -> None:
-    whole = fitted.random_api(asked()).samples.array.astype(int)
-    one = RandomRequest(asked().labels[3:4], asked().seeds[3:4])
-    assert np.abs(fitted.random_api(one).samples.array.astype(int) - whole[3:4]).max() <= 1
+    model = fitted._model
+    assert model is not None
+    # in float64: Adam makes much of a gradient's rounding, which differs between processors and batches
+    reader, way = Reader(deepcopy(model.aim.reader.teacher).double()), model.way
+    aim = Aim(reader, model.aim.means.double(), model.aim.deviations.double())
+    way = Way(way.means.double(), way.squares.double())
+    images = torch.from_numpy(np.stack([model.anew(seed)[0] for seed in range(6)])).permute(0, 3, 1, 2).double()
+    labels, begin = torch.arange(6) % 2, torch.arange(6) % 3
+    whole = align(images, labels, aim, way, begin, model.alignment)
+    assert (whole != images).any()
+    for i in range(6):
+        alone = align(images[i : i + 1], labels[i : i + 1], aim, way, begin[i : i + 1], model.alignment)
+        torch.testing.assert_close(alone, whole[i : i + 1], rtol=0, atol=1e-6)
 
 
 def test_requests_at_the_same_time_get_the_answers_that_each_gets_alone(fitted: DPImgSyn) -> None:
