@@ -1,0 +1,177 @@
+"""Texts: n pieces of text, each as UTF-8 of at most so many bytes."""
+
+from __future__ import annotations
+
+import unicodedata
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from pe.data.fonts import font_for
+from pe.data.samples import Array, Indices, Shape
+from pe.data.seeds import generator
+from pe.errors import ContractError
+
+LONGEST = 2000
+"""Bytes of the longest text, where nothing else is declared: some 300 English words."""
+
+_CARD, _COLUMNS, _LINES, _LINE, _SIZE = (384, 216), 48, 11, 18, 14
+_KEPT = "\n\t"
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """n texts in Unicode's normal form C, without control characters but line feeds and tabs.
+
+    Attributes:
+        utf8: n texts as UTF-8, dtype S, its width the most bytes that a text of this batch may have.
+
+    Raises:
+        ContractError: the array has another dtype or rank.
+    """
+
+    utf8: npt.NDArray[np.bytes_]
+
+    kind: ClassVar[str] = "texts"
+    noun: ClassVar[str] = "texts"
+    suffix: ClassVar[str] = ".txt"
+    feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
+    embedding: ClassVar[str] = "tfidf"
+    unit: ClassVar[str] = "share of the pieces of three characters that are not in both, 0 to 1"
+
+    def __post_init__(self) -> None:
+        array = self.utf8
+        if not isinstance(array, np.ndarray) or array.dtype.kind != "S" or array.ndim != 1:
+            kind = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise ContractError(f"Texts are a one-dimensional array of bytes, not {kind}: make them by Texts.of.")
+
+    @classmethod
+    def of(cls, texts: Iterable[str], longest: int = LONGEST) -> Texts:
+        """The texts, each plain (`plain`) and cut to `longest` bytes, never within a character.
+
+        Args:
+            texts: any.
+            longest: bytes, at least 1: of the longest that there may be, not of the longest that there is.
+        """
+        return cls(np.array([shortened(plain(text), longest) for text in texts], dtype=f"S{longest}"))
+
+    @property
+    def strings(self) -> list[str]:
+        """The texts."""
+        return [text.decode() for text in self.utf8.tolist()]
+
+    @classmethod
+    def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Texts:
+        """The texts `rows`, each of bytes; None becomes an empty one."""
+        return cls(np.array([b"" if row is None else bytes(row) for row in rows], dtype=f"S{shape[0]}"))
+
+    @classmethod
+    def examples(cls, count: int, shape: Shape) -> Texts:
+        """Made-up texts: one letter, the same word many times, and random letters, of all lengths."""
+        texts = []
+        for i in range(count):
+            rng = generator(i, "examples")
+            length = max(1, shape[0] // (1, 2, 10, 100)[i % 4])
+            letters = rng.choice(list("etaoinshrdlu "), (1, 6, length)[i % 3])
+            texts.append("".join(np.resize(letters, length)))
+        return cls.of(texts, shape[0])
+
+    @classmethod
+    def misfit(cls, row: Array, shape: Shape) -> str:
+        """Why a private text is not as declared, as the end of a sentence on it; empty: it is."""
+        if len(bytes(row)) <= shape[0]:
+            return ""
+        return f"has more than {shape[0]:,} bytes: raise private.longest, or cut longer ones by private.cut: true"
+
+    @classmethod
+    def check(cls, array: Array) -> bool:
+        """Whether an array that was read from a file holds texts."""
+        if array.dtype.kind != "S" or array.ndim != 1 or not array.size:
+            return False
+        try:
+            return all(text == plain(text) for text in cls(array).strings)
+        except UnicodeDecodeError:
+            return False
+
+    @classmethod
+    def pack(cls, array: Array) -> dict[str, Array]:
+        """The texts one after another, compressed; none of them holds a NUL."""
+        packed = zlib.compress(b"\0".join(array.tolist()), 1)
+        return {"deflated": np.frombuffer(packed, np.uint8), "width": np.array(array.itemsize)}
+
+    @classmethod
+    def unpack(cls, parts: Mapping[str, Array]) -> Array:
+        """The array that `pack` was given, to the bit."""
+        return np.array(zlib.decompress(parts["deflated"].tobytes()).split(b"\0"), dtype=f"S{int(parts['width'])}")
+
+    @property
+    def array(self) -> Array:
+        """The texts as bytes."""
+        return self.utf8
+
+    def __len__(self) -> int:
+        return len(self.utf8)
+
+    @property
+    def shape(self) -> Shape:
+        """The most bytes that a text may have."""
+        return (self.utf8.itemsize,)
+
+    def take(self, indices: Indices) -> Texts:
+        """The texts at `indices`, in that order."""
+        return Texts(self.utf8[indices])
+
+    def only(self, *indices: int) -> Texts:
+        """As many texts, empty but for those at `indices`."""
+        utf8 = np.zeros_like(self.utf8)
+        utf8[list(indices)] = self.utf8[list(indices)]
+        return Texts(utf8)
+
+    def distances(self, others: Texts) -> npt.NDArray[np.float64]:
+        """Of all pieces of three characters of two texts, the share that is not in both: 0 equal, 1 none in common."""
+        pairs = zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True)
+        return np.array([len(one ^ other) / len(one | other) for one, other in pairs], np.float64)
+
+    def pictures(self) -> list[Image.Image]:
+        """The beginning of each text, as a card."""
+        return [_card(text) for text in self.strings]
+
+    def files(self) -> Iterator[bytes]:
+        """Each text as UTF-8."""
+        return iter(self.utf8.tolist())
+
+
+def plain(text: str) -> str:
+    """The text in normal form C, lines ended by line feeds, without other control characters or lone surrogates."""
+    text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
+    if text.isprintable():
+        return text
+    return "".join(each for each in text if each in _KEPT or unicodedata.category(each) not in ("Cc", "Cs"))
+
+
+def shortened(text: str, longest: int) -> bytes:
+    """As many of the text's characters as `longest` bytes of UTF-8 hold."""
+    return text.encode()[:longest].decode(errors="ignore").encode()
+
+
+def _pieces(text: str) -> set[str]:
+    """All runs of three characters, ends marked, so that no text is without one."""
+    marked = f"\0{text}\0\0"
+    return {marked[i : i + 3] for i in range(len(marked) - 2)}
+
+
+def _card(text: str) -> Image.Image:
+    """A text's first lines on a white card."""
+    lines = [row for line in text.splitlines() for row in wrap(line, _COLUMNS)]
+    shown = lines[:_LINES] + (["…"] if len(lines) > _LINES else [])
+    card = Image.new("RGB", _CARD, "white")
+    pen, font = ImageDraw.Draw(card), font_for(" ".join(shown), _SIZE) or ImageFont.load_default(_SIZE)
+    for i, line in enumerate(shown):
+        pen.text((8, 6 + i * _LINE), line, fill="black", font=font)
+    return card
