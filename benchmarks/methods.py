@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 PE = Path(sys.executable).with_name("pe")
 DELTA, DIGITS = 1e-5, tuple("0123456789")
 FROM_SCRATCH = {"learning_rate": 2e-3}  # a network that was not trained before has further to go
+LITTLE_NOISE = 4  # the ε from which PE has its settings for little noise
 QUERY = {"semantics": 2, "semantics_share": 0.1}
 
 
@@ -51,6 +52,8 @@ class Setting:
         characters: drawn as public images.
         diffusion: settings that the diffusion models share.
         resnet: epochs of ResNet-9, and in how many of a cell's runs it is trained at all.
+        growing: candidates at each of PE's votes at ε = 1, winners kept.
+        neighbors: q at ε = 1.
     """
 
     side: int
@@ -59,6 +62,8 @@ class Setting:
     diffusion: dict[str, Any]
     resnet: tuple[int, int]
     pretraining: dict[str, Any]
+    growing: tuple[int, ...]
+    neighbors: int
     merf: dict[str, Any] = field(default_factory=dict)
     sad: dict[str, Any] = field(default_factory=dict)
 
@@ -75,6 +80,8 @@ SETTINGS = {
         },
         resnet=(5, 1),
         pretraining={"steps": 1000, "batch": 64},
+        growing=(2500, 3000, 3500, 4000),
+        neighbors=16,
     ),
     "gpu": Setting(
         side=28,
@@ -86,6 +93,8 @@ SETTINGS = {
         },
         resnet=(20, 3),
         pretraining={"steps": 10000, "batch": 256},
+        growing=(4500, 5500, 6500, 7500),
+        neighbors=32,
     ),
 }
 
@@ -133,15 +142,12 @@ def recipe_of(method: str, epsilon: float, run: int, setting: Setting, private: 
     evolving = method in ("pe", "one_vote") or method.endswith("+pe")
     source: dict[str, Any] = {"kind": "mnist"} if private is None else {"kind": "npz", "path": str(private)}
     evolution: dict[str, Any] = {"iterations": 0, "population": setting.samples}
+    privacy: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA}
     if evolving:
-        evolution = {
-            "iterations": 4,
-            "population": [setting.samples] * 5,
-            "degree": [0.5, 0.45, 0.4, 0.4],
-            "lookahead": 0,
-            "neighbors": 32,
-            "threshold_sigmas": 1.5,
-        }
+        evolution = {"iterations": 4, "degree": [0.5, 0.45, 0.4, 0.4], "lookahead": 0}
+        evolution |= evolution_of(epsilon, setting) if "+" not in method else evolution_of_fitted(setting)
+        if "keep" in evolution and epsilon < LITTLE_NOISE:
+            privacy["schedule"] = [1.5**t for t in range(4)]
     return {
         "name": method.replace("+", "-"),
         "seed": run,
@@ -149,9 +155,26 @@ def recipe_of(method: str, epsilon: float, run: int, setting: Setting, private: 
         | {"size": setting.side, "resize": "stretch", "channels": 1, "classes": list(DIGITS), "declared_size": 4000},
         "api": api_of(method, setting),
         "embedding": {"kind": "pixels", "size": setting.side, "blur": 0.8 * setting.side / 28},
-        "privacy": {"epsilon": epsilon, "delta": DELTA},
+        "privacy": privacy,
         "evolution": evolution,
     }
+
+
+def evolution_of(epsilon: float, setting: Setting) -> dict[str, Any]:
+    """Winners are kept; with little noise there are more candidates, and fewer neighbours get a record's vote."""
+    little = epsilon >= LITTLE_NOISE
+    growing = [size * 11 // 10 if little else size for size in setting.growing]
+    return {
+        "population": [*growing, setting.samples],
+        "keep": "winners",
+        "neighbors": setting.neighbors // 8 if little else setting.neighbors,
+        "threshold_sigmas": 1.0,
+    }
+
+
+def evolution_of_fitted(setting: Setting) -> dict[str, Any]:
+    """What suits a fitted generator's samples, at each ε: every candidate costs a diffusion model's time."""
+    return {"population": [setting.samples] * 5, "neighbors": 32, "threshold_sigmas": 1.5}
 
 
 def carried_out(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:

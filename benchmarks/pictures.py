@@ -130,7 +130,7 @@ def cell(recipe: Recipe, pool: str, run: int, setting: Setting, sheet: Path | No
     with tempfile.TemporaryDirectory() as folder:
         made = run_recipe(recipe, Path(folder) / "run", around)
         seconds = round(time.monotonic() - started)
-        asked = Request(str(setting.folder / "test"), random_selection=True)
+        asked = Request(str(setting.folder / "test"), random_selection=True, one_vote=True, embedding=around.embedding)
         sets = gather(made, asked, Notes(Progress()), around.stop)
         if sheet is not None and pool == "unlabelled" and by_network and run == 0:
             write_sheet(Run.open(made.folder), setting.folder / "public", sheet)

@@ -21,7 +21,12 @@ POOLS = {
     "by_class": "public pictures with classes",
     "diffusion": "the small diffusion model (all pictures at its size)",
 }
-SETS = {"synthetic": "PE data", "unevolved": "un-evolved", "random_selection": "random selection"}
+SETS = {
+    "synthetic": "PE data",
+    "unevolved": "un-evolved",
+    "one_vote": "one vote",
+    "random_selection": "random selection",
+}
 _SHOWN = "twitter-"  # the licence of the other makers' pictures is not clear, so they are not shown
 
 
@@ -55,12 +60,14 @@ def write_table(found: list[dict[str, Any]]) -> None:
 
 
 def row(embedding: str, pool: str, epsilon: float, runs: list[dict[str, Any]]) -> str:
-    cells = [spread([one["accuracy"][name] for one in runs]) for name in SETS]
+    cells = [spread([one["accuracy"][name] for one in runs if name in one["accuracy"]]) for name in SETS]
     seconds = statistics.mean(one["seconds"] for one in runs)
     return f"| {embedding} | {POOLS[pool]} | {epsilon:g} | {' | '.join(cells)} | {seconds:.0f} | {len(runs)} |"
 
 
 def spread(values: list[float]) -> str:
+    if not values:
+        return "–"
     mean = f"{statistics.mean(values):.3f}"
     return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
 
