@@ -175,9 +175,13 @@ def count_votes(
     q, metric, backend = voting.neighbors, voting.metric, voting.neighbor_search
     log.info("Nearest neighbours are found by %s.", describe(backend))
     chosen = np.full((len(private.labels), q), -1, dtype=np.int64)
+    most = np.bincount(private.labels, minlength=1).max()
+    room = np.empty_like(private.vectors, shape=(most, private.vectors.shape[1]), subok=False)  # of each label's voters
     for label in np.unique(labels):
         voters, bins = np.flatnonzero(private.labels == label), np.flatnonzero(labels == label)
-        found = nearest(private.vectors[voters], candidates[bins], q, metric=metric, backend=backend)
+        queries = np.take(private.vectors, voters, axis=0, out=room[: len(voters)], mode="clip")
+        together = slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
+        found = nearest(queries, candidates[together], q, metric=metric, backend=backend)
         chosen[voters] = np.where(found >= 0, bins[found], -1)
     units = np.broadcast_to(private.units[:, None], chosen.shape)
     cast = chosen >= 0

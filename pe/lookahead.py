@@ -39,7 +39,8 @@ def lookahead_embeddings(
         known: maps samples to vectors, and remembers those of members that were kept.
 
     Returns:
-        float32 (n, d). A member none of whose variations was made and has a finite vector is represented by itself.
+        float32 (n, d), overwritten by the next call. A member none of whose variations was made and has a finite
+        vector is represented by itself.
     """
     if k == 0:
         return known.embed(population.samples)
@@ -49,17 +50,19 @@ def lookahead_embeddings(
     for members, samples in api.lookahead(t, population, k, degree):
         for batch, vectors in zip(_batches(members, embedding), embed_batches(embedding, samples), strict=True):
             if total is None:
-                total = np.zeros((len(population), vectors.shape[1]), dtype=np.float32)
+                total = known.room(len(population), vectors.shape[1])
             finite = np.isfinite(vectors).all(axis=1)
-            if finite.any():
-                _add_runs(total, batch[finite], vectors[finite])
-            count += np.bincount(batch[finite], minlength=len(population))
+            if not finite.all():
+                batch, vectors = batch[finite], vectors[finite]
+            if batch.size:
+                _add_runs(total, count, batch, vectors)
     if total is None:
         return embed(embedding, population.samples)
-    total /= np.maximum(count, 1).astype(np.float32)[:, None]
     alone = np.flatnonzero(count == 0)
     if alone.size:
         total[alone] = embed(embedding, population.samples.take(alone))
+    if count.max() > 1:
+        total /= np.maximum(count, 1).astype(np.float32)[:, None]
     return total
 
 
@@ -73,6 +76,13 @@ class KeptVectors:
         self.embedding = embedding
         self._vectors: Vectors | None = None
         self._row: Items | None = None  # of each member in `_vectors`; −1: not there
+        self._room = np.empty(0, np.float32)
+
+    def room(self, rows: int, columns: int) -> Vectors:
+        """float32 (rows, columns) of any values, in the same memory each time: new memory costs more than the sum."""
+        if self._room.size < rows * columns:
+            self._room = np.empty(rows * columns, np.float32)
+        return self._room[: rows * columns].reshape(rows, columns)
 
     def embed(self, samples: Samples) -> Vectors:
         """float32 (n, d)."""
@@ -116,13 +126,20 @@ def _batches(rows: Rows, embedding: Embedding) -> Iterator[Rows]:
         yield rows[part] if isinstance(rows, np.ndarray) else rows.take(part)
 
 
-def _add_runs(total: Vectors, members: Items, vectors: Vectors) -> None:
-    """total[members[i]] += vectors[i] for ascending `members`, those of one member in their order."""
+def _add_runs(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None:
+    """total[members[i]] += vectors[i] for ascending `members`, those of one member in their order; so is `count`.
+
+    A row of which nothing was counted before holds no total yet.
+    """
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
+    new = members[starts[count[members[starts]] == 0]]
+    if new.size:
+        total[_evenly(new)] = 0
     for place in range(lengths.max()):
         runs = starts[lengths > place]
         total[_evenly(members[runs])] += vectors[_evenly(runs + place)]
+    count[members[starts]] += lengths
 
 
 def _evenly(indices: Items) -> slice | Items:

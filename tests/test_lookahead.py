@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import pytest
 
 from embeddings.pixels import Pixels
+from pe.data.conditions import Conditions
 from pe.data.images import Images
-from pe.data.population import Members
-from pe.lookahead import KeptVectors, embed
+from pe.data.population import Members, Population
+from pe.lookahead import Items, KeptVectors, embed, lookahead_embeddings
 from pe.plugins.protocols import Vectors
 
 
@@ -49,3 +53,48 @@ def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that
     known.follow(Members(np.arange(6), np.ones(6, np.bool_)))
     assert np.array_equal(known.embed(first), vectors)
     assert embedding.seen - before == 4
+
+
+class Blind(Pixels):
+    """Pixels that give an image no finite vector whose first value is 0."""
+
+    def embed(self, samples: Images) -> Vectors:
+        vectors = super().embed(samples)
+        vectors[samples.pixels[:, 0, 0, 0] == 0, 3] = np.nan
+        return vectors
+
+
+class Parts:
+    """Answers a lookahead with the given parts."""
+
+    def __init__(self, *parts: tuple[list[int], Images]) -> None:
+        self._parts = parts
+
+    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterator[tuple[Items, Images]]:
+        for members, samples in self._parts:
+            yield np.array(members, np.int64), samples
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 256])
+def test_a_candidate_is_the_mean_of_its_own_variations_that_have_a_vector_at_every_iteration(batch_size: int) -> None:
+    rng = np.random.default_rng(0)
+    known = KeptVectors(Blind(size=8, batch_size=batch_size))
+    for count in (6, 9, 5):  # the second needs more memory than the first, the third less
+        members = [*np.repeat(np.arange(count - 1), 3).tolist()[:-1], 1]  # of the last there is none; one came late
+        pixels = rng.integers(1, 256, (len(members), 8, 8, 3), dtype=np.uint8)
+        pixels[[4, 6, 7, 8], 0, 0, 0] = 0  # of the third all
+        own = Images(rng.integers(1, 256, (count, 8, 8, 3), dtype=np.uint8))
+        none = np.full(count, -1)
+        population = Population(own, np.zeros(count, np.int32), Conditions(), none)
+        parts = Parts(
+            (members[:5], Images(pixels[:5])), (members[5:-1], Images(pixels[5:-1])), ([1], Images(pixels[-1:]))
+        )
+        found = lookahead_embeddings(population, 1, 3, 0.5, parts, known)
+
+        expected, vectors = Pixels(size=8).embed(own), Pixels(size=8).embed(Images(pixels))
+        seen = np.isin(np.arange(len(members)), [4, 6, 7, 8], invert=True)
+        for member in range(count):
+            of = vectors[seen & (np.array(members) == member)]
+            if len(of):
+                expected[member] = of.mean(axis=0, dtype=np.float64)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
