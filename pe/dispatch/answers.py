@@ -139,7 +139,7 @@ class Answers:
         """The answers of a phase in the order of their commits: (items, columns)."""
         for row in self.run.journal.chunks(phase):
             if row.file is not None:
-                columns = decode((self.run.chunks / row.file).read_bytes())
+                columns = decode(np.fromfile(self.run.chunks / row.file, np.uint8))
                 yield columns.pop("items"), columns
 
     def last_reasons(self, phase: str) -> dict[int, str]:

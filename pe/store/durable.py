@@ -13,6 +13,8 @@ from typing import BinaryIO
 from pe.errors import RunError
 
 TEMPORARY = ".part"
+Piece = bytes | memoryview
+"""Of a file, one after another."""
 
 
 @contextmanager
@@ -49,11 +51,14 @@ def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO
         sync(path.parent)
 
 
-def write_durably(path: Path, data: bytes, by_way_of: Path | None = None) -> str:
+def write_durably(path: Path, data: bytes | list[Piece], by_way_of: Path | None = None) -> str:
     """Put `data` at `path`, durable when this returns; return its SHA-256 (hexadecimal). See `durable_file`."""
+    digest = hashlib.sha256()
     with durable_file(path, by_way_of) as file:
-        file.write(data)
-    return hashlib.sha256(data).hexdigest()
+        for piece in [data] if isinstance(data, bytes) else data:
+            file.write(piece)
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
