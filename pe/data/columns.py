@@ -40,9 +40,9 @@ class ColumnWriter:
             if column.dtype.kind == "U":
                 self._texts.setdefault(name, []).append((rows, np.array(column)))
             else:
-                self._target(name, column)[rows] = column
+                write_rows(self._target(name, column), rows, column)
 
-    def _target(self, name: str, column: Array) -> Array:
+    def _target(self, name: str, column: Array) -> np.memmap[Any, np.dtype[Any]]:
         target = self._files.get(name)
         if target is None:
             shape = (self._rows, *column.shape[1:])
@@ -80,6 +80,17 @@ def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.m
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return table
+
+
+def write_rows(table: Array, rows: Indices, values: Array) -> None:
+    """table[rows] = values; of a table on the disk, rows that follow each other as one piece, not page by page."""
+    places = np.arange(len(table))[rows] if isinstance(rows, slice) else np.asarray(rows)
+    if isinstance(table, np.memmap) and len(places) and bool((np.diff(places) == 1).all()):
+        with Path(str(table.filename)).open("r+b") as file:
+            file.seek(table.offset + int(places[0]) * table.strides[0])
+            file.write(np.asarray(values, table.dtype, order="C").reshape(-1).view(np.uint8).data)
+    else:
+        table[rows] = values
 
 
 def load_columns(folder: Path) -> dict[str, Array]:

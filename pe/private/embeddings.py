@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.columns import open_table
+from pe.data.columns import open_table, write_rows
 from pe.data.quiet import quiet
 from pe.data.samples import Samples
 from pe.errors import ContractError
@@ -108,6 +108,7 @@ def _bind(dataset: PrivateDataset, vectors: Vectors) -> PrivateEmbeddings:
 def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> Vectors:
     count, size = len(dataset), embedding.batch_size
     vectors: Vectors | None = None
+    any_usable = not count
     for start, (samples, valid) in zip(count_from(0, size), _blocks(dataset, size), strict=False):
         with quiet():
             answer = embed_block(embedding, samples)
@@ -117,13 +118,14 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> 
             raise ContractError(f"{type(embedding).__name__}.embed changed its dimension between two batches.")
         usable = valid & np.isfinite(answer).all(axis=1)
         rows = max(0, min(size, count - start))
-        vectors[start : start + rows] = answer[:rows]
+        write_rows(vectors, slice(start, start + rows), answer[:rows])
+        any_usable |= bool(usable[:rows].any())
         unusable = start + np.flatnonzero(~usable[:rows])
         vectors[unusable] = np.nan
         for index in unusable:
             log.warning("Record %d casts no vote: it has no finite vector.", index)
     assert vectors is not None
-    if count and np.isnan(vectors[:, 0]).all():
+    if not any_usable:
         raise ContractError(f"{type(embedding).__name__} gives no private record a finite vector: the log says more.")
     if isinstance(vectors, np.memmap):
         vectors.flush()

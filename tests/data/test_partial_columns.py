@@ -26,6 +26,21 @@ def test_a_column_of_some_samples_is_zero_or_empty_in_the_others(tmp_path: Path)
     assert found["condition.b.place"].tolist() == [[0, 0], [1.5, 2.5], [0, 0]]
 
 
+def test_rows_come_in_any_order_and_as_slices(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    whole = {
+        "images": rng.integers(0, 256, (20, 4, 4, 3)).astype(np.uint8),
+        "condition.turned": rng.normal(size=(20, 2)),
+    }
+    writer = ColumnWriter(tmp_path, 20)
+    parts = [np.array([7, 3, 5]), slice(8, 20), np.array([6]), np.array([], np.int64), np.array([0, 1, 2]), [4]]
+    for rows in parts:
+        writer.put(rows, {name: np.asfortranarray(column[rows]) for name, column in whole.items()})
+    writer.close()
+    for name, column in load_columns(tmp_path).items():
+        np.testing.assert_array_equal(column, whole[name])
+
+
 def test_all_other_columns_are_of_all_samples(tmp_path: Path) -> None:
     writer = ColumnWriter(tmp_path, 3)
     writer.put(np.array([0, 2]), ONE)
