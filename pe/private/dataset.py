@@ -192,7 +192,7 @@ class PrivateDataset:
             elif isinstance(outcome, PEError):
                 raise outcome
             else:
-                digest.update(np.int64(index).tobytes() + outcome.tobytes())
+                digest.update(index.to_bytes(8, "little") + outcome.tobytes())
                 digests.append(sample_digest(outcome))
         if bad and self.on_bad_record == "fail":
             remedy = "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."

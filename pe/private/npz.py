@@ -112,6 +112,8 @@ class _Stream:
         record_bytes = math.prod(shape) * header.dtype.itemsize
         together = max(1, _READ_BYTES // max(1, record_bytes))
         size = source.height_width if source.resize else None
+        like = header.dtype == np.uint8 and (shape[2:] or (1,)) == (source.channels,)
+        as_they_are = like and size in (None, shape[:2])  # no rule of `convert_pixels` changes them
         with _member(source.path, IMAGES) as file:
             if _read_header(file) != header:
                 raise PrivateDataError(f"{source.path} changed while it was read: start again.")
@@ -120,7 +122,11 @@ class _Stream:
                 data = file.read(rows * record_bytes)
                 if len(data) != rows * record_bytes:
                     raise PrivateDataError(f"{source.path} is truncated.")
-                for row, pixels in enumerate(np.frombuffer(data, header.dtype).reshape(rows, *shape), start):
+                images = np.frombuffer(data, header.dtype).reshape(rows, *shape)
+                if as_they_are:
+                    yield from images.reshape(rows, *shape[:2], source.channels)
+                    continue
+                for row, pixels in enumerate(images, start):
                     name = f"Image {row + 1} of {source.path}"
                     convert = partial(convert_pixels, pixels, size=size, resize=source.resize)
                     yield outcome_of(partial(convert, channels=source.channels, name=name))

@@ -11,7 +11,8 @@ import pytest
 from pe.errors import PrivateDataError
 from pe.private import ImageNpz
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8)
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (7, 8, 8, 3), dtype=np.uint8)
 LABELS = np.array(["cat", "dog", "cat", "dog", "cat", "cat", "dog"])
 
 
@@ -62,6 +63,19 @@ def test_grey_wide_transparent_and_bilevel_images(tmp_path, read):
         np.savez(tmp_path / f"{name}.npz", images=images)
         answer = read(source(tmp_path / f"{name}.npz", classes=None, channels=1).open())[0]
         np.testing.assert_array_equal(answer, expected, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"), [((7, 8, 8, 3), 3), ((7, 8, 8, 1), 1), ((7, 8, 8), 1), ((7, 8, 9, 3), 3)]
+)
+@pytest.mark.parametrize("resize", [None, "crop"])
+def test_images_of_the_declared_form_are_not_decoded_one_by_one(tmp_path, monkeypatch, shape, channels, resize):
+    pixels = RNG.integers(0, 256, shape, dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=pixels)
+    size = shape[1:3]
+    data = source(tmp_path / "a.npz", classes=None, channels=channels, size=size, resize=resize).open()
+    monkeypatch.delattr("pe.private.npz.convert_pixels")
+    np.testing.assert_array_equal(np.stack(list(data.first(7))), pixels.reshape(7, *size, channels))
 
 
 def test_other_sizes_need_a_rule(tmp_path, read):
