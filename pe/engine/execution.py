@@ -11,7 +11,6 @@ from typing import Any
 
 from pe import evolution
 from pe.class_counts import dp_class_counts
-from pe.data.population import Population
 from pe.engine.audit_record import write_audit_record
 from pe.engine.clock import public_clock
 from pe.engine.fitting import fit_generator
@@ -178,8 +177,9 @@ class Execution:
         private = partial(self.private.embeddings, run)
         population = evolution.evolve(plan, private, dispatcher, self.embedding, ledger, progress.warn)
         self.check_pool(run)  # as it was read by the generator
-        _finish(run, plan, population)
+        run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
         publish(run.folder)
+        run.write_samples(SYNTHETIC, population, plan.classes)  # after that: a copy would be no fresher
         self._certify(run, ledger, data_set)
         level_times(run.folder)
         run.journal.add_event("finished")
@@ -274,9 +274,3 @@ def _recipients(embedding: Embedding) -> str | None:
     """To whom the certificate says that private images go; see `build_certificate`."""
     hosts = info_of(embedding).hosts
     return NOT_DECLARED if hosts is None else ", ".join(hosts) or None
-
-
-def _finish(run: RunWriter, plan: Plan, population: Population) -> None:
-    """Write what the run is for: the synthetic data and the picture of its evolution."""
-    run.write_samples(SYNTHETIC, population, plan.classes)
-    run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))

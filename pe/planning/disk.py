@@ -28,4 +28,4 @@ def disk_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> int | None
         ahead, size = step.lookahead * size, sum(step.sizes)
         kept += size
         most = max(most, kept + size + ahead)
-    return max(each * most, 2 * (each * kept + sample * size))
+    return max(each * most, 2 * each * kept + sample * size)
