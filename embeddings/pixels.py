@@ -6,6 +6,7 @@ vector is the same to the last bit whichever images are beside it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -87,12 +88,12 @@ class Pixels:
         """
         if not isinstance(samples, Images):
             raise ContractError(f"The embedding 'pixels' takes images, not {type(samples).__name__}.")
-        images = np.moveaxis(samples.pixels, 3, 1).astype(np.float32) / np.float32(255)
+        images = np.moveaxis(samples.pixels, 3, 1).astype(np.float32, order="C")
+        images /= np.float32(255)
         if not self._colour:
             images = images.mean(axis=1, keepdims=True, dtype=np.float32)
-        vectors = np.concatenate(
-            [part.reshape(len(images), int(np.prod(part.shape[1:]))) for part in self._parts(images)], axis=1
-        )
+        parts = [part.reshape(len(images), int(np.prod(part.shape[1:]))) for part in self._parts(images)]
+        vectors = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         if self._normalise == "l2":
             lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
             np.divide(vectors, lengths, out=vectors, where=lengths > 0)
@@ -105,19 +106,15 @@ class Pixels:
             return [
                 np.float32(weight)
                 * _both_sides(
-                    self._reduction(height, self._blur * step)[step // 2 :: step],
+                    _reduction(self._size, height, self._blur * step)[step // 2 :: step],
                     images,
-                    self._reduction(width, self._blur * step)[step // 2 :: step],
+                    _reduction(self._size, width, self._blur * step)[step // 2 :: step],
                 )
                 for step, weight in PYRAMID
             ]
-        smooth = _both_sides(self._reduction(height, self._blur), images, self._reduction(width, self._blur))
+        rows, columns = (_reduction(self._size, length, self._blur) for length in (height, width))
+        smooth = _both_sides(rows, images, columns)
         return [smooth] if self._features == "pixels" else [self._gradients(smooth)]
-
-    def _reduction(self, length: int, blur: float) -> Floats:
-        """The matrix, size×length, that resamples a line of pixels to the size and blurs it; no weight below LEAST."""
-        weights = _gaussian(self._size, blur) @ _resampling(self._size, length)
-        return np.where(weights < LEAST, 0, weights).astype(np.float32)
 
     def _gradients(self, smooth: Floats) -> Floats:
         """Strength of the gradient in each direction, pooled: n×c×DIRECTIONS×cells×cells, square roots."""
@@ -144,6 +141,13 @@ def _both_sides(left: Floats, images: Floats, right: Floats) -> Floats:
     half: Floats = np.matmul(images, np.ascontiguousarray(right.T))
     product: Floats = np.matmul(left, half)
     return product
+
+
+@lru_cache
+def _reduction(size: int, length: int, blur: float) -> Floats:
+    """The matrix, size×length, that resamples a line of pixels to the size and blurs it; no weight below LEAST."""
+    weights = _gaussian(size, blur) @ _resampling(size, length)
+    return np.where(weights < LEAST, 0, weights).astype(np.float32)
 
 
 def _resampling(size: int, length: int) -> npt.NDArray[np.float64]:

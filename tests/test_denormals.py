@@ -18,7 +18,7 @@ from adapters.glyphs import Glyphs
 from adapters.pen import _spline_basis
 from adapters.trained.diffusion.network import scheduler
 from adapters.trained.dp_merf.features import frequencies
-from embeddings.pixels import Pixels, _resampling
+from embeddings.pixels import Pixels, _reduction, _resampling
 from embeddings.resizing import _filter, _legacy
 from pe.data.images import Images
 
@@ -29,7 +29,7 @@ SIDES = (4, 7, 14, 16, 28, 32, 64, 100, 128, 224, 299, 512, 1000)
 def blurs() -> Iterator[np.ndarray]:
     for size, length, blur in product(SIDES[:-3], SIDES, (0.3, 0.5, 1.0, 2.0, 4.0)):
         if blur < size:
-            yield Pixels(size=size, blur=blur)._reduction(length, blur)
+            yield _reduction(size, length, blur)
             yield _resampling(size, length).astype(np.float32)
 
 
