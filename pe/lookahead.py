@@ -133,12 +133,16 @@ def _add_runs(total: Vectors, count: Items, members: Items, vectors: Vectors) ->
     """
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
-    new = members[starts[count[members[starts]] == 0]]
-    if new.size:
-        total[_evenly(new)] = 0
+    new = count[members[starts]] == 0
+    if not new.all():
+        total[members[starts[new]]] = 0
     for place in range(lengths.max()):
         runs = starts[lengths > place]
-        total[_evenly(members[runs])] += vectors[_evenly(runs + place)]
+        rows, more = _evenly(members[runs]), vectors[_evenly(runs + place)]
+        if place == 0 and new.all():
+            total[rows] = more
+        else:
+            total[rows] += more
     count[members[starts]] += lengths
 
 
