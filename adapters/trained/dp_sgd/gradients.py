@@ -107,12 +107,12 @@ def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float, singl
     # Steps per unit, less what rounding may add: 2^−24 in the factor and in each product, p·2^−53 in the norm.
     below_one = 1 - 2.0**-22 - (rows.shape[1] + 16) * 2.0**-52
     factors = (below_one * GRID / norms).clamp(max=min(below_one * GRID / clip, _LARGEST)).nan_to_num().float()
-    rows.masked_fill_(~counted[:, None], 0.0)
+    blank = ~counted
     if not singly:
-        return rows.mul_(factors[:, None]).int().sum(dim=0)  # rounds toward zero, to at most GRID
+        return rows.masked_fill_(blank[:, None], 0.0).mul_(factors[:, None]).int().sum(dim=0)  # toward zero, at most GRID
     total = rows.new_zeros(rows.shape[1], dtype=torch.int64)
-    for row, factor in zip(rows, factors, strict=True):
-        total += row.mul_(factor).int()
+    for row, factor, no in zip(rows, factors, blank, strict=True):
+        total += row.masked_fill_(no, 0.0).mul_(factor).int()
     return total
 
 
