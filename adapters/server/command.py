@@ -6,18 +6,15 @@ import os
 import signal
 import threading
 from types import FrameType
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
-import yaml
 
 from adapters.diffusion.device import Precision
-from adapters.server import application
-from adapters.server.families import check
-from adapters.server.options import generator_settings, located
-from adapters.server.settings import Settings, digest_of, is_loopback
 from pe.errors import RecipeError
-from pe.plugins.validation import read_settings
+
+if TYPE_CHECKING:
+    from adapters.server.settings import Settings
 
 
 @click.command()
@@ -59,6 +56,12 @@ def serve(
 
     OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
+    from adapters.server import application
+    from adapters.server.families import check
+    from adapters.server.options import generator_settings, located
+    from adapters.server.settings import Settings, is_loopback
+    from pe.plugins.validation import read_settings
+
     digests = _digests(api_key_env)
     if not digests and not is_loopback(host):
         raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
@@ -107,6 +110,8 @@ def _on_end() -> threading.Event:
 
 def _digests(name: str | None) -> list[str]:
     """What is kept of the keys in the environment variable `name`."""
+    from adapters.server.settings import digest_of
+
     if name is None:
         return []
     keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
@@ -134,6 +139,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _config(settings: Settings, host: str, port: int) -> str:
     """A file for `serve deploy`."""
+    import yaml
+
+    from adapters.server import application
+
     args = settings.model_dump(mode="json", exclude_defaults=True)
     content = {
         "proxy_location": "EveryNode",

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.engine.bars import Bars
-
 if TYPE_CHECKING:
     from pe.engine.timing import Attack
     from pe.evaluation.audit import Audit
@@ -65,6 +63,7 @@ def audit(
 
 
 def _timing(runs: int, clock: str, as_json: bool) -> None:
+    from pe.engine.bars import Bars
     from pe.engine.timing import timing_attacks
 
     found = timing_attacks(runs, clock, Bars())
@@ -129,6 +128,7 @@ def _epsilon(
     confidence: float,
     as_json: bool,
 ) -> None:
+    from pe.engine.bars import Bars
     from pe.evaluation.audit import audit as run_audit
     from pe.evaluation.audit_worlds import Claim
     from pe.privacy.release import Relation

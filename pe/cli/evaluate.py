@@ -11,7 +11,6 @@ import click
 
 from pe.cli.options import PATH, json_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
-from pe.engine.bars import Bars
 
 if TYPE_CHECKING:
     from pe.plugins.specs import PluginSpec
@@ -71,6 +70,7 @@ def evaluate(
 
     The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
     """
+    from pe.engine.bars import Bars
     from pe.engine.logs import logging_to
     from pe.evaluation.classifiers import NetworkSettings
     from pe.evaluation.evaluate import evaluate_run

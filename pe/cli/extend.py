@@ -9,7 +9,6 @@ import click
 
 from pe.cli.options import PATH, json_option, log_level_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
-from pe.engine.bars import Bars
 
 
 @click.command()
@@ -25,6 +24,7 @@ def extend(run: Path, count: int, degree: float, changes: tuple[str, ...], as_js
 
     They are variations of its last population.
     """
+    from pe.engine.bars import Bars
     from pe.engine.execution import Surroundings
     from pe.engine.extend import extend_run
 

@@ -11,7 +11,6 @@ import click
 
 from pe.cli.options import PATH, json_option, log_level_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
-from pe.engine.bars import Bars
 
 if TYPE_CHECKING:
     from pe.engine.execution import Surroundings
@@ -62,6 +61,7 @@ def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: boo
 
 def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool) -> None:
     """Carry out and say what came of it."""
+    from pe.engine.bars import Bars
     from pe.engine.execution import Surroundings
     from pe.engine.summary import summary
     from pe.privacy.words import NO_EPSILON, guarantee, round_up

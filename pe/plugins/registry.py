@@ -11,12 +11,12 @@ from dataclasses import is_dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
-
-from pydantic import BaseModel, ConfigDict, create_model
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pe.errors import MissingDependency, PEError, PluginError, nearest_name
-from pe.plugins.validation import read_settings
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.gpu_checks"]
 
@@ -146,6 +146,8 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
         PluginError: the plug-in is unknown or its constructor fails.
         RecipeError: a setting is unknown, missing or of the wrong type.
     """
+    from pe.plugins.validation import read_settings
+
     factory = load(group, kind)
     values = read_settings(settings_of(factory), settings, f"{_SECTION[group]} '{kind}'")
     try:
@@ -158,6 +160,8 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
 
 def settings_of(factory: Any) -> type[BaseModel]:
     """The settings that a plug-in takes: its model `Settings`, or else its constructor's parameters as a model."""
+    from pydantic import BaseModel, ConfigDict, create_model
+
     named = getattr(factory, "Settings", None)
     if inspect.isclass(named) and issubclass(named, BaseModel):
         return named

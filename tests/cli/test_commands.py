@@ -86,11 +86,14 @@ def assert_one_sentence(result: subprocess.CompletedProcess[str], sentence: str,
     assert result.stdout == ""
 
 
-def test_help_lists_the_commands(tmp_path: Path) -> None:
-    result = installed("--help", cwd=tmp_path)
+def test_help_lists_the_commands_and_loads_nothing_that_only_they_need(tmp_path: Path) -> None:
+    result = installed("--help", cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
     assert result.returncode == 0
     for command in ("demo", "doctor", "init", "run"):
         assert re.search(rf"^  {command} ", result.stdout, re.M)
+    imported = set(re.findall(r"\| +([\w.]+)$", result.stderr, re.M))
+    assert "click" in imported
+    assert not imported & {"pydantic", "rich", "numpy", "yaml", "asyncio", "fastapi", "torch", "ray"}
 
 
 def test_an_unknown_command_is_answered_with_the_nearest(tmp_path: Path) -> None:
