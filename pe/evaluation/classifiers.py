@@ -72,6 +72,11 @@ class Classifier:
         """As `named` takes it."""
         return self.single if self.members == 1 else f"{self.single}-x{self.members}"
 
+    @property
+    def shallow(self) -> bool:
+        """Whether it is one of scikit-learn's, which may be trained side by side."""
+        return self.single in SHALLOW
+
     def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
         """Train it; the stopping point is chosen on `validation`.
 
@@ -94,7 +99,7 @@ class Classifier:
         return predict
 
     def _fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-        if self.single in SHALLOW:
+        if self.shallow:
             return SHALLOW[self.single](train, validation, classes, seed)
         try:
             from pe.evaluation.training import Training, fit_network

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
-from pe.errors import MissingDependency
 from pe.evaluation.labelled import Labelled
+from pe.evaluation.threads import on_one_thread
 
 Logits = npt.NDArray[np.float64]
 Predict = Callable[[Labelled], Logits]
@@ -38,7 +36,7 @@ def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int,
     Raises:
         MissingDependency: scikit-learn is not installed.
     """
-    with _sklearn():
+    with on_one_thread():
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(max_iter=100).fit(pixels_in_unit_interval(train.images), train.labels)
@@ -65,7 +63,7 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
         features: Features = (given.vectors - mean) / scale
         return features
 
-    with _sklearn():
+    with on_one_thread():
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(max_iter=_STEPS_OF_PROBE).fit(scaled(train), train.labels)
@@ -80,7 +78,7 @@ def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> P
     Raises:
         MissingDependency: scikit-learn is not installed.
     """
-    with _sklearn():
+    with on_one_thread():
         from sklearn.neural_network import MLPClassifier
 
         batch = min(max(len(train) // _STEPS, _SMALLEST), _LARGEST, len(train))
@@ -103,23 +101,10 @@ def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
     return images.pixels.reshape(len(images), -1).astype(np.float32) / np.float32(255)
 
 
-@contextmanager
-def _sklearn() -> Iterator[None]:
-    """On one thread, since products this small are slower on more; max_iter is a stopping rule, not a fault."""
-    try:
-        from sklearn.exceptions import ConvergenceWarning
-        from threadpoolctl import threadpool_limits
-    except ImportError as error:
-        raise MissingDependency.of("scikit-learn", "evaluation", "Measuring accuracy") from error
-    with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
-
-
 def _log_probabilities(model: Any, features: Features, classes: int) -> Logits:
     """Of all classes; one that training has never seen has the least."""
     found = np.full((len(features), classes), _LEAST)
-    with _sklearn():
+    with on_one_thread():
         found[:, model.classes_] = model.predict_proba(features)
     logits: Logits = np.log(np.maximum(found, _LEAST))
     return logits

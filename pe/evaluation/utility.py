@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
-from pe.errors import MissingDependency
 from pe.evaluation.classifiers import Classifier
 from pe.evaluation.labelled import Labelled, Labels, hold_out
 from pe.evaluation.shallow import pixels_in_unit_interval
+from pe.evaluation.threads import at_once, on_one_thread, side_by_side
 from pe.progress import Progress, tell_left
 
 HELD_OUT = 0.1
@@ -45,24 +44,19 @@ def accuracies(train: Images, train_labels: Labels, test: Images, test_labels: L
     Raises:
         MissingDependency: scikit-learn is not installed.
     """
-    try:
-        from sklearn.exceptions import ConvergenceWarning
+    x, y = pixels_in_unit_interval(train), pixels_in_unit_interval(test)
+    with on_one_thread("demo"):
         from sklearn.linear_model import LogisticRegression
         from sklearn.neural_network import MLPClassifier
-        from threadpoolctl import threadpool_limits
-    except ImportError as error:
-        raise MissingDependency.of("scikit-learn", "demo", "Measuring accuracy") from error
-    classifiers = {
-        "logistic_regression": LogisticRegression(max_iter=100),
-        "mlp": MLPClassifier(max_iter=25, random_state=seed),
-    }
-    x, y = pixels_in_unit_interval(train), pixels_in_unit_interval(test)
-    scores = {}
-    with warnings.catch_warnings(), threadpool_limits(1):  # products this small are slower on more threads
-        warnings.simplefilter("ignore", ConvergenceWarning)  # max_iter is the stopping rule
-        for name, classifier in classifiers.items():
-            scores[name] = float(np.mean(classifier.fit(x, train_labels).predict(y) == test_labels))
-    return scores
+
+        classifiers = {
+            "logistic_regression": LogisticRegression(max_iter=100),
+            "mlp": MLPClassifier(max_iter=25, random_state=seed),
+        }
+        return {
+            name: float(np.mean(classifier.fit(x, train_labels).predict(y) == test_labels))
+            for name, classifier in classifiers.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,18 +148,24 @@ def try_out(
     """
     scores: dict[tuple[str, str], list[_Score]] = {(each.name, to): [] for each in trials for to in each.training_sets}
     rounds = [(seed, name) for seed in seeds for name in trials[0].training_sets]
+    jobs = [_Job(trial, name, classes, seed) for seed, name in rounds for trial in trials]
     members = sum(trial.classifier.members for trial in trials)
-    with progress.task("training classifiers", members * len(rounds)) as task:
-        for done, (seed, name) in enumerate(rounds, start=1):
-            seconds = []
-            for trial in trials:
-                started = time.perf_counter()
-                scores[trial.name, name].append(_train_and_test(trial, name, classes, seed))
-                seconds.append(time.perf_counter() - started)
-                task.advance(trial.classifier.members)
-            if done == _MEASURED:
-                left = seconds_left(trials, seconds, name, [name for _, name in rounds[done:]])
-                tell_left(progress, "training classifiers", left)
+    threads = (
+        at_once(len(jobs), max(map(_Job.features, jobs))) if all(each.classifier.shallow for each in trials) else 1
+    )
+    with (
+        progress.task("training classifiers", members * len(rounds)) as task,
+        side_by_side(_Job.train_and_test, jobs, threads) as results,
+    ):
+        seconds: list[float] = []
+        for job, (score, spent) in zip(jobs, results, strict=True):
+            scores[job.trial.name, job.name].append(score)
+            seconds.append(spent)
+            task.advance(job.trial.classifier.members)
+            if len(seconds) == _MEASURED * len(trials):
+                rest = [name for _, name in rounds[_MEASURED:]]
+                left = seconds_left(trials, seconds[-len(trials) :], job.name, rest)
+                tell_left(progress, "training classifiers", left / threads)
     found: dict[str, dict[str, Utility]] = {trial.name: {} for trial in trials}
     for trial in trials:
         for name, training in trial.training_sets.items():
@@ -196,13 +196,29 @@ _Score = tuple[npt.NDArray[np.bool_], float, npt.NDArray[np.int64]]
 """Which test images are labelled rightly, validation accuracy, confusion matrix."""
 
 
-def _train_and_test(trial: Trial, name: str, classes: int, seed: int) -> _Score:
-    test = trial.test
-    rest, held = hold_out(trial.training_sets[name], HELD_OUT, seed)
-    predict = trial.classifier.fit(rest, held, classes, seed)
-    predicted = predict(test).argmax(axis=1)
-    confusion = np.bincount(test.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
-    return predicted == test.labels, float(np.mean(predict(held).argmax(axis=1) == held.labels)), confusion
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """One training: a trial's classifier, on the training set `name`."""
+
+    trial: Trial
+    name: str
+    classes: int
+    seed: int
+
+    def features(self) -> int:
+        """Numbers that it trains on."""
+        training = self.trial.training_sets[self.name]
+        return training.images.pixels.size if training.vectors is None else training.vectors.size
+
+    def train_and_test(self) -> tuple[_Score, float]:
+        """The score, and the seconds that it took."""
+        started, test, classes = time.perf_counter(), self.trial.test, self.classes
+        rest, held = hold_out(self.trial.training_sets[self.name], HELD_OUT, self.seed)
+        predict = self.trial.classifier.fit(rest, held, classes, self.seed)
+        predicted = predict(test).argmax(axis=1)
+        confusion = np.bincount(test.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+        validation = float(np.mean(predict(held).argmax(axis=1) == held.labels))
+        return (predicted == test.labels, validation, confusion), time.perf_counter() - started
 
 
 def _together(training: Labelled, scores: Sequence[_Score]) -> Utility:

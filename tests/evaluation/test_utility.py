@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
+from threading import Barrier
+from time import sleep
 
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.images import Images
-from pe.errors import RecipeError
+from pe.errors import Interrupted, RecipeError
 from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.evaluation.labelled import Labelled, hold_out, label_images, shrunk
 from pe.evaluation.networks import MovingAverage, network
 from pe.evaluation.shallow import LONGEST, fit_linear_probe
+from pe.evaluation.threads import MEMORY, at_once, side_by_side
 from pe.evaluation.training import Training, _Batches, _loss
 from pe.evaluation.utility import Trial, choose_classifiers, seconds_left, utility
 from pe.progress import Progress
@@ -54,6 +60,44 @@ def test_labels_that_tell_nothing_give_chance(name: str) -> None:
     assert found[name]["synthetic"].accuracy.mean() < 0.6
 
 
+def test_trainings_side_by_side_give_what_they_give_one_after_the_other() -> None:
+    trials = [named("logistic_regression"), named("mlp")]
+    sets = {"synthetic": stripes(120, 0), "real": stripes(90, 2)}
+    results = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, "blas"):
+            results.append(utility(trials, sets, stripes(60, 1), 3, [0, 1], Progress()))
+            assert at_once(6, 1) == threads  # the limit of each training is gone
+    assert all(kind is not ConvergenceWarning for _, _, kind, _, _ in warnings.filters)
+    for name, by_set in results[0].items():
+        for to, result in by_set.items():
+            assert results[1][name][to].to_dict("abc") == result.to_dict("abc")
+
+
+def test_trainings_go_on_at_the_same_time() -> None:
+    both = Barrier(2)
+    with side_by_side(lambda _: both.wait(timeout=60), range(2), 2) as results:
+        assert sorted(results) == [0, 1]
+
+
+def test_trainings_side_by_side_are_no_more_than_memory_holds() -> None:
+    with threadpool_limits(4, "blas"):
+        assert [at_once(9, features) for features in (0, MEMORY // 32, MEMORY // 16, MEMORY)] == [4, 4, 2, 1]
+        assert at_once(3, 1) == 3
+
+
+def test_a_stop_drops_the_trainings_that_have_not_begun() -> None:
+    def go_on() -> None:
+        with side_by_side(lambda job: begun.append(job) or sleep(0.001), range(200), 2) as results:
+            next(results)
+            raise Interrupted("stopped")
+
+    begun: list[int] = []
+    with pytest.raises(Interrupted):
+        go_on()
+    assert len(begun) < 200
+
+
 def test_the_test_set_chooses_nothing() -> None:
     """With test labels turned round, everything that was chosen and all that the classifiers say stays."""
     classifiers = [named(name, 2) for name in ("logistic_regression", "mlp", "wrn-10-1")]
@@ -70,7 +114,7 @@ def test_the_test_set_chooses_nothing() -> None:
 def test_the_chosen_classifier_is_the_best_by_validation_even_if_the_test_set_says_otherwise() -> None:
     class Fixed:
         def __init__(self, name: str, right: bool) -> None:
-            self.name, self.members, self._right = name, 1, right
+            self.name, self.members, self.shallow, self._right = name, 1, False, right
 
         def fit(self, train, validation, classes, seed):  # type: ignore[no-untyped-def]
             known = {

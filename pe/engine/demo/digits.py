@@ -16,6 +16,7 @@ from pe.engine.start import run_recipe
 from pe.engine.summary import summary
 from pe.evaluation.controls import unevolved
 from pe.evaluation.one_vote import one_vote_run
+from pe.evaluation.threads import at_once, side_by_side
 from pe.evaluation.utility import CLASSIFIERS, accuracies
 from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, build_generator
@@ -83,9 +84,14 @@ def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundin
         training_sets["one_vote"] = chosen.samples, chosen.labels
     training_sets["real"] = _digits("private")
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}
-    with progress.task("training classifiers", len(training_sets)) as task:
-        for name, (images, labels) in training_sets.items():
-            for classifier, score in accuracies(images, labels, test, test_labels, recipe.seed).items():
+    jobs = [(*each, test, test_labels, recipe.seed) for each in training_sets.values()]
+    threads = at_once(len(jobs), max(images.pixels.size for images, _ in training_sets.values()))
+    with (
+        progress.task("training classifiers", len(jobs)) as task,
+        side_by_side(lambda job: accuracies(*job), jobs, threads, "demo") as results,
+    ):
+        for name, found in zip(training_sets, results, strict=True):
+            for classifier, score in found.items():
                 scores[classifier][name] = round(score, 4)
             task.advance(1)
     return scores
