@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from embeddings.resizing import antialiased, tensorflow_bilinear
 from embeddings.torch_model import Network, Precision, TorchEmbedding
-from pe.data.samples import Samples
 from pe.errors import RecipeError
+from pe.plugins.protocols import Vectors
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 
 if TYPE_CHECKING:
@@ -69,14 +69,16 @@ class Inception(TorchEmbedding):
         self.info = replace(self.info, standard_inception=weights is None and self._exact)
         super().__init__(device, precision, batch_size, offline)
 
-    def probabilities(self, samples: Samples) -> npt.NDArray[np.float32]:
+    def probabilities(self, vectors: Vectors) -> npt.NDArray[np.float32]:
         """float32, n×1008: class probabilities as the Inception Score takes them, the classes' biases left out.
 
+        Args:
+            vectors: what `embed` gave for n images.
+
         Raises:
-            ContractError: the samples are not images.
             RecipeError: the weights or the device are not there.
         """
-        return self._features(samples, _probabilities)
+        return self._of_features(vectors, _probabilities)
 
     def _load(self) -> Network:
         from embeddings.inception_network import InceptionNetwork

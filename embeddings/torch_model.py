@@ -108,12 +108,33 @@ class TorchEmbedding(ABC):
     def embed(self, samples: Samples) -> Vectors:
         """float32, n×d: one row per image, a function of that image alone; d is the network's width.
 
+        A call with exactly `batch_size` images gives each the features that it has in any place of any other; with
+        fewer images the last bits may differ.
+
         Raises:
             ContractError: the samples are not images.
             RecipeError: the weights or the device are not there, or it lacks the memory for the network or a batch.
             MissingDependency: torch is not installed.
         """
-        return self._features(samples)
+        if not isinstance(samples, Images):
+            raise ContractError(f"The embedding '{self.kind}' takes images, not {type(samples).__name__}.")
+        pixels = samples.pixels
+        if not self._copies:
+            self._copies = self._build()
+        if not len(pixels):
+            return self._run(self._copies[0], np.zeros((1, *samples.shape), np.uint8))[:0]
+        batches = [pixels[start : start + self._each] for start in range(0, len(pixels), self._each)]
+        if len(batches[0]) == self._each:
+            self._try_places(batches[0].shape)
+        copies = self._copies[: len(batches)]
+
+        def share(i: int) -> list[Vectors]:
+            return [self._batch(copies[i], batch) for batch in batches[i :: len(copies)]]
+
+        # the settings are the whole process's: a thread that ends must not take them from the others
+        with _arithmetic(copies[0].device), ThreadPoolExecutor(len(copies)) as pool:
+            shares = [share(0)] if len(copies) == 1 else list(pool.map(share, range(len(copies))))
+        return np.concatenate([shares[i % len(copies)][i // len(copies)] for i in range(len(batches))])
 
     @cached_property
     def _places(self) -> list[str]:
@@ -128,53 +149,33 @@ class TorchEmbedding(ABC):
             return ["cuda:0"]
         return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
 
-    def _features(self, samples: Samples, head: Callable[[nn.Module, Tensor], Tensor] | None = None) -> Vectors:
-        """float32, n×d: the network's features of each image, or what `head` makes of the module and them.
+    def _of_features(self, vectors: Vectors, head: Callable[[nn.Module, Tensor], Tensor]) -> Vectors:
+        """What `head` makes of the module and of features, float32 (n, d), that `embed` gave."""
+        import torch
 
-        A call with exactly `batch_size` images gives each the features that it has in any place of any
-        other; with fewer images, or after a head, the last bits may differ.
-        """
-        if not isinstance(samples, Images):
-            raise ContractError(f"The embedding '{self.kind}' takes images, not {type(samples).__name__}.")
-        pixels = samples.pixels
-        if not self._copies:
-            self._copies = self._build()
-        if not len(pixels):
-            return self._run(self._copies[0], np.zeros((1, *samples.shape), np.uint8), head)[:0]
-        batches = [pixels[start : start + self._each] for start in range(0, len(pixels), self._each)]
-        if len(batches[0]) == self._each:
-            self._try_places(batches[0].shape)
-        copies = self._copies[: len(batches)]
+        self._copies = self._copies or self._build()
+        network, device = self._copies[0]
+        with torch.inference_mode(), _arithmetic(device):
+            found: Vectors = head(network.module, torch.from_numpy(vectors).to(device)).cpu().numpy()
+            return found
 
-        def share(i: int) -> list[Vectors]:
-            return [self._batch(copies[i], batch, head) for batch in batches[i :: len(copies)]]
-
-        # the settings are the whole process's: a thread that ends must not take them from the others
-        with _arithmetic(copies[0].device), ThreadPoolExecutor(len(copies)) as pool:
-            shares = [share(0)] if len(copies) == 1 else list(pool.map(share, range(len(copies))))
-        return np.concatenate([shares[i % len(copies)][i // len(copies)] for i in range(len(batches))])
-
-    def _batch(
-        self, on: _Copy, pixels: npt.NDArray[np.uint8], head: Callable[[nn.Module, Tensor], Tensor] | None
-    ) -> Vectors:
+    def _batch(self, on: _Copy, pixels: npt.NDArray[np.uint8]) -> Vectors:
         if len(pixels) < self._each or self._alike[pixels.shape]:
-            return self._run(on, pixels, head)
-        return np.concatenate([self._run(on, image[None], head) for image in pixels])
+            return self._run(on, pixels)
+        return np.concatenate([self._run(on, image[None]) for image in pixels])
 
     def _try_places(self, shape: tuple[int, ...]) -> None:
         """Find out, once for a shape, if an image has one vector in every place of such a batch and on every device."""
         if shape in self._alike:
             return
         image = np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
-        found = [self._run(each, np.repeat(image, shape[0], axis=0), None) for each in self._copies]
+        found = [self._run(each, np.repeat(image, shape[0], axis=0)) for each in self._copies]
         if any((vectors != found[0]).any() for vectors in found[1:]):
             log.warning("Two GPUs give an image two vectors: the embedding '%s' uses the first alone.", self.kind)
             del self._copies[1:]
         self._alike[shape] = bool((found[0] == found[0][:1]).all())
 
-    def _run(
-        self, on: _Copy, pixels: npt.NDArray[np.uint8], head: Callable[[nn.Module, Tensor], Tensor] | None
-    ) -> Vectors:
+    def _run(self, on: _Copy, pixels: npt.NDArray[np.uint8]) -> Vectors:
         """float32, n×d, of one batch."""
         import torch
 
@@ -184,8 +185,7 @@ class TorchEmbedding(ABC):
             given = network.prepare(given.expand(-1, 3, -1, -1))
             with _precision(device, self._precision):
                 found = network.features(network.module, given)
-            found = found.float() if head is None else head(network.module, found.float())
-            vectors: Vectors = found.cpu().numpy()
+            vectors: Vectors = found.float().cpu().numpy()
             return vectors
 
     def _build(self) -> list[_Copy]:

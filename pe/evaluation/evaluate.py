@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pe.errors import Interrupted, RecipeError
-from pe.evaluation.features import Seen
+from pe.evaluation.features import Seen, described
 from pe.evaluation.fidelity import fidelity
 from pe.evaluation.memorisation import memorisation
 from pe.evaluation.pairs import pairs_picture
@@ -66,7 +66,7 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     if run.noiseless:
         notes.add(NO_NOISE)
     seen = _embeddings(run, request, notes)
-    sets = gather(run, request, notes, stop)
+    sets = gather(run, request, notes, stop, seen)
     progress, picture = _Stoppable(progress, stop), None
     values = _head(sets, request, [each.name for each in seen])
     if request.wants("semantics"):
@@ -134,7 +134,7 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[Seen]:
                 "place; from Python it can be passed: pe.evaluate(…, embedding=…)."
             )
             specs = (PluginSpec(kind="pixels"),)
-        seen = [Seen(_name(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
+        seen = [Seen(described(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
     for each in seen:
         if hosts := info_of(each.embedding).hosts:
             if not request.embeddings and request.embedding is None and not (run.folder / FULL_RECIPE).is_file():
@@ -144,11 +144,6 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[Seen]:
                 )
             notes.add(f"The embedding '{each.name}' hands private and test images to {', '.join(hosts)}.")
     return seen
-
-
-def _name(spec: PluginSpec) -> str:
-    settings = ", ".join(f"{key}={value}" for key, value in spec.settings.items())
-    return f"{spec.kind} ({settings})" if settings else spec.kind
 
 
 def _fidelity(sets: Sets, seen: Seen, progress: Progress) -> Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -15,19 +15,25 @@ from pe.data.seeds import generator
 from pe.errors import ContractError, RecipeError
 from pe.evaluation.frechet import Moments, StreamedMoments
 from pe.lookahead import embed_batches
-from pe.plugins.protocols import Embedding, Vectors
+from pe.plugins.embed import embed_block
+from pe.plugins.protocols import Embedding, PluginInfo, Vectors, info_of
+from pe.plugins.specs import PluginSpec
+from pe.private.digests import sample_digest
 from pe.progress import Task
 
 KEPT = 10_000
 """Vectors kept of a set, at the most, for what looks at pairs or trains on them."""
+
+MEMORY = 2**30
+"""Bytes of vectors that are kept of all sets together."""
 
 
 @runtime_checkable
 class Classifies(Protocol):
     """An embedding whose model also tells classes, which the Inception Score needs."""
 
-    def probabilities(self, samples: Samples) -> npt.NDArray[np.floating]:
-        """Class probabilities, n×classes, rows that sum to 1."""
+    def probabilities(self, vectors: Vectors) -> npt.NDArray[np.floating]:
+        """Class probabilities of n images by their vectors, n×classes, rows that sum to 1."""
         ...
 
 
@@ -38,16 +44,18 @@ class Features:
     Attributes:
         moments: of all of them.
         kept: float32 (≤ KEPT, d), of a random choice, in random order.
+        probabilities: of all of them, n×classes, in random order; None for an embedding that tells no classes.
     """
 
     moments: Moments
     kept: Vectors
+    probabilities: npt.NDArray[np.floating] | None
 
 
 class Seen:
-    """An embedding that embeds a set of images once, whatever looks at it.
+    """An embedding that embeds an image once, whichever of an evaluation's sets it is in. It is an embedding, too.
 
-    The vectors of sets of up to KEPT images are kept; larger sets are embedded anew.
+    Vectors are kept while they take up to MEMORY; a set of more than KEPT images is embedded anew.
 
     Args:
         name: the embedding's, for the notes.
@@ -56,7 +64,29 @@ class Seen:
 
     def __init__(self, name: str, embedding: Embedding) -> None:
         self.name, self.embedding = name, embedding
-        self._kept: dict[int, tuple[Images, list[Vectors]]] = {}
+        self._known: dict[bytes, Vectors] = {}
+        self._room = MEMORY
+
+    @property
+    def batch_size(self) -> int:
+        """The embedding's."""
+        return self.embedding.batch_size
+
+    @property
+    def info(self) -> PluginInfo:
+        """What the embedding declares."""
+        return info_of(self.embedding)
+
+    def embed(self, samples: Samples) -> Vectors:
+        """The vectors of a block, float32 (n, d); one of which an image is new is embedded whole, in its own shape.
+
+        Raises:
+            PEError: see `pe.plugins.embed.embed_block`.
+        """
+        digests = _digests(samples)
+        if any(digest not in self._known for digest in digests):
+            return self._keep(digests, embed_block(self.embedding, samples))
+        return np.stack([self._known[digest] for digest in digests])
 
     def blocks(self, images: Images) -> Iterator[Vectors]:
         """The vectors of all images in their order, in the embedding's batches, each float32 (≤ batch_size, d).
@@ -64,19 +94,11 @@ class Seen:
         Raises:
             ContractError: a vector that is not finite.
         """
-        if id(images) in self._kept:
-            yield from self._kept[id(images)][1]
-            return
-        blocks = []
-        for vectors in embed_batches(self.embedding, images):
+        for vectors in self._once(images) if len(images) <= KEPT else embed_batches(self.embedding, images):
             if not np.isfinite(vectors).all():
                 name = type(self.embedding).__name__
                 raise ContractError(f"{name}.embed gave no finite vector for an image: see the log.")
-            if len(images) <= KEPT:
-                blocks.append(vectors)
             yield vectors
-        if blocks:
-            self._kept[id(images)] = images, blocks  # with the images, so that no other takes their id
 
     def vectors(self, images: Images) -> Vectors:
         """float32 (n, d): the vectors of all images.
@@ -85,6 +107,38 @@ class Seen:
             ContractError: one that is not finite.
         """
         return np.concatenate(list(self.blocks(images)))
+
+    def _once(self, images: Images) -> Iterator[Vectors]:
+        """The vectors block by block; of images that are new, the first of each kind is embedded when it is needed."""
+        digests, size = _digests(images), self.batch_size
+        known = {digest: self._known[digest] for digest in digests if digest in self._known}
+        first = {digest: i for i, digest in reversed([*enumerate(digests)]) if digest not in known}
+        new = np.array(sorted(first.values()), np.int64)
+        batches = zip(range(0, len(new), size), embed_batches(self.embedding, images.take(new)), strict=True)
+        for start in range(0, len(digests), size):
+            block = digests[start : start + size]
+            while any(digest not in known for digest in block):
+                place, vectors = next(batches)
+                these = [digests[i] for i in new[place : place + size]]
+                known |= zip(these, self._keep(these, vectors), strict=True)
+            yield np.stack([known[digest] for digest in block])
+
+    def _keep(self, digests: Sequence[bytes], vectors: Vectors) -> Vectors:
+        """Remember `vectors`, which it returns, where there is room."""
+        if vectors.nbytes <= self._room:
+            self._room -= vectors.nbytes
+            self._known |= zip(digests, vectors, strict=True)
+        return vectors
+
+
+def described(spec: PluginSpec) -> str:
+    """An embedding's name: its kind with the settings that a recipe gives it."""
+    settings = ", ".join(f"{key}={value}" for key, value in spec.settings.items())
+    return f"{spec.kind} ({settings})" if settings else spec.kind
+
+
+def _digests(samples: Samples) -> list[bytes]:
+    return [sample_digest(each) for each in samples.array]
 
 
 def features(images: Images, seen: Seen, seed: int, task: Task) -> Features:
@@ -107,7 +161,7 @@ def features(images: Images, seen: Seen, seed: int, task: Task) -> Features:
     place[order] = np.arange(len(order))
     moments: StreamedMoments | None = None
     kept: Vectors | None = None
-    start = 0
+    told, start = [], 0
     for vectors in seen.blocks(images):
         if moments is None or kept is None:
             moments = StreamedMoments(vectors.shape[1])
@@ -115,21 +169,11 @@ def features(images: Images, seen: Seen, seed: int, task: Task) -> Features:
         moments.add(vectors)
         places = place[start : start + len(vectors)]
         kept[places[places >= 0]] = vectors[places >= 0]
+        if isinstance(seen.embedding, Classifies):
+            told.append(seen.embedding.probabilities(vectors))
         start += len(vectors)
         task.advance(len(vectors))
     assert moments is not None
     assert kept is not None
-    return Features(moments.moments(), kept)
-
-
-def probabilities(images: Images, embedding: Embedding, seed: int) -> npt.NDArray[np.floating] | None:
-    """The images' class probabilities, n×classes, in random order; None for an embedding that tells no classes."""
-    if not isinstance(embedding, Classifies):
-        return None
-    order = generator(seed, "evaluation/probabilities").permutation(len(images))
-    return np.concatenate([embedding.probabilities(batch) for batch in _batches(images, embedding)])[order]
-
-
-def _batches(images: Images, embedding: Embedding) -> Iterator[Images]:
-    for start in range(0, len(images), embedding.batch_size):
-        yield images.take(slice(start, start + embedding.batch_size))
+    shuffled = generator(seed, "evaluation/probabilities").permutation(len(images))
+    return Features(moments.moments(), kept, np.concatenate(told)[shuffled] if told else None)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pe.data.images import Images
-from pe.evaluation.features import Features, Seen, features, probabilities
+from pe.evaluation.features import Features, Seen, features
 from pe.evaluation.frechet import frechet_distance
 from pe.evaluation.inception_score import inception_score
 from pe.evaluation.kernel import LARGEST, kernel_distance
@@ -73,7 +73,7 @@ def fidelity(seen: Seen, sets: Mapping[str, Images], reference: Images, seed: in
     with progress.task(f"comparing under {name}", len(made)) as task:
         compared = {}
         for key in made:
-            compared[key] = _compare(made[key], real) | _score(sets[key], embedding, seed)
+            compared[key] = _compare(made[key], real) | _score(made[key])
             task.advance(1)
     values |= compared[first] | {"controls": {key: compared[key] for key in others}}
     return Fidelity(values, _notes(name, made[first], real, standard_inception(embedding)))
@@ -93,8 +93,8 @@ def _compare(made: Features, real: Features) -> dict[str, Any]:
     return values
 
 
-def _score(images: Images, embedding: Embedding, seed: int) -> dict[str, Any]:
-    found = probabilities(images, embedding, seed)
+def _score(made: Features) -> dict[str, Any]:
+    found = made.probabilities
     return {} if found is None else {"inception_score": asdict(inception_score(found))}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
@@ -12,6 +13,7 @@ from pe.data.images import Images
 from pe.data.population import Population
 from pe.errors import APIError, Interrupted, MissingDependency, PEError, PluginError, RecipeError, RunError
 from pe.evaluation.controls import ControlRun, unevolved
+from pe.evaluation.features import Seen, described
 from pe.evaluation.labelled import Labelled, label_images
 from pe.evaluation.one_vote import one_vote_run
 from pe.evaluation.random_selection import random_selection_run
@@ -20,7 +22,7 @@ from pe.evaluation.request import Request
 from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, set_up_generator
 from pe.planning.layout import plan_of
-from pe.plugins.protocols import GenerationAPI
+from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.private.image_source import ImageSource
 from pe.private.source import PrivateSource
 from pe.progress import Progress
@@ -97,8 +99,15 @@ class Sets:
         return self.made if self.private is None else self.made | {REAL: self.private}
 
 
-def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
+def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[Seen] = ()) -> Sets:
     """Read, and where needed make, what an evaluation compares.
+
+    Args:
+        run: the run.
+        request: what is asked for.
+        notes: what is left out.
+        stop: set it to stop a control.
+        embeddings: a control takes the run's own, if it is one of them.
 
     Raises:
         RunError: the run has no population yet.
@@ -128,7 +137,14 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event) -> Sets:
     made, api = {SYNTHETIC_DATA: synthetic}, request.api
     if len(populations) > 1:
         controls, api = _controls(
-            run, recipe, populations=populations, source=source, request=request, notes=notes, stop=stop
+            run,
+            recipe,
+            populations=populations,
+            source=source,
+            request=request,
+            notes=notes,
+            stop=stop,
+            embeddings=embeddings,
         )
         test = _held_out(test, {_WORDS[name]: one for name, one in controls.items()}, notes)
         made |= controls
@@ -158,6 +174,7 @@ def _controls(
     request: Request,
     notes: Notes,
     stop: Event,
+    embeddings: Sequence[Seen],
 ) -> tuple[dict[str, Labelled], GenerationAPI | None]:
     """UNEVOLVED, and what is asked for or comes of itself of the others; the generator, where it was needed."""
     founders, evaluated = _label(run.founders() or populations[0]), _label(populations[-1])
@@ -183,7 +200,7 @@ def _controls(
             if source is None:
                 continue  # a note says so already
             try:
-                embedding = build_embedding(recipe, request.embedding)
+                embedding = _own(recipe, request, embeddings)
                 control = one_vote_run(run, recipe, plan, api, populations, source.open(), embedding)
             except PEError as error:
                 control, why = None, str(error)
@@ -192,6 +209,13 @@ def _controls(
         elif (found := _control(name, control, asked, notes, stop)) is not None:
             made[name] = found
     return made, api
+
+
+def _own(recipe: Recipe, request: Request, embeddings: Sequence[Seen]) -> Embedding:
+    """The run's embedding: the one of `embeddings` that it is, else a new one; errors as of `build_embedding`."""
+    built = build_embedding(recipe, request.embedding)
+    name = described(recipe.embedding) if request.embedding is None else None
+    return next((each for each in embeddings if each.embedding is built or each.name == name), built)
 
 
 def _control(name: str, control: ControlRun, asked: bool | None, notes: Notes, stop: Event) -> Labelled | None:

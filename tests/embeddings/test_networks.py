@@ -34,7 +34,7 @@ def test_inception_has_the_features_and_classes_of_torch_fidelity(tmp_path):
     vectors = ours.embed(samples)
     assert vectors.std() > 0.05  # the signal did not die on its way
     np.testing.assert_allclose(vectors, features.numpy(), atol=1e-4)
-    np.testing.assert_allclose(ours.probabilities(samples), logits.softmax(dim=1).numpy(), atol=1e-6)
+    np.testing.assert_allclose(ours.probabilities(vectors), logits.softmax(dim=1).numpy(), atol=1e-6)
 
 
 def test_inception_antialiased_differs_and_is_not_called_fid(tmp_path):
