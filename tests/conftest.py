@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.adapters.server.serving import FOLDER, MEANWHILE
+
 settings.register_profile("without timings", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("without timings")
 
@@ -23,12 +25,12 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"  # serve
 class ByFile(LoadScopeScheduling):
     """Give each process whole files, those of most tests first, so that none makes what another has made already.
 
-    The tests of the diffusion server are one piece of work: a server takes gigabytes.
+    The tests of the diffusion server are one piece of work: a server takes gigabytes. So that nobody waits for it to
+    start, those of the hosts, which compute little, belong to the same piece and are run meanwhile.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        server = "tests/adapters/server/"
-        return server if nodeid.startswith(server) else nodeid.partition("::")[0]
+        return FOLDER if nodeid.startswith((FOLDER, *MEANWHILE)) else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

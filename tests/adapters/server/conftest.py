@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.server.serving import Asked, Server, Servers
+from tests.adapters.server.serving import FOLDER, MEANWHILE, Asked, Server, Servers
 
 SMALL = Asked(
     "small",
@@ -17,16 +17,16 @@ KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of no server come first, while the first one starts; then each server has all its own."""
-    places = [i for i, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
-    ours = sorted((items[i] for i in places), key=_server)
+    """Tests of no server come first, then MEANWHILE, while the first one starts; then each server has all its own."""
+    places = [i for i, item in enumerate(items) if item.nodeid.startswith((FOLDER, *MEANWHILE))]
+    ours = sorted((items[i] for i in places), key=_turn)
     for i, item in zip(places, ours, strict=True):
         items[i] = item
 
 
-def _server(item: pytest.Item) -> int:
+def _turn(item: pytest.Item) -> int:
     asked = item.fixturenames if isinstance(item, pytest.Function) else ()
-    return ("small" in asked) + 2 * ("text" in asked)
+    return item.nodeid.startswith(MEANWHILE) + 2 * ("small" in asked) + 4 * ("text" in asked)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+FOLDER, MEANWHILE = "tests/adapters/server/", ("tests/adapters/hosts/", "tests/adapters/test_job_hosts.py")
+"""Where the tests of servers lie, and those that are run while the first server starts."""
+
 PATIENCE = 150.0
 """Seconds for a start, on a machine that does other things, too."""
 
