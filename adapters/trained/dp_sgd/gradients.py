@@ -109,7 +109,8 @@ def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float, singl
     factors = (below_one * GRID / norms).clamp(max=min(below_one * GRID / clip, _LARGEST)).nan_to_num().float()
     blank = ~counted
     if not singly:
-        return rows.masked_fill_(blank[:, None], 0.0).mul_(factors[:, None]).int().sum(dim=0)  # toward zero, at most GRID
+        rows.masked_fill_(blank[:, None], 0.0)
+        return rows.mul_(factors[:, None]).int().sum(dim=0)  # rounds toward zero, to at most GRID
     total = rows.new_zeros(rows.shape[1], dtype=torch.int64)
     for row, factor, no in zip(rows, factors, blank, strict=True):
         total += row.masked_fill_(no, 0.0).mul_(factor).int()
