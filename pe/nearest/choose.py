@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, Protocol
 
 from pe.nearest import faiss_backend, torch_backend
 from pe.nearest.decide import Search
@@ -15,17 +15,25 @@ from pe.plugins.devices import has_driver, words_for
 Backend = Literal["auto", "faiss", "torch"]
 
 
+class Searches(Protocol):
+    """What a library makes of candidates."""
+
+    def __call__(self, candidates: Vectors, q: int = 1, /) -> Sequence[Search]:
+        """Searches for the q nearest of these candidates, from the fastest to the most accurate."""
+        ...
+
+
 @dataclass(frozen=True)
 class Searcher:
     """A library on one kind of device.
 
     Attributes:
         words: what and where, for the log.
-        searches: candidates → its searches, from the fastest to the most accurate.
+        searches: what it makes of candidates.
     """
 
     words: str
-    searches: Callable[[Vectors], Sequence[Search]]
+    searches: Searches
 
 
 def choose(backend: Backend) -> Searcher:
@@ -43,7 +51,7 @@ def choose(backend: Backend) -> Searcher:
         where = "the CPU" if places == [torch_backend.CPU] else words_for(len(places))
         return Searcher(f"torch on {where}", torch_backend.torch_searches)
     faiss_backend.import_faiss()
-    return Searcher("faiss on the CPU", lambda candidates: (faiss_backend.FaissSearch(candidates),))
+    return Searcher("faiss on the CPU", faiss_backend.faiss_searches)
 
 
 def describe(backend: Backend) -> str:

@@ -14,7 +14,7 @@ from pe.nearest.margin import Arithmetic, Integers, Mask, Reals, Vectors, unseen
 
 _SPARE = 15  # candidates retrieved beyond q: near-ties up to this many cost no second search
 _ROWS = 4096  # queries searched together
-_BLOCK = 2**24  # most elements of a block of queries
+_BLOCK = 2**22  # most elements of a block of queries
 _FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
 
 
@@ -22,14 +22,15 @@ class Found(NamedTuple):
     """What a search returns for n queries.
 
     Attributes:
-        distances: computed squared distances of k distinct candidates per query, n×k, in any order.
-        positions: those candidates.
+        distances: computed squared distances of at most k distinct candidates per query, n×k, in any order; infinite in
+            places left empty.
+        positions: those candidates; any in places left empty.
         last: a computed squared distance per query, n; that of no candidate not returned is smaller.
     """
 
     distances: npt.NDArray[np.float32]
     positions: Integers
-    last: npt.NDArray[np.float32]
+    last: npt.NDArray[np.floating]
 
 
 class Search(Protocol):
@@ -49,7 +50,7 @@ class Search(Protocol):
         ...
 
     def __call__(self, queries: Vectors, k: int) -> Found:
-        """The k ≤ m candidates that seem nearest to each query."""
+        """The candidates, at most k ≤ m, that seem nearest to each query."""
         ...
 
 
@@ -77,35 +78,37 @@ class Decider:
         """The q nearest candidates of each query, n×q; −1 for queries that are not finite."""
         answer = np.full((len(queries), self.q), -1, np.int64)
         step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
-        left = []
-        for start in range(0, len(queries), step):
-            block = np.ascontiguousarray(queries[start : start + step])
-            left.append(start + self._block(block, answer[start : start + step]))
-        rows = np.concatenate(left) if left else np.empty(0, np.int64)
+        rows = np.arange(len(queries))
+        for search in self.searches if len(self.searched) else ():  # all blocks first: few rows take as long as many
+            blocks = (rows[start : start + step] for start in range(0, len(rows), step))
+            rows = np.concatenate([rows[:0], *(block[self._block(search, queries, answer, block)] for block in blocks)])
         centre = self.frame.centre.astype(np.float64)
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
+            block = queries[part]
+            zero, finite = undirected(block, self.metric), np.isfinite(block).all(axis=1)
+            answer[part[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
+            part = part[finite & ~zero]
             answer[part] = exact_nearest(queries[part], self.candidates, self.q, self.metric, centre)
         return answer
 
-    def _block(self, queries: Vectors, answer: Integers) -> Integers:
-        """Write what can be decided from the search into `answer`; return the other finite rows."""
-        placed, radii = self.frame.place(queries)
-        zero = undirected(queries, self.metric)
-        answer[zero] = np.arange(self.q)  # at right angles to all candidates: all tie
-        rows = np.flatnonzero((radii < _FAR) & ~zero)
-        left = ~zero
-        if len(rows) < len(queries):
-            placed, radii = placed[rows], radii[rows]
-        for search in self.searches if len(self.searched) else ():
-            if not len(rows):
-                break
-            chosen, certain = self._decide(search, queries, placed, radii, rows)
-            answer[rows[certain]] = chosen[certain]
-            left[rows[certain]] = False
-            rows, placed, radii = rows[~certain], placed[~certain], radii[~certain]
-        open_rows = np.flatnonzero(left)
-        return open_rows[np.isfinite(queries[open_rows]).all(axis=1)]
+    def _block(self, search: Search, queries: Vectors, answer: Integers, rows: Integers) -> Mask:
+        """Write what can be decided from the search for queries[rows] into `answer`; tell what cannot."""
+        consecutive = rows[-1] - rows[0] == len(rows) - 1
+        block = np.ascontiguousarray(queries[rows[0] : rows[-1] + 1] if consecutive else queries[rows])
+        placed, radii = self.frame.place(block)
+        near = (radii < _FAR) & ~undirected(block, self.metric)
+        if near.all():
+            at = np.arange(len(block))
+        else:
+            at = np.flatnonzero(near)
+            placed, radii = placed[near], radii[near]
+        left = np.ones(len(block), bool)
+        if len(at):
+            chosen, certain = self._decide(search, block, placed, radii, at)
+            answer[rows[at[certain]]] = chosen[certain]
+            left[at[certain]] = False
+        return left
 
     def _decide(
         self, search: Search, queries: Vectors, placed: Vectors, radii: Reals, rows: Integers
@@ -117,7 +120,8 @@ class Decider:
         if columns.shape[1] < q:
             return chosen, np.zeros(n, bool)
         farthest = np.partition(computed + error, q - 1, axis=1)[:, q - 1]
-        window = computed - error <= farthest[:, None]  # whoever may be among the q nearest of those retrieved
+        # whoever may be among the q nearest of those retrieved
+        window = (computed - error <= farthest[:, None]) & (computed < np.inf)
         clear = (window.sum(axis=1) == 1) & (farthest < beyond)  # one contender: nothing to settle
         chosen[clear, 0] = columns[clear, window[clear].argmax(axis=1)]
         window[clear] = False
@@ -140,9 +144,8 @@ class Decider:
         distances, positions, last = search(placed, k)
         columns, computed = self.searched[positions], distances.astype(np.float64)
         error = search.returned.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
-        beyond = np.full(n, np.inf)
-        if k < len(self.searched):
-            beyond = unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
+        beyond = unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
+        beyond[(distances < np.inf).sum(axis=1) == len(self.searched)] = np.inf
         if self.zero.size:
             columns = np.hstack([columns, np.full((n, 1), self.zero[0])])
             computed = np.hstack([computed, np.full((n, 1), NO_DIRECTION * unit)])

@@ -28,6 +28,19 @@ Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as 
    terms at a time, aligned to the largest of them: over blocks of B ≥ 4 terms that costs a term no more than d
    additions of unit roundoff (1 + 1/B)·2⁻²³ < 2⁻²². Together: (1 + v)² γ_{d+32} + v + v², with that u in γ.
 
+7. Sketches (pe/nearest/sketch.py). V is d×r in float64, |VᵀV − 1| ≤ η, and P projects onto its columns. With p = Vᵀx'
+   and t² = |x'|² − |p|², the exact residual |x' − Px'|² lies within 2η a² of t². Computed in float64 in any order,
+   g = γ_{d+32} of it: each p_k is off by at most g·a·|V_k|, so p by e = 2g√r·a at most, |p|² by 3e·a, and t² by
+   (2η + 10g√r)a² from the exact residual, rounding and the cut at 0 included; so t by h·a, h² = 2η + 10g√r, as
+   |√A − √B| ≤ √|A − B|. Now |Vᵀ(x' − c')| ≤ (1 + η/2)|P(x' − c')|, and residual norms differ by at most the norm of the
+   residuals' difference; with Minkowski's inequality the sketches x̃ = (p, t) and c̃ are at most
+   √D' + (η/2 + 2g√r + h)(a + b) apart, and |x̃ − c̃|² ≤ D' + 2.1(h² + h)(a + b)² as long as h² + h < 1/20.
+   Rounded to float32 they are vectors in r + 1 ≤ d dimensions, as if placed, with radii of a(1 + h²) at most: 1 and 2
+   hold for them, with room to spare in γ_{d+32}. In 1 the product may have ½|c̃|² as one more term and leave |x̃|² out,
+   to be added in float64: 2γ(ab + ½b²) ≤ γ(a + b)².
+   A distance of sketches so exceeds s²·D by less than (γ_{d+32} + 2.1(h² + h))(a + b)². That it may be far below does
+   not matter to whom it is only a lower bound: it leaves out a candidate that is no nearer.
+
 A candidate that a search did not return has no computed distance to go by, only one, L, that it does not fall
 below. `unseen` turns this into a lower bound on the distance to every candidate not returned, however large its
 radius. Let g ≥ γ be the bound's factor of (a + b)², and ρ = (1 + 2g)(a + √L) + 2p. A candidate with r ≤ ρ is, by the
@@ -50,6 +63,8 @@ Mask = npt.NDArray[np.bool_]
 
 FLOAT32 = 2.0**-24
 FLOAT64 = 2.0**-53
+NOT_SQUARE = 2.0**-30
+"""How far the axes of a sketch may be from orthonormal: η of 7 of the proof."""
 TENSOR_CORES = 2.0**-22  # what stands for the unit roundoff of their sums (6 of the proof)
 
 
@@ -66,15 +81,28 @@ class Arithmetic:
     Attributes:
         roundoff: unit roundoff u of every operation.
         rounding: unit roundoff v to which the factors of a product are rounded or cut first; 0: not at all.
+        axes: how many axes the sketches have whose distances these are (7 of the proof); 0: those of whole vectors.
     """
 
     roundoff: float
     rounding: float = 0.0
+    axes: int = 0
 
     def slack(self, dimensions: int) -> float:
-        """The factor of (a + b)² within which a computed squared distance lies about s² times the settled one."""
+        """The factor of (a + b)² within which a computed squared distance lies about s² times the settled one.
+
+        One of sketches may be less than that, but not more.
+        """
         v = self.rounding
-        return (1 + v) ** 2 * gamma(dimensions, self.roundoff) + 1.001 * (v + v * v)
+        return (1 + v) ** 2 * gamma(dimensions, self.roundoff) + 1.001 * (v + v * v) + self._lost(dimensions)
+
+    def _lost(self, dimensions: int) -> float:
+        """By how many (a + b)² the distance of two sketches can exceed that of their vectors (7 of the proof)."""
+        if not self.axes:
+            return 0.0
+        apart = 10 * self.axes**0.5 * gamma(dimensions, FLOAT64) + 2 * NOT_SQUARE  # h²
+        lost = 2.1 * (apart + apart**0.5)
+        return float(lost) if lost < 0.1 else float("inf")
 
 
 def pad(dimensions: int, roundoff: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from pe.errors import RecipeError, nearest_name
 from pe.nearest.choose import Backend, choose
@@ -48,7 +49,8 @@ def nearest(
     answer = np.full((len(queries), q), -1, np.int64)
     if kept.size:
         vectors = np.ascontiguousarray(candidates if len(kept) == len(candidates) else candidates[kept])
-        decider = Decider(vectors, min(q, len(kept)), metric, choose(backend).searches)
+        searcher, wanted = choose(backend), min(q, len(kept))
+        decider = Decider(vectors, wanted, metric, lambda placed: searcher.searches(placed, wanted))
         positions = decider(queries)
         answer[:, : decider.q] = np.where(positions >= 0, kept[positions], -1)
     return answer
@@ -56,18 +58,33 @@ def nearest(
 
 def _distinct(candidates: Vectors) -> Integers:
     """The index of the first occurrence of each finite vector, ascending; −0.0 and 0.0 are the same."""
+    keys, kept = _keys(candidates)
+    order = np.argsort(keys[kept], kind="stable")
+    same = np.flatnonzero(np.diff(keys[kept[order]]) == 0)
     first: dict[int, list[int]] = {}
-    kept: list[int] = []
-    step = max(1, _BLOCK // candidates.shape[1])
-    for start in range(0, len(candidates), step):
-        block = candidates[start : start + step] + np.float32(0)  # −0.0 + 0.0 = 0.0: equal vectors, equal bytes
-        for offset in np.flatnonzero(np.isfinite(block).all(axis=1)):
-            row = block[offset]
-            alike = first.setdefault(hash(row.tobytes()), [])
-            if not any(np.array_equal(row, candidates[other]) for other in alike):
-                alike.append(start + int(offset))
-                kept.append(start + int(offset))
-    return np.array(kept, np.int64)
+    again = []
+    for index in kept[np.sort(order[np.union1d(same, same + 1)])]:
+        alike = first.setdefault(int(keys[index]), [])
+        if any(np.array_equal(candidates[index], candidates[other]) for other in alike):
+            again.append(index)
+        else:
+            alike.append(int(index))
+    return np.setdiff1d(kept, again, assume_unique=True) if again else kept
+
+
+def _keys(candidates: Vectors) -> tuple[npt.NDArray[np.uint64], Integers]:
+    """A key of each row, the same for equal rows and seldom for others; and the indices of the finite rows."""
+    m, d = candidates.shape
+    weights = np.random.default_rng().integers(2**64, size=(d + 1) // 2, dtype=np.uint64) | np.uint64(1)
+    keys, finite = np.empty(m, np.uint64), np.empty(m, bool)
+    step = max(1, _BLOCK // d)
+    rows = np.zeros((min(step, m), 2 * len(weights)), np.float32)
+    for start in range(0, m, step):
+        part = candidates[start : start + step]
+        np.add(part, np.float32(0), out=rows[: len(part), :d])  # −0.0 + 0.0 = 0.0: equal vectors, equal bits
+        finite[start : start + step] = np.isfinite(rows[: len(part)]).all(axis=1)
+        keys[start : start + step] = np.einsum("ij,j->i", rows[: len(part)].view(np.uint64), weights)  # modulo 2⁶⁴
+    return keys, np.flatnonzero(finite)
 
 
 def _check(queries: Vectors, candidates: Vectors, q: int, metric: str, backend: str) -> None:

@@ -122,7 +122,7 @@ class SharedSearch:
         return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
+def torch_searches(candidates: Vectors, _q: int = 1) -> tuple[Search, ...]:
     """On GPUs with tensor cores first tf32; for what that leaves open, and elsewhere, float32.
 
     Raises:

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pe.errors import MissingDependency, RecipeError
-from pe.nearest import decide, exact, margin, nearest
+from pe.nearest import decide, exact, margin, nearest, search
 from tests.nearest.reference import naive
+from tests.nearest.sketched import SKETCHES, backend_of
 from tests.nearest.unkind import Unkind
 
 METRICS = ["l2", "cosine"]
-BACKENDS = ["faiss", "torch"]
+BACKENDS = ["faiss", SKETCHES, "torch"]
 
 
 def _gaussian(rng, n, m, d):
@@ -107,8 +108,8 @@ KINDS = [
 def test_equals_naive_search(kind, metric, d, q, backend):
     queries, candidates = (a.astype(np.float32) for a in kind(np.random.default_rng(d), 12, 40, max(d, 2)))
     queries, candidates = queries[:, :d], candidates[:, :d]
-    with np.errstate(all="raise", under="ignore"):
-        answer = nearest(queries, candidates, q, metric=metric, backend=backend)
+    with np.errstate(all="raise", under="ignore"), backend_of(backend) as name:
+        answer = nearest(queries, candidates, q, metric=metric, backend=name)
     assert answer.dtype == np.int64
     np.testing.assert_array_equal(answer, naive(queries, candidates, q, metric))
 
@@ -148,7 +149,8 @@ def problems(draw):
 @given(problem=problems())
 def test_equals_naive_search_on_any_floats(backend, problem):
     queries, candidates, q, metric = problem
-    found = nearest(queries, candidates, q, metric=metric, backend=backend)
+    with backend_of(backend) as name:
+        found = nearest(queries, candidates, q, metric=metric, backend=name)
     np.testing.assert_array_equal(found, naive(queries, candidates, q, metric))
 
 
@@ -220,6 +222,13 @@ def test_where_nothing_is_certain_every_query_is_searched_exactly(monkeypatch):
         np.testing.assert_array_equal(
             nearest(queries, candidates, 2, metric=metric), naive(queries, candidates, 2, metric)
         )
+
+
+def test_vectors_of_equal_keys_are_told_apart(monkeypatch):
+    keys = search._keys
+    monkeypatch.setattr(search, "_keys", lambda candidates: (keys(candidates)[0] % 2, keys(candidates)[1]))
+    queries, candidates = (a.astype(np.float32) for a in _duplicates(np.random.default_rng(0), 20, 60, 3))
+    np.testing.assert_array_equal(nearest(queries, candidates, 2), naive(queries, candidates, 2))
 
 
 class TestEdges:
