@@ -1,4 +1,6 @@
-"""Exact nearest neighbours beside a bare float32 matmul of the same size: python benchmarks/neighbors.py.
+"""Exact nearest neighbours beside a bare float32 matmul: python benchmarks/neighbors.py [PICTURES].
+
+PICTURES is the folder of a picture set (pe/engine/demo/picture_set.py); without it, only digits stand for real rows.
 
 The matmul computes n×m×d multiply-adds in blocks and throws them away, so it bounds from below what any
 exhaustive search on this machine can take. Runs alternate and the best of each counts; cosine runs once. Writes
@@ -7,18 +9,25 @@ benchmarks/results/neighbors.md; where torch sees a CUDA card, benchmarks/result
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import torch
 from record import keep, where
 
+from adapters.public_files import read_folder
+from embeddings.efficientnet_lite import EfficientNetLite
+from pe import Images
 from pe.nearest import describe, nearest
 from pe.nearest.decide import Decider
+from pe.nearest.faiss_backend import FaissSearch
 from pe.nearest.margin import Vectors
 from pe.nearest.torch_backend import Precision, TorchSearch
+from pe.private.mnist import _digits
 
 SIZES = [  # n, m, d, runs
     (4_000, 400, 784, 9),
@@ -34,6 +43,11 @@ HEAD = (
     + "|---"
     + "|--:" * 8
     + "|"
+)
+REAL_HEAD = (
+    "| rows | n × m × d | q | matmul s | whole s | / matmul | as `auto` does s | / matmul | equal |\n|---|---"
+    + "|--:" * 6
+    + "|--|"
 )
 
 
@@ -66,6 +80,47 @@ def measure(queries: Vectors, candidates: Vectors, runs: int) -> str:
     )
 
 
+def real_rows() -> Iterator[tuple[str, Vectors, Vectors]]:
+    """Name, queries and candidates. Images also shifted by a pixel, three ways, to have as many as a run has."""
+    digits = _digits()[0][np.random.default_rng(0).permutation(5000)].reshape(-1, 28, 28, 1)
+    yield "digits, 28×28", _flat(_shifted(digits[:2500])), _flat(_shifted(digits[2500:]))
+    if len(sys.argv) > 1:
+        folder = Path(sys.argv[1])
+        parts = [read_folder(folder / part, (64, 64), "crop", 3)[0] for part in ("private", "test", "public")]
+        queries, candidates = _shifted(np.concatenate(parts[:2])), _shifted(parts[2])
+        small = [one.reshape(len(one), 32, 2, 32, 2, 3).mean(axis=(2, 4)) for one in (queries, candidates)]
+        yield "drawn pictures, 32×32×3", _flat(small[0]), _flat(small[1])
+        network = EfficientNetLite()
+        axes = np.random.default_rng(1).standard_normal((1280, 512), dtype=np.float32)
+        projected = [network.embed(Images(one)) @ axes for one in (queries[: len(queries) // 2], candidates)]
+        yield "their EfficientNet-Lite0 vectors, projected", projected[0], projected[1]
+
+
+def _shifted(images: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.roll(images, by, (1, 2)) for by in ((0, 0), (1, 0), (0, 1), (-1, 0))])
+
+
+def _flat(images: np.ndarray) -> Vectors:
+    return images.reshape(len(images), -1).astype(np.float32)
+
+
+def measure_real(name: str, queries: Vectors, candidates: Vectors, q: int, runs: int = 3) -> str:
+    found = []
+    works: tuple[Callable[[], object], ...] = (
+        lambda: matmul(queries, candidates),
+        lambda: found.append(Decider(candidates, q, "l2", lambda placed: [FaissSearch(placed)])(queries)),
+        lambda: found.append(nearest(queries, candidates, q, backend="faiss")),
+    )
+    kept = np.sort(np.unique(candidates, axis=0, return_index=True)[1])
+    candidates = np.ascontiguousarray(candidates[kept])
+    bare, whole, now = np.min([[seconds(work) for work in works] for _ in range(runs)], axis=0)
+    (n, d), m = queries.shape, len(candidates)
+    return (
+        f"| {name} | {n:,} × {m:,} × {d:,} | {q} | {bare:.3f} | {whole:.3f} | {whole / bare:.2f} "
+        f"| {now:.3f} | {now / bare:.2f} | {'yes' if np.array_equal(found[0], found[1]) else 'NO'} |"
+    )
+
+
 def on_the_processor() -> None:
     rng = np.random.default_rng(0)
     lines = [
@@ -90,6 +145,8 @@ def on_the_processor() -> None:
         "",
     ]
     lines += [*last, HEAD, measure(queries, close, runs)]
+    lines += ["", "Real rows, by faiss: all distances whole, and by sketches where `auto` takes them:", "", REAL_HEAD]
+    lines += [measure_real(*rows, q) for rows in real_rows() for q in (1, 4)]
     keep("neighbors.md", "\n".join(lines))
 
 
