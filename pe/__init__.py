@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pe.data.conditions import Conditions
     from pe.data.images import Images
     from pe.data.population import Population
+    from pe.data.texts import Texts
     from pe.engine.python import api, embedding, evaluate, evolve, extend, plan, probe, resume, write_report
     from pe.errors import APIError, PEError
     from pe.plugins.protocols import (
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pe.private.mnist import MnistSample
     from pe.private.npz import ImageNpz
     from pe.private.parquet import ImageParquet
+    from pe.private.text_folder import TextFolder
+    from pe.private.text_table import TextTable
     from pe.progress import Progress
     from pe.store.run import Run
 
@@ -47,6 +50,7 @@ _HOMES = {
     "pe.data.conditions": ["Conditions"],
     "pe.data.population": ["Population"],
     "pe.data.images": ["Images"],
+    "pe.data.texts": ["Texts"],
     "pe.engine.python": ["api", "embedding", "evaluate", "evolve", "extend", "plan", "probe", "resume", "write_report"],
     "pe.errors": ["APIError", "PEError"],
     "pe.private.folder": ["ImageFolder"],
@@ -54,6 +58,8 @@ _HOMES = {
     "pe.private.mnist": ["MnistSample"],
     "pe.private.npz": ["ImageNpz"],
     "pe.private.parquet": ["ImageParquet"],
+    "pe.private.text_folder": ["TextFolder"],
+    "pe.private.text_table": ["TextTable"],
     "pe.plugins.protocols": [
         "PluginInfo",
         "Answer",
@@ -91,6 +97,9 @@ __all__ = [
     "RandomRequest",
     "Refused",
     "Run",
+    "TextFolder",
+    "TextTable",
+    "Texts",
     "Usage",
     "VariationRequest",
     "__version__",

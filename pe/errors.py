@@ -3,7 +3,9 @@
     PEError                      one sentence: what, where, what to do; exit status 2
      ├── RecipeError             a key or a value of the recipe (or of a call's settings)
      ├── PrivateDataError        the private records cannot be read as declared
-     ├── BadImage                one image from outside, private or public, that cannot be decoded
+     ├── BadSample               one sample from outside, private or public, that cannot be decoded
+     │    └── BadImage           one image
+     ├── BadTable                a table from outside, private or public, that cannot be read
      ├── PluginError             an adapter, embedding or command that is unknown or broken
      │    └── ContractError      a plug-in answered with the wrong number, shape or dtype
      ├── MissingDependency       an optional library that an extra would install
@@ -55,6 +57,10 @@ class BadSample(PEError):
 
 class BadImage(BadSample):
     """One image from outside cannot be decoded."""
+
+
+class BadTable(PEError):
+    """A table of records from outside, private or public, cannot be read."""
 
 
 class PluginError(PEError):

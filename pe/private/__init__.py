@@ -13,6 +13,8 @@ from pe.private.mnist import MnistSample
 from pe.private.npz import ImageNpz
 from pe.private.parquet import ImageParquet
 from pe.private.source import PrivateSource
+from pe.private.text_folder import TextFolder
+from pe.private.text_table import TextTable
 
 __all__ = [
     "BadRecord",
@@ -24,6 +26,8 @@ __all__ = [
     "PrivateDataset",
     "PrivateEmbeddings",
     "PrivateSource",
+    "TextFolder",
+    "TextTable",
     "embed_private",
     "find_labels",
 ]

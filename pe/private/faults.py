@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pe.errors import PrivateDataError, printable
+from pe.errors import BadTable, PrivateDataError, printable
 
 SHOWN = 20
 """Most files at fault that the console names."""
@@ -30,6 +30,15 @@ def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataErro
     if len(faults) > SHOWN:
         error.add_note(f"… and {len(faults) - SHOWN:,} more.")
     return error
+
+
+@contextmanager
+def as_private() -> Iterator[None]:
+    """A table that cannot be read inside becomes a PrivateDataError."""
+    try:
+        yield
+    except BadTable as error:
+        raise PrivateDataError(str(error)) from error
 
 
 @contextmanager

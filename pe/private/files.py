@@ -7,10 +7,10 @@ The rules:
   no records. Order: that of its rows.
 - Without one, the top folders are the classes and everything below a class folder, at any depth, is of
   that class; a folder without subfolders holds records without labels. Order: by path.
-- A file's name tells only whether it is a record: hidden files, Thumbs.db, desktop.ini, DICOMDIR and texts
-  (.txt .md .csv .json .xml .yaml .yml .html) are passed over; any other file that is not of the source's
-  types is an error rather than a silent loss.
-- Symbolic links below the folder are refused, since a link can leave the folder or make one image two
+- A file's name tells only whether it is a record: hidden files, Thumbs.db, desktop.ini, DICOMDIR and texts of
+  types that are not the source's (.txt .md .csv .json .xml .yaml .yml .html) are passed over; any other file that is
+  not of the source's types is an error rather than a silent loss.
+- Symbolic links below the folder are refused, since a link can leave the folder or make one file two
   records; so is one file under two names. The folder itself may be a link.
 - The unit "subfolder" is the folder directly below the class folder; with labels.csv, or without
   classes, the top folder. Folders of equal names are one unit, below different classes too: whoever is
@@ -60,6 +60,7 @@ def list_files(
     root: Path,
     *,
     suffixes: frozenset[str],
+    noun: str,
     classes: Sequence[str] | None,
     privacy_unit: str,
     own_units: frozenset[str] = frozenset(),
@@ -70,6 +71,7 @@ def list_files(
         root: the folder.
         suffixes: lower-case suffixes of the records' files; "" for files without one. With labels.csv
             they do not matter.
+        noun: what messages call the records: `images`.
         classes: the public class list; see `PrivateSource`.
         privacy_unit: "record", "subfolder" or a column.
         own_units: units that the source reads from the files where labels.csv has no such column.
@@ -87,7 +89,7 @@ def list_files(
     except OSError as error:
         raise PrivateDataError(f"The folder {root} cannot be read: {error.strerror}.") from error
     if not listed.paths:
-        raise PrivateDataError(f"The folder {root} holds no images.")
+        raise PrivateDataError(f"The folder {root} holds no {noun}.")
     _refuse_one_file_twice(listed)
     return listed
 
@@ -131,7 +133,7 @@ def _read_csv(root: Path) -> tuple[list[str], list[dict[str, str]]]:
     if len(set(columns)) != len(columns):
         raise PrivateDataError(f"{table} has two columns of the same name.")
     if "file" not in columns:
-        raise PrivateDataError(f"{table} has no column 'file', which names the images.")
+        raise PrivateDataError(f"{table} has no column 'file', which names the files.")
     return columns, rows
 
 
@@ -178,7 +180,7 @@ def _from_folders(
     strangers: list[str] = []
     paths = sorted(_walk(root, "", suffixes, strangers))
     if strangers:
-        faults = [f"{root / path} is no image of a type that is read here." for path in sorted(strangers)]
+        faults = [f"{root / path} is no file of a type that is read here." for path in sorted(strangers)]
         remedy = f"Move {{it}} away, convert {{it}}, or list the records in {LABELS_CSV}."
         raise refusal(faults, "files are not read here", remedy)
     labelled = bool(folders) and bool(classes)
@@ -237,7 +239,7 @@ def _folder_at(path: str, depth: int, root: Path) -> str:
     parts = PurePosixPath(path).parts
     if len(parts) < depth + 2:
         raise PrivateDataError(
-            f"{root / path} lies in no subfolder of {'its class folder' if depth else root}: put each unit's images "
+            f"{root / path} lies in no subfolder of {'its class folder' if depth else root}: put each unit's files "
             "into a folder of its own, or take another privacy_unit (record, or a column of labels.csv)."
         )
     return _nfc(parts[depth])
@@ -249,14 +251,14 @@ def _refuse_one_file_twice(listed: FileList) -> None:
         try:
             status = (listed.root / path).stat()
         except OSError:
-            identity: object = path  # a missing file is a bad image, which the pre-flight names
+            identity: object = path  # a missing file is a bad record, which the pre-flight names
         else:
             identity = status.st_dev, status.st_ino
         first = seen.setdefault(identity, index)
         if first != index:
             raise PrivateDataError(
                 f"{listed.root / path} is listed twice, or is the same file as {listed.root / listed.paths[first]}: "
-                "one image is one record with one label."
+                "one file is one record with one label."
             )
 
 

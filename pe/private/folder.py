@@ -45,7 +45,13 @@ class ImageFolder(ImageSource):
             PrivateDataError: a missing or empty folder, labels off the class list, or whatever else
                 `pe.private.files` refuses.
         """
-        files = list_files(self.path, suffixes=SUFFIXES, classes=self.class_names, privacy_unit=self.privacy_unit)
+        files = list_files(
+            self.path,
+            suffixes=SUFFIXES,
+            noun=self.modality.noun,
+            classes=self.class_names,
+            privacy_unit=self.privacy_unit,
+        )
         records = _Files(self, files.paths)
         return self.bind(records, len(files.paths), files.where, labels=files.labels, units=files.units)
 

@@ -102,6 +102,7 @@ class Dicom(ImageSource):
         files = list_files(
             self.path,
             suffixes=_SUFFIXES,
+            noun=self.modality.noun,
             classes=self.class_names,
             privacy_unit=self.privacy_unit,
             own_units=frozenset({PATIENT}),

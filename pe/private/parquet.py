@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pe.data.decoding import UInt8Array, decode_image
-from pe.errors import BadImage, MissingDependency, PrivateDataError, nearest_name
+from pe.data.tables import feature_names, open_parquet
+from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
+from pe.private.faults import as_private
 from pe.private.image_source import ImageSource
 from pe.private.naming import sorted_names, text_of
 from pe.private.source import RECORD, SUBFOLDER, source
@@ -118,7 +119,7 @@ class ImageParquet(ImageSource):
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
         label = label_column
         if label is None:
-            named = [name for name in schema.names if _feature_names(schema.metadata or {}, name)]
+            named = [name for name in schema.names if feature_names(schema.metadata, name)]
             usual = [name for name in _LABEL_COLUMNS if name in schema.names]
             label = next((name for name in (*usual, *named) if name != image), None)
         for column in filter(None, (image, label)):
@@ -127,7 +128,7 @@ class ImageParquet(ImageSource):
         others = tuple(name for name in schema.names if name not in (image, label))
         if not label:
             return ParquetColumns(image, None, (), others)
-        named_labels = _feature_names(schema.metadata or {}, label)
+        named_labels = feature_names(schema.metadata, label)
         found = sorted_names(name for each in paths for value in _labels(each, label) if (name := text_of(value)))
         return ParquetColumns(image, label, tuple(named_labels) or found, others)
 
@@ -188,16 +189,8 @@ class _Rows:
 @contextmanager
 def _open(path: Path) -> Iterator[tuple[Any, Any]]:
     """The Parquet file and pyarrow; pyarrow's errors inside become PrivateDataError."""
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise MissingDependency.of("pyarrow", "parquet", "Reading Parquet files") from error
-    try:
-        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
-            yield file, arrow
-    except (arrow.ArrowException, OSError) as error:
-        raise PrivateDataError(f"{path} cannot be read as Parquet: it is damaged or of another format.") from error
+    with as_private(), open_parquet(path) as opened:
+        yield opened
 
 
 def _schema(path: Path) -> tuple[Any, Any]:
@@ -227,15 +220,6 @@ def _column(path: Path, column: str, together: int) -> Iterator[object]:
 
 def _labels(path: Path, column: str) -> Iterator[object]:
     with _open(path) as (file, _):
-        names = _feature_names(file.schema_arrow.metadata or {}, column)
+        names = feature_names(file.schema_arrow.metadata, column)
     for value in _column(path, column, _VALUES_READ):
         yield names[value] if isinstance(value, int) and 0 <= value < len(names) else value
-
-
-def _feature_names(metadata: dict[bytes, bytes], column: str) -> list[str]:
-    """The names that Hugging Face's metadata give to the numbers of a label column; none, mostly."""
-    try:
-        names = json.loads(metadata[b"huggingface"])["info"]["features"][column]["names"]
-    except (KeyError, TypeError, ValueError):
-        return []
-    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []

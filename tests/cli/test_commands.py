@@ -243,7 +243,7 @@ def test_all_bad_files_are_told_at_once_and_more_than_twenty_stand_in_a_file_of_
         (scans / f"{k}.pdf").write_text("no image")
     told = pe("run", recipe, cwd=recipe.parent).stderr.splitlines()[-3:]
     assert told[0].startswith(
-        f"pe: 2 files are not read here; the first: {scans}/0.pdf is no image of a type that is read"
+        f"pe: 2 files are not read here; the first: {scans}/0.pdf is no file of a type that is read"
     )
     assert not (recipe.parent / "runs").exists()
 

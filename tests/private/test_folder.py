@@ -71,7 +71,7 @@ def test_an_image_outside_any_subfolder_has_no_unit(scans, picture):
     picture(scans / "good" / "loose.png", 9)
     refused(
         scans,
-        r"good/loose\.png lies in no subfolder of its class folder: put each unit's images",
+        r"good/loose\.png lies in no subfolder of its class folder: put each unit's files",
         privacy_unit="subfolder",
     )
 
@@ -144,7 +144,7 @@ def test_hidden_files_and_texts_are_passed_over_and_other_files_are_not(scans):
         (scans / name).write_bytes(b"?")
     assert len(folder(scans)) == 5
     (scans / "good" / "photo.heic").write_bytes(b"?")
-    refused(scans, r"photo\.heic is no image of a type that is read here")
+    refused(scans, r"photo\.heic is no file of a type that is read here")
 
 
 def test_missing_and_empty_folders(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from pe.errors import RecipeError
-from pe.private import Dicom, ImageFolder, ImageNpz, ImageParquet, MnistSample
+from pe.private import Dicom, ImageFolder, ImageNpz, ImageParquet, MnistSample, TextFolder, TextTable
 from pe.private.source import read_source
 
 
@@ -20,6 +20,8 @@ from pe.private.source import read_source
         MnistSample("test"),
         Dicom("scans", size=8, window=(40, 400)),
         Dicom("scans", size=8, window=None),
+        TextFolder("notes", classes=[], privacy_unit="subfolder", longest=500, cut=True, encoding="cp1252"),
+        TextTable("notes.csv", classes=["a", "b"], text_column="note", label_column="kind", declared_units=9),
     ],
 )
 def test_a_source_survives_the_way_through_a_recipe(source):
@@ -54,6 +56,12 @@ def test_a_source_survives_the_way_through_a_recipe(source):
 def test_wrong_settings_are_refused(settings):
     with pytest.raises(RecipeError):
         ImageFolder("scans", **settings)
+
+
+@pytest.mark.parametrize("settings", [{"longest": 0}, {"longest": 200_000}, {"longest": True}, {"cut": 1}, {"size": 8}])
+def test_wrong_settings_of_texts_are_refused(settings):
+    with pytest.raises(RecipeError):
+        TextTable("notes.csv", **settings)
 
 
 @pytest.mark.parametrize("window", [(40, 0), (40, -1), (40,), 40])

@@ -1,0 +1,244 @@
+"""Tables from outside, streamed: CSV, TSV, JSON lines and Parquet, by the file's suffix.
+
+The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
+(RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
+declared encoding has a lone surrogate for each of them, so that whoever takes it as text can refuse that row alone.
+No message holds a cell.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from pe.data.text_decoding import UTF_8, with_mark
+from pe.errors import BadTable, MissingDependency, nearest_name
+
+PARQUET = ".parquet"
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_MOST_CHARACTERS = 2**24  # of a line
+_MOST_BYTES = 2**22  # that are read of a cell in Parquet
+_ROWS_READ = 256
+
+Row = tuple[object, ...]
+
+
+def table_files(path: Path) -> list[Path]:
+    """The file at `path`, or those of a folder that are tables, in the order of their names.
+
+    Raises:
+        BadTable: nothing is there, it is no table, or the folder holds none or several kinds.
+    """
+    known = ", ".join(SUFFIXES)
+    if path.is_file():
+        if path.suffix.lower() not in SUFFIXES:
+            raise BadTable(f"{path} is no table that is read here: its name must end in one of {known}.")
+        return [path]
+    if not path.is_dir():
+        raise BadTable(f"{path} does not exist.")
+    files = tables_in(path)
+    if not files:
+        raise BadTable(f"The folder {path} holds no tables ({known}).")
+    kinds = sorted({file.suffix.lower() for file in files})
+    if len(kinds) > 1:
+        raise BadTable(f"The folder {path} holds tables of several kinds ({', '.join(kinds)}): keep one of them.")
+    return files
+
+
+def tables_in(folder: Path) -> list[Path]:
+    """The tables at the top of a folder; hidden files are left out."""
+    found = (file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    return sorted(file for file in found if not file.name.startswith("."))
+
+
+def columns_of(file: Path, encoding: str = UTF_8) -> list[str]:
+    """The names of a table's columns; of JSON lines, those of its first row.
+
+    Raises:
+        BadTable: the file cannot be read.
+        MissingDependency: pyarrow is not installed, which reads Parquet.
+    """
+    suffix = file.suffix.lower()
+    if suffix == PARQUET:
+        with open_parquet(file) as (opened, _):
+            return list(opened.schema_arrow.names)
+    with _open_text(file, encoding) as lines:
+        if suffix in _SEPARATORS:
+            return _header(file, csv.reader(lines, delimiter=_SEPARATORS[suffix], strict=True))
+        return list(next(_objects(file, lines), {}))
+
+
+def read_rows(file: Path, columns: Sequence[str], encoding: str = UTF_8) -> Iterator[Row]:
+    """The values of these columns, row by row; a few rows are in memory.
+
+    Args:
+        file: a table.
+        columns: their names.
+        encoding: of all but Parquet.
+
+    Yields:
+        Strings, from CSV and TSV; else what JSON or Parquet hold there, None where a row has no such value.
+
+    Raises:
+        BadTable: a column is not there, a row is not as its header says, or the file cannot be read.
+        MissingDependency: pyarrow is not installed, which reads Parquet.
+    """
+    suffix = file.suffix.lower()
+    if suffix == PARQUET:
+        yield from _parquet_rows(file, columns)
+        return
+    with _open_text(file, encoding) as lines:
+        yield from (_csv_rows if suffix in _SEPARATORS else _json_rows)(file, lines, columns)
+
+
+def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
+    """The names that Hugging Face's metadata give to the numbers of a Parquet file's column; none, mostly."""
+    try:
+        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[tuple[Any, Any]]:
+    """The Parquet file and pyarrow; pyarrow's errors inside become BadTable."""
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise MissingDependency.of("pyarrow", "parquet", "Reading Parquet files") from error
+    try:
+        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
+            yield file, arrow
+    except (arrow.ArrowException, OSError) as error:
+        raise BadTable(f"{path} cannot be read as Parquet: it is damaged or of another format.") from error
+
+
+@contextmanager
+def _open_text(file: Path, encoding: str) -> Iterator[Iterator[str]]:
+    """The lines of a file, each with its end."""
+    try:
+        with file.open(encoding=with_mark(encoding), errors="surrogateescape", newline="") as opened:
+            yield _lines(file, opened)
+    except UnicodeError as error:
+        raise BadTable(f"{file} is not text in {encoding}: convert it, or declare its encoding.") from error
+    except OSError as error:
+        raise BadTable(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def _lines(file: Path, text: TextIO) -> Iterator[str]:
+    while line := text.readline(_MOST_CHARACTERS):
+        if len(line) == _MOST_CHARACTERS:
+            raise BadTable(f"{file} has a line of more than {_MOST_CHARACTERS:,} characters: it is no table.")
+        yield line
+
+
+def _csv_rows(file: Path, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
+    reader = csv.reader(lines, delimiter=_SEPARATORS[file.suffix.lower()], strict=True)
+    header = _header(file, reader)
+    for column in columns:
+        _check_column(file, column, header)
+    places, count = [header.index(column) for column in columns], 0
+    try:
+        for row in reader:
+            if not row:  # an empty line
+                continue
+            count += 1
+            if len(row) != len(header):
+                raise BadTable(
+                    f"Row {count:,} of {file} has {len(row):,} cells, and the header {len(header):,}: put cells with "
+                    "separators or line breaks in double quotes."
+                )
+            yield tuple(row[place] for place in places)
+    except csv.Error as error:
+        raise BadTable(
+            f"Row {count + 1:,} of {file} cannot be read: its quotes do not match, or a cell has more than "
+            f"{csv.field_size_limit():,} characters."
+        ) from error
+
+
+def _header(file: Path, reader: Iterator[list[str]]) -> list[str]:
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        raise BadTable(f"The first row of {file} cannot be read: its quotes do not match.") from error
+    if not header:
+        raise BadTable(f"{file} has no first row that names its columns.")
+    if len(set(header)) != len(header):
+        raise BadTable(f"{file} has two columns of the same name.")
+    return header
+
+
+def _json_rows(file: Path, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
+    known: set[str] = set()
+    for found in _objects(file, lines):
+        known.update(found)
+        yield tuple(found.get(column) for column in columns)
+    for column in columns if known else ():
+        _check_column(file, column, known)
+
+
+def _objects(file: Path, lines: Iterator[str]) -> Iterator[dict[str, object]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line, object_pairs_hook=_unlike)
+        except (ValueError, RecursionError) as error:
+            raise BadTable(f"Line {number:,} of {file} is no JSON object whose keys differ.") from error
+        if not isinstance(found, dict):
+            raise BadTable(f"Line {number:,} of {file} is no JSON object: write one in each line.")
+        yield found
+
+
+def _unlike(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def _parquet_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
+    with open_parquet(file) as (opened, arrow):
+        schema = opened.schema_arrow
+        for column in columns:
+            if schema.names.count(column) != 1:
+                _check_column(file, column, schema.names)
+                raise BadTable(f"{file} has two columns of the same name.")
+        names = [feature_names(schema.metadata, column) for column in columns]
+        for batch in opened.iter_batches(_ROWS_READ, columns=list(dict.fromkeys(columns)), use_threads=False):
+            cells = [_cells(batch.column(column), of, arrow) for column, of in zip(columns, names, strict=True)]
+            yield from zip(*cells, strict=True)
+
+
+def _cells(column: Any, names: Sequence[str], arrow: Any) -> Iterator[object]:
+    if arrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    is_text = arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)
+    for value in column:
+        if is_text:
+            yield _text(value.as_buffer()) if value.is_valid else None
+        else:
+            plain = value.as_py()
+            yield names[plain] if isinstance(plain, int) and 0 <= plain < len(names) else plain
+
+
+def _text(data: Any) -> str:
+    """The beginning of a cell's text; bytes that are none become lone surrogates."""
+    decoder = codecs.getincrementaldecoder(UTF_8)("surrogateescape")
+    return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
+
+
+def _check_column(file: Path, column: str, known: Sequence[str] | set[str]) -> None:
+    """Refuse a column that is not there; the nearest is named, not all: without a header they are a record's cells."""
+    if column not in known:
+        near = nearest_name(column, known) if known else ""
+        hint = near if near.startswith("did") else "name one that it has; of CSV and TSV the first row names them."
+        raise BadTable(f"{file} has no column '{column}': {hint}")
