@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 from zipfile import BadZipFile
@@ -12,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.decoding import Channels, Resize, Size, convert_pixels, decode_image
+from pe.data.public_folders import files_below, folder_labels
+from pe.data.samples import Shape
 from pe.errors import RecipeError
 
 Pixels = npt.NDArray[np.uint8]
 
-LABELS_CSV = "labels.csv"
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
@@ -33,7 +33,7 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
         RecipeError: it holds no images, they differ in size and none is stated, or labels.csv is no such file.
         BadImage: a file cannot be decoded.
     """
-    files = image_files(folder)
+    files = files_below(folder, SUFFIXES)
     if not files:
         raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
     rule = None if size is None else resize
@@ -43,18 +43,6 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
             raise RecipeError(f"size: the public images differ in size ({path.name} and {files[0].name}); state one.")
     labels = folder_labels(folder, files)
     return np.stack(images), [label or path.name for label, path in zip(labels, files, strict=True)]
-
-
-def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
-    """The label of each of the `files` in `folder`, as `labels.csv` at its top has it, such as `pe export` writes.
-
-    A file that is not there has the name of the subfolder of `folder` that it lies in; None: it lies in none.
-
-    Raises:
-        RecipeError: labels.csv is no such file.
-    """
-    places, listed = [path.relative_to(folder) for path in files], _listed_labels(folder / LABELS_CSV)
-    return [listed.get(place.as_posix(), place.parts[0] if len(place.parts) > 1 else None) for place in places]
 
 
 def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
@@ -78,47 +66,27 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
     return np.stack(converted), labels
 
 
-def images_at(path: Path, shape: tuple[int, int, int], resize: Resize) -> Iterator[tuple[str, Pixels]]:
+def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels]]:
     """Every image that `read_folder` or `read_arrays` reads at `path`, one at a time, with its name for messages.
 
     Args:
         path: a folder, or an .npz file.
         shape: (height, width, channels) of the images that are yielded.
-        resize: how images of another size get it.
+        rule: how images of another size get it, as `Resize` names it.
 
     Raises:
         RecipeError: there is neither.
         BadImage: an image cannot be decoded; none is left out.
     """
-    size, channels = shape[:2], cast(Channels, shape[2])
+    height, width, channels = shape
+    size, channels, resize = (height, width), cast(Channels, channels), cast(Resize, rule)
     if path.is_dir():
-        for file in image_files(path):
+        for file in files_below(path, SUFFIXES):
             yield str(file), decode_image(file, size=size, resize=resize, channels=channels)
         return
     for index, image in enumerate(_arrays_in(path)[0]):
         name = f"image {index + 1} of {path}"
         yield name, convert_pixels(image, size=size, resize=resize, channels=channels, name=name)
-
-
-def image_files(folder: Path) -> list[Path]:
-    """The image files of a folder, sorted; hidden ones are left out."""
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-
-
-def _listed_labels(table: Path) -> dict[str, str]:
-    """File → label, by the columns `file` and `label` of a CSV file; empty: there is none, or no such column."""
-    if not table.is_file():
-        return {}
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, csv.Error, UnicodeDecodeError) as error:
-        raise RecipeError(f"path: '{table}' is not a CSV file in UTF-8 with commas.") from error
-    return {row["file"]: row["label"] for row in rows if row.get("file") and row.get("label")}
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:

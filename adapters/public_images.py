@@ -15,20 +15,21 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from adapters.pools import Indices, Pool
 from adapters.public_files import images_at, read_arrays, read_folder
 from pe.data.conditions import Conditions
 from pe.data.decoding import Resize
 from pe.data.images import Images
-from pe.errors import APIError, RecipeError
+from pe.data.samples import Shape
+from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 Pixels = npt.NDArray[np.uint8]
 Vectors = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
 
 SIDE = 16  # pixels to which images are shrunk for comparison
 LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, where float32 is exact
-BLOCK = 64  # parents compared with the pool at once
+BLOCK = 64  # images shrunk at once
 
 
 class PublicImages:
@@ -88,13 +89,11 @@ class PublicImages:
         else:
             raise RecipeError(f"api.path: '{path}' is neither a folder nor an .npz file of public images.")
         self._path, self._resize = source, resize
-        self._members = _members(names) if by_label else None
-        self._everyone = np.arange(len(self._pixels))
+        self._pool = Pool(len(self._pixels), names if by_label else None, "public_images", Images.noun)
         self._vectors = _comparable(self._pixels, blur)
         self._squares = np.square(self._vectors).sum(axis=1)
-        distinct = len(self._everyone) if self._members is None else max(map(len, self._members.values()))
         height, width = self._pixels.shape[1:3]
-        self.info = replace(self.info, by_label=by_label, distinct=distinct, shape=(height, width, channels))
+        self.info = replace(self.info, by_label=by_label, distinct=self._pool.distinct, shape=(height, width, channels))
 
     def __len__(self) -> int:
         """The number of images in the pool."""
@@ -108,15 +107,15 @@ class PublicImages:
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if the pool has no images of a label."""
         for label in labels:
-            self._pool(label)
+            self._pool.of_label(label)
 
     def public_paths(self) -> tuple[Path, ...]:
         """The pool's place."""
         return (self._path,)
 
-    def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, Pixels]]:
-        """The pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicImages`."""
-        return images_at(self._path, shape, resize or self._resize)
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
+        """The pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        return images_at(self._path, shape, rule or self._resize)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """Places of the pool for new samples: of each label its images in random order, over again where they end.
@@ -124,12 +123,7 @@ class PublicImages:
         Raises:
             RecipeError: the pool has no images of a label.
         """
-        places = np.empty(len(labels), dtype=np.int64)
-        for label, items in _by_label(labels):
-            pool, rng = self._pool(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
-            rounds = [rng.permutation(pool) for _ in range(-(-len(items) // len(pool)))]
-            places[items] = np.concatenate(rounds)[: len(items)]
-        return Conditions({"pool": places})
+        return self._pool.deal(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """The images of the pool that `draw_conditions` dealt to these samples.
@@ -137,7 +131,7 @@ class PublicImages:
         Raises:
             APIError: the request carries no places in this pool.
         """
-        return self._answer(self._places(request.conditions))
+        return self._answer(self._pool.places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """A near neighbour of each parent; the degree says how many count as near.
@@ -146,57 +140,17 @@ class PublicImages:
             APIError: the parents carry no places in this pool.
             RecipeError: the pool has no images of a label.
         """
-        parents = self._places(request.conditions)
-        if request.degree == 0:
-            return self._answer(parents)
-        chosen = np.empty(len(request), dtype=np.int64)
-        places = _uniforms(request.seeds, stream=2)
-        for label, items in _by_label(request.labels):
-            pool = self._pool(label)
-            near = 1 + int(np.ceil(request.degree * (len(pool) - 1)))
-            ranks = np.floor(places[items] * near).astype(np.int64)
-            for start in range(0, len(items), BLOCK):
-                block = slice(start, start + BLOCK)
-                chosen[items[block]] = self._rank(pool, parents[items[block]], ranks[block])
-        return self._answer(chosen)
+        return self._answer(self._pool.vary(request, self._distances))
 
-    def _rank(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
-        """For each parent the member of `pool` of that rank in nearness: 0 is itself, ties go to the first."""
-        products = self._vectors[parents] @ self._vectors[pool].T
-        squares = self._squares[parents][:, None] + self._squares[pool][None, :] - 2 * products
-        keys = squares.astype(np.int64) * len(pool) + np.arange(len(pool))
-        keys[parents[:, None] == pool[None, :]] = -1
-        return np.array([pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)])
-
-    def _pool(self, label: str) -> Indices:
-        if self._members is None:
-            return self._everyone
-        if label not in self._members:
-            known = ", ".join(f"'{name}'" for name in sorted(self._members)) or "none"
-            raise RecipeError(f"The public pool has no images of label '{label}'; its labels are {known}.")
-        return self._members[label]
-
-    def _places(self, conditions: Conditions) -> Indices:
-        if "pool" not in conditions:
-            raise APIError("The samples carry no 'pool': public_images makes and varies only what it drew itself.")
-        places = conditions["pool"].astype(np.int64)
-        if places.size and not 0 <= places.min() <= places.max() < len(self):
-            raise APIError(f"A sample's place lies outside the pool of {len(self)}: give the pool it was drawn from.")
-        return places
+    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
+        """Squared distances of places of the pool, exact."""
+        products = self._vectors[parents] @ self._vectors[others].T
+        squares = self._squares[parents][:, None] + self._squares[others][None, :] - 2 * products
+        distances: npt.NDArray[np.int64] = squares.astype(np.int64)
+        return distances
 
     def _answer(self, chosen: Indices) -> Answer:
         return Answer(Images(self._pixels[chosen]), Conditions({"pool": chosen}))
-
-
-def _members(names: Sequence[str]) -> dict[str, Indices]:
-    """Label → its places in the pool, ascending."""
-    unique, inverse = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
-    return {str(name): np.flatnonzero(inverse == k) for k, name in enumerate(unique)}
-
-
-def _by_label(labels: Sequence[str]) -> list[tuple[str, Indices]]:
-    """Each label and the items that have it."""
-    return list(_members(labels).items())
 
 
 def _comparable(pixels: Pixels, blur: float) -> Vectors:
@@ -222,11 +176,3 @@ def _shrink(images: Vectors, axis: int) -> Vectors:
     counts = np.diff(starts).astype(np.float32)
     sums /= np.expand_dims(counts, [k for k in range(images.ndim) if k != axis])
     return sums
-
-
-def _uniforms(seeds: Seeds, *, stream: int) -> npt.NDArray[np.float64]:
-    """float64 (n,) in [0, 1): one number per seed, by SplitMix64's mixing (Steele, Lea and Flood, 2014)."""
-    z = np.asarray(seeds, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15 * stream % 2**64)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53

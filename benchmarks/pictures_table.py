@@ -10,8 +10,9 @@ import numpy as np
 from methods_table import everywhere
 from record import keep
 
-from adapters.public_files import image_files
+from adapters.public_files import SUFFIXES
 from pe.data.population import Population
+from pe.data.public_folders import files_below
 from pe.engine.demo.picture_set import CLASSES
 from pe.report.pictures import contact_sheet
 from pe.store.run import Run
@@ -74,7 +75,7 @@ def spread(values: list[float]) -> str:
 
 def write_sheet(run: Run, pool: Path, file: Path) -> None:
     """The run's evolution, S_0 above S_T, of those pictures of the pool that may be shown."""
-    shown = np.array([path.name.startswith(_SHOWN) for path in image_files(pool)])
+    shown = np.array([path.name.startswith(_SHOWN) for path in files_below(pool, SUFFIXES)])
     populations = [of_the_shown(population, shown) for population in run.populations()]
     file.write_bytes(contact_sheet(populations, CLASSES))
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from adapters.portfolio.members import members
 from adapters.portfolio.parts import Request, cut, part_of, together
 from pe.data.conditions import DRAWN, GENERATOR, Conditions
-from pe.data.decoding import Resize, UInt8Array
+from pe.data.samples import Array, Shape
 from pe.data.seeds import uniforms
 from pe.errors import APIError, RecipeError
 from pe.plugins.findings import Finding, LooksAtEndpoint
@@ -26,7 +26,7 @@ from pe.plugins.protocols import (
     DescribesDegree,
     PluginInfo,
     RandomRequest,
-    ReadsPublicImages,
+    ReadsPublicSamples,
     Seeds,
     VariationRequest,
     info_of,
@@ -220,17 +220,17 @@ class Portfolio:
                 raise RecipeError(f"{member.name}: {error}") from error
 
     def public_paths(self) -> tuple[Path, ...]:
-        """Where all generators read public images."""
+        """Where all generators read public samples."""
         return tuple(path for reader in self._readers for path in reader.public_paths())
 
-    def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, UInt8Array]]:
-        """All public images of all generators: see `ReadsPublicImages`."""
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+        """All public samples of all generators: see `ReadsPublicSamples`."""
         for reader in self._readers:
-            yield from reader.public_images(shape, resize)
+            yield from reader.public_samples(shape, rule)
 
     @property
-    def _readers(self) -> list[ReadsPublicImages]:
-        readers = [member.api for member in self._members if isinstance(member.api, ReadsPublicImages)]
+    def _readers(self) -> list[ReadsPublicSamples]:
+        readers = [member.api for member in self._members if isinstance(member.api, ReadsPublicSamples)]
         return [reader for reader in readers if reader.public_paths()]
 
     @classmethod

@@ -18,8 +18,9 @@ from scipy import ndimage
 
 from adapters.fonts import Fonts
 from adapters.glyphs import Glyphs
-from adapters.public_files import folder_labels, image_files, images_at, read_arrays, read_folder
+from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from pe.data.decoding import Channels, Resize
+from pe.data.public_folders import files_below, folder_labels
 from pe.data.seeds import generator, item_seeds
 from pe.errors import RecipeError
 from pe.plugins.protocols import RandomRequest
@@ -232,7 +233,7 @@ class Folder(Files):
         return PublicSet.of_names(images, names if labelled else ())
 
     def _files(self) -> list[Path]:
-        files = image_files(self.path) if self.path.is_dir() else []
+        files = files_below(self.path, SUFFIXES) if self.path.is_dir() else []
         self._check(bool(files), "folder with images")
         return files
 
@@ -283,7 +284,7 @@ Public = Annotated[_Kinds, Field(discriminator="kind"), BeforeValidator(_of_path
 
 
 class ReadsPublic:
-    """What makes a fitted generator with public images a `pe.plugins.protocols.ReadsPublicImages`."""
+    """What makes a fitted generator with public images a `pe.plugins.protocols.ReadsPublicSamples`."""
 
     public: Source | None
 
@@ -291,7 +292,7 @@ class ReadsPublic:
         """Where the public images are read from; empty where they are made, or where there are none."""
         return () if self.public is None else self.public.paths
 
-    def public_images(self, shape: Shape, resize: Resize | None) -> Iterator[tuple[str, Pixels]]:
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
         """Those that are read, decoded at `shape`."""
         if isinstance(self.public, Files):
-            yield from images_at(self.public.path, shape, resize or self.public.resize)
+            yield from images_at(self.public.path, shape, rule or self.public.resize)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pe.data.decoding import Resize, UInt8Array
+from pe.data.samples import Array, Shape
 from pe.errors import PluginError, RecipeError
 from pe.fit.fitted import Fitted
 from pe.fit.trainer import MODEL, ChecksMachine, FitTerms, Fitting, Trainer
@@ -21,7 +21,7 @@ from pe.plugins.protocols import (
     GenerationAPI,
     PluginInfo,
     RandomRequest,
-    ReadsPublicImages,
+    ReadsPublicSamples,
     VariationRequest,
     info_of,
 )
@@ -86,13 +86,13 @@ class Trained:
     def public_paths(self) -> tuple[Path, ...]:
         """Where the fitted generator read its public images: this run's records may be among them."""
         generator = self._generator()
-        return generator.public_paths() if isinstance(generator, ReadsPublicImages) else ()
+        return generator.public_paths() if isinstance(generator, ReadsPublicSamples) else ()
 
-    def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, UInt8Array]]:
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """Those images, decoded at `shape`."""
         generator = self._generator()
-        if isinstance(generator, ReadsPublicImages):
-            yield from generator.public_images(shape, resize)
+        if isinstance(generator, ReadsPublicSamples):
+            yield from generator.public_samples(shape, rule)
 
     def check_machine(self) -> None:
         """Raise PEError if the model cannot answer here: its device is not there, or something that it reads."""

@@ -97,6 +97,16 @@ def read_rows(file: Path, columns: Sequence[str], encoding: str = UTF_8) -> Iter
         yield from (_csv_rows if suffix in _SEPARATORS else _json_rows)(file, lines, columns)
 
 
+def read_lines(file: Path, encoding: str = UTF_8) -> Iterator[str]:
+    """The lines of a file, each with its end.
+
+    Raises:
+        BadTable: the file cannot be read, or a line is longer than any text.
+    """
+    with _open_text(file, encoding) as lines:
+        yield from lines
+
+
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
     """The names that Hugging Face's metadata give to the numbers of a Parquet file's column; none, mostly."""
     try:
@@ -136,7 +146,7 @@ def _open_text(file: Path, encoding: str) -> Iterator[Iterator[str]]:
 def _lines(file: Path, text: TextIO) -> Iterator[str]:
     while line := text.readline(_MOST_CHARACTERS):
         if len(line) == _MOST_CHARACTERS:
-            raise BadTable(f"{file} has a line of more than {_MOST_CHARACTERS:,} characters: it is no table.")
+            raise BadTable(f"{file} has a line of more than {_MOST_CHARACTERS:,} characters: break it up.")
         yield line
 
 

@@ -121,21 +121,21 @@ class Execution:
         if isinstance(self.api, DescribesPrecision):
             self.api.describe_precision()
         check_search(self.recipe)
-        check_public_place(self.recipe, self.api)
+        check_public_place(self.recipe, self.api, self.embedding)
 
-    def pool(self) -> PublicPool | None:
-        """The public images that the generator reads, if it reads any."""
-        return PublicPool.of(self.recipe, self.api, self.surroundings.progress)
+    def pool(self, fitted: bool = False) -> PublicPool | None:
+        """The public samples that the generator, unless it is fitted already, and the embedding read; None: none."""
+        plugins = {"embedding": self.embedding} if fitted else {"api": self.api, "embedding": self.embedding}
+        return PublicPool.of(self.recipe, plugins, self.surroundings.progress)
 
     def check_pool(self, run: RunWriter) -> None:
-        """Refuse to go on if public images have changed that are still to be read.
+        """Refuse to go on if public samples have changed that are still to be read.
 
         Raises:
             RunError: they have.
         """
-        pool = self.pool()
-        fitted = isinstance(self.api, Trainer) and run.journal.files(f"{MODEL}/")
-        if pool is not None and not fitted:
+        pool = self.pool(fitted=isinstance(self.api, Trainer) and bool(run.journal.files(f"{MODEL}/")))
+        if pool is not None:
             pool.check_same(run.folder)
 
     def carry_out(self, run: RunWriter, event: str) -> Run:
@@ -161,7 +161,7 @@ class Execution:
         write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
         progress = self.surroundings.progress
         known = guarantee_warnings(self.recipe, self.plan, ledger.total())
-        of_api = [*overlap_warnings(self.recipe, self.api), *size_warnings(self.recipe, self.api)]
+        of_api = [*overlap_warnings(self.recipe, self.api, self.embedding), *size_warnings(self.recipe, self.api)]
         for warning in (*known, *of_api):
             progress.warn(warning)
         if not all(ledger.drawn(step.release) for step in self.plan.steps):
@@ -224,7 +224,7 @@ class Execution:
             data_set=data_set,
             private_data_sent_to=_recipients(self.embedding),
             fitted_on_others=self._other_fit(run),
-            pool_overlaps="declared" if overlap_warnings(self.recipe, self.api) else None,
+            pool_overlaps="declared" if overlap_warnings(self.recipe, self.api, self.embedding) else None,
             warnings=vote_warnings(self.recipe, self.plan),
         )
         for name, content in certificate_files(certificate).items():

@@ -100,7 +100,7 @@ def _extend(
         The name of their .npz file.
     """
     folder, progress = run.folder, surroundings.progress
-    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, api, progress)
+    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, progress)
     if pool is not None:
         pool.check_same(folder)
     index = _index(run, count, degree)

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pe.data.decoding import UInt8Array
-from pe.data.samples import Shape
+from pe.data.samples import Array, Shape
 from pe.errors import DamagedFile, PEError, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
 from pe.planning.deadlines import EMBEDDING
@@ -241,16 +240,15 @@ class PrivateSide:
                 f"api.private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
             )
 
-    def overlap(self, key: str, public: Iterable[tuple[str, UInt8Array]], shape: tuple[int, int, int]) -> Overlap:
-        """How many public images are private records, pixel by pixel; the pre-flight comes first. CONFIDENTIAL.
+    def overlap(self, key: str, public: Iterable[tuple[str, Array]]) -> Overlap:
+        """How many public samples are private records, to the last bit; the pre-flight comes first. CONFIDENTIAL.
 
         Args:
             key: the run's, as its Identity has it.
-            public: names and images, decoded as the private records are.
-            shape: (height, width, channels) of the private records.
+            public: names and samples, decoded as the private records are.
         """
         assert self._found is not None
-        return find_overlap(bytes.fromhex(key), self._found.digests, public, shape)
+        return find_overlap(bytes.fromhex(key), self._found.digests, public, self.source.modality, self.source.shape)
 
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
         """The records' embeddings: computed once per run, kept in confidential/."""

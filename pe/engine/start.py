@@ -15,7 +15,7 @@ from pe.recipe.schema import Recipe
 from pe.steps import Plan
 from pe.store.certified import is_export
 from pe.store.export import examine
-from pe.store.places import BANNER, CONFIDENTIAL, FULL_RECIPE, PUBLIC_IMAGES, RECIPE, check_absent, new_name
+from pe.store.places import BANNER, CONFIDENTIAL, FULL_RECIPE, PUBLIC_SAMPLES, RECIPE, check_absent, new_name
 from pe.store.releases import JournalReleases
 from pe.store.run import Run
 from pe.store.writer import RunWriter
@@ -43,7 +43,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     if (other := info_of(execution.api).disjoint_from) is not None:
         execution.private.check_not_those_of(other)
     pool = execution.pool()
-    pinned = {} if pool is None else {PUBLIC_IMAGES: pool.pin(execution.private, identity.key)}
+    pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(execution.private, identity.key)}
     if recipe.evolution.iterations:
         execution.private.try_embedding(info_of(execution.api).shape)
     execution.private.check_cap(execution.plan.releases)

@@ -1,4 +1,4 @@
-"""Whether public images lie apart from the private records: by their places on disk, without reading a file."""
+"""Whether public samples lie apart from the private records: by their places on disk, without reading a file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ Identity = tuple[int, int]
 """Device and inode: the same for a file or folder under all its names."""
 
 
-def check_apart(private: Path, public: Iterable[Path]) -> None:
-    """Refuse public images that are, hold, lie in or share a file with the private records' place.
+def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> None:
+    """Refuse public samples that are, hold, lie in or share a file with the private records' place.
 
     Symbolic links, hard links and folders that are mounted twice are recognised. Names and inodes are read, and no
     file's content.
 
     Args:
         private: the folder or file of private records.
-        public: the folders and files that public images are read from; they need not exist yet.
+        public: the folders and files that public samples are read from; they need not exist yet.
+        noun: what messages call the samples.
 
     Raises:
         RecipeError: they are not apart.
@@ -28,7 +29,7 @@ def check_apart(private: Path, public: Iterable[Path]) -> None:
     for path in public:
         if meeting := _meeting(private, path):
             raise RecipeError(
-                f"The public images {path} {meeting}: name images that hold no private record, or, if these records "
+                f"The public {noun} {path} {meeting}: name {noun} that hold no private record, or, if these records "
                 "are published, set privacy.pool_overlaps: declared in the recipe."
             )
 

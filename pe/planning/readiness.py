@@ -6,6 +6,7 @@ Looked up, without asking a plug-in for anything, and without reading a private 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from pe.nearest import describe
 from pe.planning.apart import check_apart
 from pe.planning.build import check_modality, set_up
 from pe.plugins.devices import DescribesPrecision
-from pe.plugins.protocols import ChecksLabels, DrawsConditions, ReadsPublicImages, info_of
+from pe.plugins.protocols import ChecksLabels, DrawsConditions, ReadsPublicSamples, info_of
 from pe.plugins.registry import Group, require
 from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.data_set import DataSetLedger
@@ -54,7 +55,7 @@ def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
             if plugin is not None:
                 check_modality(plugin, does, recipe)
         check_place(recipe)
-        check_public_place(recipe, api)
+        check_public_place(recipe, api, embedding)
     except PEError as error:
         found.append(str(error))
     return [f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" for sentence in dict.fromkeys(found)]
@@ -148,27 +149,24 @@ def check_place(recipe: Recipe) -> None:
         raise RecipeError(f"private.path: there is nothing at {path}: say where the private records are.")
 
 
-def check_public_place(recipe: Recipe, api: object | None) -> None:
-    """Refuse a generator whose public images lie where the private records do; no image is read.
+def check_public_place(recipe: Recipe, *plugins: object) -> None:
+    """Refuse plug-ins whose public samples lie where the private records do; no sample is read.
 
     Raises:
         RecipeError: they do, and `privacy.pool_overlaps` is not `declared`.
     """
     path = recipe.private.place
-    reader = reader_to_compare(recipe, api)
-    if path is not None and str(path) != WITHHELD and reader is not None:
-        check_apart(path, reader.public_paths())
+    if path is None or str(path) == WITHHELD or recipe.privacy.pool_overlaps == "declared":
+        return
+    for plugin in plugins:
+        if reads_public(plugin):
+            check_apart(path, plugin.public_paths(), recipe.private.modality.noun)
 
 
-def reader_to_compare(recipe: Recipe, api: object | None) -> ReadsPublicImages | None:
-    """The generator, if it reads public images and none of them may be a private record; else None."""
-    return _public_reader(api) if recipe.privacy.pool_overlaps == "refused" else None
-
-
-def overlap_warnings(recipe: Recipe, api: object | None) -> list[str]:
-    """What `privacy.pool_overlaps: declared` means, where the generator reads public images; else nothing."""
+def overlap_warnings(recipe: Recipe, *plugins: object) -> list[str]:
+    """What `privacy.pool_overlaps: declared` means, where a plug-in reads public samples; else nothing."""
     declared = recipe.privacy.pool_overlaps == "declared"
-    return [POOL_OVERLAPS] if declared and _public_reader(api) is not None else []
+    return [POOL_OVERLAPS] if declared and any(map(reads_public, plugins)) else []
 
 
 def size_warnings(recipe: Recipe, api: object | None) -> list[str]:
@@ -183,8 +181,9 @@ def size_warnings(recipe: Recipe, api: object | None) -> list[str]:
     ]
 
 
-def _public_reader(api: object | None) -> ReadsPublicImages | None:
-    return api if isinstance(api, ReadsPublicImages) and api.public_paths() else None
+def reads_public(plugin: object) -> TypeGuard[ReadsPublicSamples]:
+    """Whether a plug-in reads public samples from files."""
+    return isinstance(plugin, ReadsPublicSamples) and bool(plugin.public_paths())
 
 
 def _missing(group: Group, spec: PluginSpec) -> list[str]:

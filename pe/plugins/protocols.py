@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.conditions import Conditions
-from pe.data.decoding import Resize, UInt8Array
-from pe.data.samples import Samples
+from pe.data.samples import Array, Samples, Shape
 from pe.errors import ContractError
 from pe.plugins.jobs import JobNote
 from pe.plugins.usage import Usage as Usage
@@ -236,30 +235,30 @@ class ChecksLabels(Protocol):
 
 
 @runtime_checkable
-class ReadsPublicImages(Protocol):
-    """A generator, or a fit, that reads public images from files.
+class ReadsPublicSamples(Protocol):
+    """A generator, a fit or an embedding that reads public samples from files.
 
-    Before its first call a run compares them with the private records. It asks for images by public values alone; no
+    Before its first call a run compares them with the private records. It asks for samples by public values alone; no
     record, and nothing computed from one, is handed over.
     """
 
     def public_paths(self) -> tuple[Path, ...]:
-        """The files and folders that the images are read from; empty where it makes them itself. Reads no image."""
+        """The files and folders that the samples are read from; empty where it makes them itself. Reads no sample."""
         ...
 
-    def public_images(self, shape: tuple[int, int, int], resize: Resize | None) -> Iterator[tuple[str, UInt8Array]]:
-        """Every image that it reads, with its name for messages, decoded as the private records are.
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+        """Every sample that it reads, with its name for messages, decoded as the private records are.
 
         Args:
-            shape: (height, width, channels) of the private images, and of those to be yielded.
-            resize: the rule by which private images of another size get it; None: private images all have it, so
-                public ones of another size get it by the generator's own rule.
+            shape: of the private records, and of those to be yielded.
+            rule: the rule by which private records of another shape get it (`PrivateSource.rule`), of images `resize`;
+                None: private records all have it, so public samples of another shape get it by the plug-in's own rule.
 
         Yields:
-            A name, such as the file's path, and uint8 (height, width, channels).
+            A name, such as the file's path, and a sample as one of the modality's arrays holds it.
 
         Raises:
-            PEError: an image cannot be decoded; none is left out.
+            PEError: a sample cannot be decoded; none is left out.
         """
         ...
 

@@ -29,7 +29,7 @@ NOT_DECLARED = "not declared"
 """In the place of a host: the embedding does not say whether it hands private images on."""
 
 POOL_OVERLAPS = (
-    "The public images that the generator reads may be private records: the recipe declares these published "
+    "The public samples that the run reads may be private records: the recipe declares these published "
     "(privacy.pool_overlaps). Such records may stand in the synthetic data as they are, and ε says nothing about them."
 )
 

@@ -7,20 +7,21 @@ import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pe.data.decoding import UInt8Array
-from pe.data.samples import Array
+import numpy as np
+
+from pe.data.samples import Array, Samples, Shape
 from pe.errors import ContractError
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many public images are private records. Confidential, as far as it tells: it may refuse a start.
+    """How many public samples are private records. Confidential, as far as it tells: it may refuse a start.
 
     Attributes:
-        equal: public images that are equal to a private record in every pixel. Confidential.
-        compared: all public images. Public.
+        equal: public samples that are equal to a private record to the last bit. Confidential.
+        compared: all public samples. Public.
         first: the name of the first of the equal ones; "" without one. Confidential.
-        sha256: of the digests of all public images, in order, hexadecimal. Public.
+        sha256: of the digests of all public samples, in order, hexadecimal. Public.
     """
 
     equal: int
@@ -35,34 +36,40 @@ def sample_digest(sample: Array) -> bytes:
 
 
 def key_digest(key: bytes, digest: bytes) -> bytes:
-    """A digest under a key, 32 bytes: without the key nobody can test a guess at the image."""
+    """A digest under a key, 32 bytes: without the key nobody can test a guess at the sample."""
     return hmac.digest(key, digest, "sha256")
 
 
 def find_overlap(
-    key: bytes, digests: Iterable[bytes], public: Iterable[tuple[str, UInt8Array]], shape: tuple[int, int, int]
+    key: bytes,
+    digests: Iterable[bytes],
+    public: Iterable[tuple[str, Array]],
+    modality: type[Samples],
+    shape: Shape,
 ) -> Overlap:
-    """Compare public images with private records, by digests under the run's key.
+    """Compare public samples with private records, by digests under the run's key.
 
-    Guarantee: none; the answer is confidential. All public images are taken, equal or not, so whoever yields them
+    Guarantee: none; the answer is confidential. All public samples are taken, equal or not, so whoever yields them
     learns nothing of the answer.
 
     Args:
         key: the run's.
         digests: of all private records, as `sample_digest` gives them.
-        public: names and images, decoded as the private records are.
-        shape: (height, width, channels) of the private records.
+        public: names and samples, decoded as the private records are.
+        modality: of both.
+        shape: of the private records.
 
     Raises:
-        ContractError: a public image has another shape: it was not decoded as the private records are.
+        ContractError: a public sample is of another shape: it was not decoded as the private records are.
     """
     records, equal, compared, first = {key_digest(key, digest) for digest in digests}, 0, 0, ""
     whole = hashlib.sha256()
-    for name, image in public:
-        if image.dtype != "uint8" or image.shape != shape:
-            raise ContractError(f"public_images gave {name} as {image.dtype} {image.shape}, not as uint8 {shape}.")
+    for name, sample in public:
+        if not modality.check(sample[np.newaxis]) or modality.misfit(sample, shape):
+            form = f"{sample.dtype} {sample.shape}"
+            raise ContractError(f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held.")
         compared += 1
-        digest = sample_digest(image)
+        digest = sample_digest(sample)
         whole.update(digest)
         if key_digest(key, digest) in records:
             equal, first = equal + 1, first or name

@@ -50,6 +50,11 @@ class ImageSource(PrivateSource):
         """(height, width, channels)."""
         return *self.height_width, self.channels
 
+    @property
+    def rule(self) -> str | None:
+        """`resize`."""
+        return self.resize
+
     def decoding(self) -> Callable[[], object]:
         """What decodes an image of noise, of `largest_side` where that is given."""
         height, width = self.height_width if self.largest_side is None else (self.largest_side, self.largest_side)

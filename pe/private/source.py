@@ -100,6 +100,11 @@ class PrivateSource(ABC):
         """What all of its samples share, as the modality has it."""
 
     @property
+    def rule(self) -> str | None:
+        """How records of another shape get it, in the modality's words; None: no such rule is declared."""
+        return None
+
+    @property
     @abstractmethod
     def place(self) -> Path | None:
         """Where the records lie; None for a sample that has no place on disk, and so no ledger file beside it."""

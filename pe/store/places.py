@@ -13,8 +13,8 @@ from pe.privacy.covered import CONFIDENTIAL as CONFIDENTIAL
 RECIPE = "recipe.yaml"
 SYNTHETIC = "synthetic.npz"
 EVOLUTION = "evolution.png"
-PUBLIC_IMAGES = "public_images.json"
-"""Of a run whose generator reads public images: how many, and the SHA-256 of their pixels, in order."""
+PUBLIC_SAMPLES = "public_samples.json"
+"""Of a run that reads public samples: how many, and the SHA-256 of them in order, of its `api` and `embedding`."""
 DEGREE = "degree.json"
 """Of a run that measured how its generator heeds the degree: what it found."""
 CERTIFICATE = Path("certificate.json")

@@ -11,7 +11,7 @@ import yaml
 def without_folders(text: str) -> str:
     """A recipe's YAML, in which a full path is only its last part: the folders above are this machine's own.
 
-    What is in them stays known by its content: public images by the hashes in `public_images.json`, a model by its own.
+    What is in them stays known by its content: public samples by hashes in `public_samples.json`, a model by its own.
     """
     content = yaml.safe_load(text)
     short = _short(content)

@@ -34,7 +34,7 @@ from pe.store.places import (
     CONFIDENTIAL,
     DEGREE,
     EVOLUTION,
-    PUBLIC_IMAGES,
+    PUBLIC_SAMPLES,
     RECIPE,
     SYNTHETIC,
     WAITING,
@@ -226,7 +226,7 @@ class RunWriter:
 
     def written(self) -> dict[str, str]:
         """Name → SHA-256 of each shareable file that the run wrote, but the certificate: whatever else lies there."""
-        names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_IMAGES, DEGREE)
+        names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_SAMPLES, DEGREE)
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
         entered = {**own, **self.journal.released(), **self.journal.files("")}
         return {name: entered[name] for name in sorted(entered) if not name.startswith(f"{CONFIDENTIAL}/")}

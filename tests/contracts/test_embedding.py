@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from embeddings.pixels import Pixels
+from embeddings.tfidf import TfIdf
 from pe.data.images import Images
+from pe.data.samples import Samples
+from pe.data.texts import Texts
 from pe.errors import ContractError
 from pe.plugins.embed import check_vectors, try_embedding
-from pe.plugins.protocols import Embedding, Vectors
+from pe.plugins.protocols import Embedding, Vectors, info_of
 from tests.embeddings.networks import networks
 from tests.generators import Mean
 
@@ -19,8 +22,10 @@ EMBEDDINGS: dict[str, Embedding] = {
     "pixels": Pixels(size=12, batch_size=8),
     "pyramid": Pixels(features="pyramid", size=12, batch_size=8),
     "gradients": Pixels(features="gradients", size=12, cells=3, batch_size=8),
+    "tfidf": TfIdf(batch_size=8),
     "the tests' own": Mean(),
 }
+PROJECTED = ("tfidf of public texts", "tfidf by svd")
 
 
 NETWORKS = ("dinov2", "efficientnet_lite", "inception", "open_clip")
@@ -31,9 +36,21 @@ def random_networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embed
     return networks(tmp_path_factory.mktemp("weights"))
 
 
-@pytest.fixture(params=[*EMBEDDINGS, *NETWORKS])
+@pytest.fixture(scope="module")
+def projected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedding]:
+    public = tmp_path_factory.mktemp("public") / "texts.txt"
+    public.write_text("\n".join(texts(60, seed=5).strings))
+    return {
+        name: TfIdf(public=public, projection=projection, dimensions=20, batch_size=8)
+        for name, projection in zip(PROJECTED, ("hash", "svd"), strict=True)
+    }
+
+
+@pytest.fixture(params=[*EMBEDDINGS, *NETWORKS, *PROJECTED])
 def embedding(request: pytest.FixtureRequest) -> Embedding:
     name = request.param
+    if name in PROJECTED:
+        return request.getfixturevalue("projected")[name]  # type: ignore[no-any-return]
     found: Embedding = request.getfixturevalue("random_networks")[name] if name in NETWORKS else EMBEDDINGS[name]
     return found
 
@@ -42,42 +59,53 @@ def images(count: int, seed: int = 0) -> Images:
     return Images(np.random.default_rng(seed).integers(0, 256, (count, 12, 12, 3)).astype(np.uint8))
 
 
+def texts(count: int, seed: int = 0) -> Texts:
+    rng = np.random.default_rng(seed)
+    return Texts.of([" ".join("".join(rng.choice(list("abcde"), 3)) for _ in range(9)) for _ in range(count)], 60)
+
+
+def samples(embedding: Embedding, count: int, seed: int = 0) -> Samples:
+    """Different ones, of the embedding's modality."""
+    return {"images": images, "texts": texts}[info_of(embedding).modality](count, seed)  # type: ignore[operator,no-any-return]
+
+
 def test_it_answers_float32_rows(embedding: Embedding) -> None:
     assert isinstance(embedding, Embedding)
-    vectors = check_vectors(embedding, embedding.embed(images(5)), 5)
+    vectors = check_vectors(embedding, embedding.embed(samples(embedding, 5)), 5)
     assert np.isfinite(vectors).all()
     assert len(np.unique(vectors, axis=0)) == 5
 
 
 def test_a_row_does_not_depend_on_the_others_in_its_block(embedding: Embedding) -> None:
     size = embedding.batch_size
-    one, other = images(size), images(size, seed=1)
-    mixed = Images(np.concatenate([one.pixels[:3], other.pixels[3:]]))
+    one, other = samples(embedding, size), samples(embedding, size, seed=1)
+    mixed = type(one)(np.concatenate([one.array[:3], other.array[3:]]))
     np.testing.assert_array_equal(embedding.embed(one)[:3], embedding.embed(mixed)[:3])
 
 
 def test_a_row_does_not_depend_on_its_place_in_a_full_block(embedding: Embedding) -> None:
     """Removing a record moves those after it up by one place."""
-    block = images(embedding.batch_size)
+    block = samples(embedding, embedding.batch_size)
     vectors = embedding.embed(block)
     moved = np.roll(np.arange(len(block)), -1)
     np.testing.assert_array_equal(embedding.embed(block.take(moved)), vectors[moved])
 
 
-def test_images_are_left_as_they_were(embedding: Embedding) -> None:
-    samples = images(4)
-    embedding.embed(samples)
-    np.testing.assert_array_equal(samples.pixels, images(4).pixels)
+def test_samples_are_left_as_they_were(embedding: Embedding) -> None:
+    given = samples(embedding, 4)
+    embedding.embed(given)
+    np.testing.assert_array_equal(given.array, samples(embedding, 4).array)
 
 
 def test_nothing_is_kept_between_calls(embedding: Embedding) -> None:
-    first = embedding.embed(images(4))
-    embedding.embed(images(4, seed=9))
-    np.testing.assert_array_equal(embedding.embed(images(4)), first)
+    first = embedding.embed(samples(embedding, 4))
+    embedding.embed(samples(embedding, 4, seed=9))
+    np.testing.assert_array_equal(embedding.embed(samples(embedding, 4)), first)
 
 
 def test_it_passes_the_trial_before_a_run(embedding: Embedding) -> None:
-    try_embedding(embedding, Images, (12, 12, 3))
+    example = samples(embedding, 1)
+    try_embedding(embedding, type(example), example.shape)
 
 
 class Broken:

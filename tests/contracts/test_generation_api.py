@@ -16,12 +16,20 @@ from adapters.glyphs import Glyphs
 from adapters.http import PromptedGenerator
 from adapters.portfolio import Portfolio
 from adapters.public_images import PublicImages
+from adapters.public_texts import PublicTexts
 from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from pe.data.conditions import Conditions
-from pe.data.images import Images
-from pe.plugins.protocols import Answer, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest
+from pe.data.samples import modality
+from pe.plugins.protocols import (
+    Answer,
+    DrawsConditions,
+    GenerationAPI,
+    RandomRequest,
+    VariationRequest,
+    info_of,
+)
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
 from tests.contracts.fitted import KINDS, fitted
@@ -45,6 +53,13 @@ def public_images(folder: Path) -> PublicImages:
     return PublicImages(path=str(folder / "pool.npz"), size=8)
 
 
+def public_texts(folder: Path) -> PublicTexts:
+    rng = np.random.default_rng(1)
+    words = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("a", "en", "ist", "or")]
+    (folder / "pool.txt").write_text("\n".join(" ".join(rng.choice(words[i // 5 :][:20], 12)) for i in range(120)))
+    return PublicTexts(path=folder / "pool.txt")
+
+
 def text_to_image(folder: Path) -> TextToImage:
     torch.manual_seed(0)
     tiny.stable_diffusion(faithful=True).save_pretrained(folder)
@@ -65,6 +80,7 @@ MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
     ),
     "portfolio": lambda _: Portfolio(of=[{"kind": "glyphs", "size": 16, "name": name} for name in ("one", "other")]),
     "public_images": public_images,
+    "public_texts": public_texts,
     "the tests' own": lambda _: Shades(),
     **{kind: lambda _, kind=kind: fitted(kind) for kind in KINDS},  # type: ignore[misc]
 }
@@ -129,7 +145,7 @@ def together(answers: list[Answer]) -> Answer:
     if len(answers) == 1:
         return answers[0]
     assert not any(answer.missing for answer in answers)
-    samples = Images(np.concatenate([answer.samples.array for answer in answers]))
+    samples = type(answers[0].samples)(np.concatenate([answer.samples.array for answer in answers]))
     return Answer(samples, Conditions.concatenate([answer.conditions for answer in answers]))
 
 
@@ -145,9 +161,11 @@ def test_it_is_a_generation_api(api: GenerationAPI) -> None:
     assert api.capabilities.concurrency >= 1
 
 
-def test_it_answers_every_item_with_an_image_of_one_size(parents: Answer, children: Answer) -> None:
+def test_it_answers_every_item_with_a_sample_of_one_shape(
+    api: GenerationAPI, parents: Answer, children: Answer
+) -> None:
     for each in (parents, children):
-        assert isinstance(each.samples, Images)
+        assert isinstance(each.samples, modality(info_of(api).modality))
         assert len(each.samples) + len(each.missing) == len(LABELS)
         assert each.conditions.rows in (None, len(each.samples))
     assert children.samples.shape == parents.samples.shape
@@ -179,8 +197,8 @@ def test_degree_zero_changes_nothing(api: GenerationAPI, parents: Answer) -> Non
 def test_a_larger_degree_moves_further_on_average(api: GenerationAPI, parents: Answer) -> None:
     def moved(degree: float) -> float:
         salts = range(100, 101 if isinstance(api, SURE) else 130)  # at 0 a parent would be drawn again
-        children = [varied(api, parents, degree, salt=salt).samples.array for salt in salts]
-        return float(np.mean([np.abs(child.astype(float) - parents.samples.array).mean() for child in children]))
+        children = [varied(api, parents, degree, salt=salt).samples for salt in salts]
+        return float(np.mean([child.distances(parents.samples).mean() for child in children]))
 
     assert 0 < moved(0.2) < moved(1.0)
 

@@ -1,0 +1,186 @@
+"""TF-IDF: a text as the words and runs of characters that it is made of, weighted by how rare they are.
+
+No model. The pieces are hashed with signs into a vector of fixed length (Weinberger et al. 2009), or projected by a
+truncated SVD of public texts (latent semantic analysis). Each vector is a sum over the text's own pieces, in one
+order: so it is the same to the last bit whichever texts are beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.public_texts import PublicTexts
+from pe.data.samples import Samples, Shape
+from pe.data.seeds import mix
+from pe.data.text_decoding import UTF_8
+from pe.data.text_vectors import Keys, Rarity, Weights, damped, runs_of, words_of
+from pe.data.texts import Texts
+from pe.errors import ContractError, RecipeError
+from pe.plugins.protocols import PluginInfo, Vectors
+
+Projection = Literal["hash", "svd"]
+Matrix = npt.NDArray[np.float64]
+
+DIMENSIONS = {"hash": 1024, "svd": 256}
+SVD_TEXTS = 4000
+"""Most public texts that an SVD is fitted on, evenly chosen: its time grows with their number."""
+SVD_PIECES = 30_000
+"""Most pieces that it knows, those in the most public texts."""
+
+_LONGEST = 2**16  # bytes of a public text that count
+_RUNS = {False: 0.25, True: 0.5}  # the weight of runs beside words, without public texts and with them
+_UNKNOWN = 0.1  # of a piece that the SVD does not know, hashed so that texts without a known one differ
+_SMALLEST = 1e-8  # smaller entries would make denormal numbers in products
+
+
+class TfIdf:
+    """Texts → hashed or projected TF-IDF vectors of length 1.
+
+    Without `public`, a word counts by its length, which tells roughly how rare it is.
+
+    Args:
+        public: public texts, like the private ones, that tell how rare each word is: a .txt file (a text a line), a
+            folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder of tables.
+        text_column: of tables.
+        encoding: of the public texts' files.
+        projection: `hash`, or `svd`, fitted on the public texts.
+        dimensions: of a vector; None: 1,024 hashed, 256 projected, but no more than there are public texts.
+        batch_size: texts per call, ≥ 1.
+
+    Raises:
+        RecipeError: an argument is out of range, `svd` has no `public`, or there are no public texts.
+    """
+
+    info = PluginInfo(modality="texts", hosts=(), machine_settings=("public",))  # a run knows the texts again
+
+    def __init__(
+        self,
+        *,
+        public: Path | None = None,
+        text_column: str = "text",
+        encoding: str = UTF_8,
+        projection: Projection = "hash",
+        dimensions: int | None = None,
+        batch_size: int = 256,
+    ) -> None:
+        if projection not in get_args(Projection):
+            raise RecipeError(f"projection is '{projection}': it must be one of {', '.join(get_args(Projection))}.")
+        if projection == "svd" and public is None:
+            raise RecipeError(
+                "projection is 'svd', which is fitted on public texts: name them by public, or take hash."
+            )
+        for name, number in (("dimensions", dimensions), ("batch_size", batch_size)):
+            if number is not None and number < 1:
+                raise RecipeError(f"{name} is {number}: it must be at least 1.")
+        self._public = None if public is None else PublicTexts(Path(public), text_column, None, encoding)
+        if self._public is not None:
+            self._public.check()
+        self._projection, self._batch_size = projection, batch_size
+        self._dimensions = dimensions or DIMENSIONS[projection]
+
+    @property
+    def batch_size(self) -> int:
+        """Texts per call."""
+        return self._batch_size
+
+    def embed(self, samples: Samples) -> Vectors:
+        """float32, n×d, finite: one row of length 1 per text, a function of that text alone, to the last bit.
+
+        The row of an empty text is 0.
+
+        Raises:
+            ContractError: the samples are not texts.
+            PEError: the public texts cannot be read.
+        """
+        if not isinstance(samples, Texts):
+            raise ContractError(f"The embedding 'tfidf' takes texts, not {type(samples).__name__}.")
+        rows = [self._vector(text) for text in samples.strings]
+        return np.array(rows, np.float32).reshape(len(rows), -1)
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """The public texts' place."""
+        return () if self._public is None else (self._public.path,)
+
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
+        """The public texts, cut as `shape` says: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        if self._public is not None:
+            for text in self._public.read(shape[0]):
+                yield text.name, np.array(text.utf8)
+
+    def _vector(self, text: str) -> Matrix:
+        """float64 (d,), of length 1, or 0."""
+        keys, weights = self._weighed(text)
+        vector = self._project(keys, weights) if self._projection == "svd" else _hashed(keys, weights, self._dimensions)
+        length = np.sqrt(np.square(vector).sum())
+        vector = vector / length if length > 0 else vector
+        vector[np.abs(vector) < _SMALLEST] = 0
+        return vector
+
+    def _weighed(self, text: str) -> tuple[Keys, Weights]:
+        """The text's pieces and their TF-IDF weights."""
+        (words, counts, worth), (runs, found) = words_of(text), runs_of(text)
+        keys = np.concatenate([words, runs])
+        weights = np.concatenate([damped(counts), _RUNS[self._public is not None] * damped(found)])
+        if self._public is None:
+            return keys, weights * np.concatenate([worth, np.ones(len(runs))])
+        return keys, weights * self._rarity.of(keys)
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        assert self._public is not None
+        return [text.utf8.decode() for text in self._public.read(_LONGEST)]
+
+    @cached_property
+    def _rarity(self) -> Rarity:
+        return Rarity.among(np.concatenate([words_of(text)[0], runs_of(text)[0]]) for text in self._texts)
+
+    def _project(self, keys: Keys, weights: Weights) -> Matrix:
+        known, directions = self._directions
+        places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        hit = known[places] == keys
+        found = (weights[hit, None] * directions[places[hit]]).sum(axis=0)  # row by row, whatever the memory's layout
+        rest: Matrix = _hashed(keys[~hit], weights[~hit], directions.shape[1])
+        return np.asarray(found + _UNKNOWN * rest / np.sqrt(directions.shape[1]))
+
+    @cached_property
+    def _directions(self) -> tuple[Keys, Matrix]:
+        """The pieces that the SVD knows, ascending, and the row of each: its directions over their singular values."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.linalg import svds
+
+        texts, rarity = self._texts, self._rarity
+        chosen = np.argsort(-rarity.documents, kind="stable")[:SVD_PIECES]
+        known = np.sort(rarity.keys[chosen])
+        columns, entries, starts = [], [], [0]
+        for i in np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SVD_TEXTS)).astype(int)):
+            keys, weights = self._weighed(texts[i])
+            places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            hit = known[places] == keys
+            columns.append(places[hit])
+            entries.append(weights[hit] / max(float(np.linalg.norm(weights[hit])), _SMALLEST))
+            starts.append(starts[-1] + int(hit.sum()))
+        shape = (len(starts) - 1, len(known))
+        rank = min(self._dimensions, min(shape) - 1)
+        if rank < 1:
+            raise RecipeError(f"{self.public_paths()[0]} holds too few public texts for an SVD: take projection: hash.")
+        table = csr_array((np.concatenate(entries), np.concatenate(columns), np.array(starts)), shape=shape)
+        _, values, rows = svds(table, k=rank, v0=np.ones(min(shape)), solver="arpack")
+        rows = rows[values > _SMALLEST * values.max()]
+        values = values[values > _SMALLEST * values.max()]
+        largest = np.abs(rows).argmax(axis=1)
+        signs = np.sign(rows[np.arange(len(rows)), largest])  # either sign is right: the same on every machine
+        return known, np.ascontiguousarray((rows * (signs / values)[:, None]).T)
+
+
+def _hashed(keys: Keys, weights: Weights, dimensions: int) -> Matrix:
+    """The weights, each with a sign, summed up at places that follow from the keys: float64 (dimensions,)."""
+    mixed = mix(keys)
+    signs = np.where(mixed >> np.uint64(63), 1.0, -1.0)
+    places = (mixed % np.uint64(dimensions)).astype(np.int64)
+    return np.bincount(places, weights * signs, minlength=dimensions).astype(np.float64)
