@@ -79,7 +79,7 @@ def test_every_example_is_planned_without_data_keys_or_weights(path: Path, monke
     assert found["api_calls"]["images"] > 0
     assert found["epsilon"] > 0
     # a folder of public images must be there for the number of calls; all others know it beforehand
-    assert (found["api_calls"]["random"] is None) == (path.name == "folder.yaml")
+    assert (found["api_calls"]["random"] is None) == (path.name in ("folder.yaml", "texts.yaml"))
 
 
 def test_the_page_of_all_keys_is_what_the_code_reads() -> None:
@@ -96,7 +96,7 @@ def test_every_key_of_every_example_is_explained(path: Path) -> None:
         keys = {
             key.name.partition(".")[0]
             for part in parts
-            if part.section in (section, "recipe") and part.kind in ("", "all images", *named)
+            if part.section in (section, "recipe") and part.kind in ("", "all images", "all texts", *named)
             for key in part.keys
         }
         assert set(values if isinstance(values, dict) else [section]) <= keys, section

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,11 +13,13 @@ import numpy as np
 
 from pe.errors import PEError, PrivateDataError, RecipeError
 from pe.private.dataset import PrivateDataset
-from pe.private.files import find_labels, find_units
+from pe.private.files import LABELS_CSV, find_labels, find_units
+from pe.private.folder import SUFFIXES
 from pe.private.npz import find_arrays
 from pe.private.parquet import ImageParquet
 
 _LOOKED_AT = 32
+_TEXTS = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt"})
 _FILES_LOOKED_AT = 64
 _OWN_SIDE = 256  # pixels: square images of one size up to this keep it
 _SIDES = (32, 64, 128)
@@ -66,6 +68,8 @@ def kind_at(path: Path) -> str:
     if path.is_dir():
         return "parquet" if any(path.glob("*.parquet")) else "folder"
     kind = path.suffix.lower().removeprefix(".")
+    if path.suffix.lower() in _TEXTS:
+        raise _holds_texts(path, "text_table")
     if kind not in ("npz", "parquet"):
         raise RecipeError(f"{path} is neither a folder nor an .npz or .parquet file.")
     return kind
@@ -98,6 +102,8 @@ def look(path: Path, image_column: str | None, label_column: str | None) -> Seen
             f"{path} holds DICOM files: write a recipe with private.kind: dicom, whose window you must declare "
             "(pe explain dicom; docs/data.md)."
         )
+    if not _holds(path, SUFFIXES) and _holds(path, _TEXTS):
+        raise _holds_texts(path, "text_folder, or text_table")
     return Seen(settings, find_labels(path), find_units(path), "subfolder, a column of labels.csv")
 
 
@@ -127,6 +133,18 @@ def look_at_shape(dataset: PrivateDataset) -> SeenShape:
         side = height
     size = f"{height}×{width} pixels" if one else f"of different sizes, the smallest {height}×{width} pixels,"
     return SeenShape(side, 1 if grey else 3, f"{size} and {'grey' if grey else 'in colour'}")
+
+
+def _holds_texts(path: Path, kind: str) -> RecipeError:
+    return RecipeError(
+        f"{path} holds texts: write a recipe with private.kind: {kind} (examples/texts.yaml, docs/text.md)."
+    )
+
+
+def _holds(folder: Path, suffixes: Collection[str]) -> bool:
+    """Whether one of a folder's first files has such a name."""
+    found = islice(_files(folder), _FILES_LOOKED_AT)
+    return any(file.suffix.lower() in suffixes and file.name != LABELS_CSV for file in found)
 
 
 def _holds_dicom(folder: Path) -> bool:

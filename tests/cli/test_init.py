@@ -129,7 +129,9 @@ def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:
     ("where", "flags", "sentence"),
     [
         ("nowhere", [], "nowhere does not exist: name a folder of images, an .npz or a .parquet file"),
-        ("notes.txt", [], "notes.txt is neither a folder nor an .npz or .parquet file"),
+        ("a.pdf", [], "a.pdf is neither a folder nor an .npz or .parquet file"),
+        ("notes.txt", [], "notes.txt holds texts: write a recipe with private.kind: text_table"),
+        ("notes", [], "notes holds texts: write a recipe with private.kind: text_folder, or text_table"),
         ("ct", [], "ct holds DICOM files: write a recipe with private.kind: dicom"),
         ("empty", ["--classes", ""], "The folder empty holds no images"),
         ("scans", ["--classes", "benign,malignant", "--privacy-unit", "patient"], "'patient' would be a column of"),
@@ -146,6 +148,9 @@ def test_init_refuses_what_the_run_would(scans: Path, where: str, flags: list[st
     (root / "ct").mkdir()
     (root / "ct" / "1.2.840").write_bytes(bytes(128) + b"DICM")
     (root / "notes.txt").write_text("no images")
+    (root / "a.pdf").write_text("no images")
+    (root / "notes" / "deep").mkdir(parents=True)
+    (root / "notes" / "deep" / "1.txt").write_text("no image")
     digits(root / "a.parquet")
     units = ["--declared-units", 4] if "--privacy-unit" in flags else []
     result = pe("init", where, *RECORDS, *flags, *units, cwd=root)

@@ -22,6 +22,7 @@ WARM = (
     *("faiss", "PIL.PngImagePlugin", "scipy.optimize", "scipy.special", "httpx2", "jinja2", "openai", "rich.progress"),
     *("pe.cli.main", "pe.engine.report", "pe.engine.start", "pe.evaluation.evaluate", "pe.engine.status"),
     *("adapters.openai_images", "adapters.public_images", "adapters.server_client", "embeddings.pixels"),
+    *("adapters.public_texts", "embeddings.tfidf", "tests.test_texts"),
     *("tests.durability.driver", "tests.endpoints.job_hosts", "tests.endpoints.openai_server"),
 )
 """What all of them import; else most kills, at instants that are a share of the whole, would strike imports alone."""

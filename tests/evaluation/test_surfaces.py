@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from rich.console import Console
 
 import pe
 import pe.histogram
+from adapters.public_texts import PublicTexts
 from pe.engine.bars import Bars
 from pe.engine.report import write_report
 from pe.histogram import count_votes
@@ -104,6 +106,37 @@ def evolved(
     return run, shown
 
 
+class Asked(PublicTexts):
+    """Keeps what it is asked."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path=path)
+        self.requests: list[RandomRequest | VariationRequest] = []
+
+    def random_api(self, request: RandomRequest) -> pe.Answer:
+        self.requests.append(request)
+        return super().random_api(request)
+
+    def variation_api(self, request: VariationRequest) -> pe.Answer:
+        self.requests.append(request)
+        return super().variation_api(request)
+
+
+def evolved_texts(folder: Path, shades: list[int], labels: list[str]) -> tuple[pe.Run, dict[str, object]]:
+    """As `evolved`, over a text for each shade."""
+    path, public = folder.parent.parent / "private.csv", folder.parent.parent / "public.txt"
+    path.with_name("private.csv.ledger.json").unlink(missing_ok=True)
+    register_path().unlink(missing_ok=True)
+    rows = [f"a shade of {shade:b},{label}" for shade, label in zip(shades, labels, strict=True)]
+    path.write_text("\n".join(["text,label", *rows]))
+    public.write_text("\n".join(f"the shade {i:b} of number {i % 7}" for i in range(40)))
+    source = pe.TextTable(path, label_column="label", classes=["dark", "light"], declared_size=10, longest=60)
+    api, listener = Asked(public), Listener()
+    run = pe.evolve(source, api, out=folder, progress=listener, **SETTINGS)
+    requests = sorted(map(str, map(asked, api.requests)))
+    return run, {"asked": requests, "told": listener.told, "certificate": run.guarantee | {"run": ""}}
+
+
 HERE = ([10, 20, 30, 200, 210], ["dark", "dark", "dark", "light", "light"])
 NEIGHBOURS = {
     "one record less": ([10, 20, 30, 200], ["dark", "dark", "dark", "light"]),
@@ -113,15 +146,21 @@ NEIGHBOURS = {
 }
 
 
-def pair(tmp_path: Path, other: tuple[list[int], list[str]]) -> list[tuple[pe.Run, dict[str, object]]]:
-    return [evolved(tmp_path / side / "run", *data) for side, data in (("a", HERE), ("b", other))]
+def pair(
+    tmp_path: Path, other: tuple[list[int], list[str]], carried_out: Callable[..., Any] = evolved
+) -> list[tuple[pe.Run, dict[str, object]]]:
+    return [carried_out(tmp_path / side / "run", *data) for side, data in (("a", HERE), ("b", other))]
 
 
+@pytest.mark.parametrize("carried_out", [evolved, evolved_texts], ids=["images", "texts"])
 @pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
 def test_all_that_a_run_shows_is_the_same_for_other_records(
-    tmp_path: Path, other: tuple[list[int], list[str]], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    other: tuple[list[int], list[str]],
+    carried_out: Callable[..., Any],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    (first, shown), (second, shown_too) = pair(tmp_path, other)
+    (first, shown), (second, shown_too) = pair(tmp_path, other, carried_out)
     assert compare_surfaces(first.folder, second.folder) == []
     assert shown == shown_too
     assert capfd.readouterr() == ("", "")

@@ -1,0 +1,194 @@
+"""Texts from a recipe's file to what is shared: a table of private ones, a public pool, TF-IDF; killed and resumed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import pe
+from pe.data.population import Population
+from pe.data.texts import Texts
+from pe.engine.execution import Surroundings
+from pe.engine.start import resume_run, run_recipe
+from pe.errors import RecipeError
+from pe.recipe.schema import Recipe
+from tests.durability.driver import SameNoise, forked
+from tests.durability.test_kill import shareable
+from tests.test_modality import invoke, stopped
+
+SUBJECTS = {
+    "wine": ["vineyard", "harvest", "barrel", "grape", "cellar", "tasting", "vintage", "cork", "bottle"],
+    "rail": ["locomotive", "platform", "signal", "carriage", "timetable", "conductor", "junction", "freight"],
+}
+HTML = "<script>alert(1)</script> & المحطة"
+
+
+def text_of(subject: str, rng: np.random.Generator) -> str:
+    return " ".join([*rng.choice(SUBJECTS[subject], 5), *rng.choice(["the", "of", "and", "to"], 6)])
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return written(tmp_path)
+
+
+def written(tmp_path: Path) -> Path:
+    """A recipe, and all that it names."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "data").mkdir()
+    with (tmp_path / "data" / "notes.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = [(text_of(subject, rng), subject, f"p{i // 2}") for i in range(600) for subject in SUBJECTS]
+        csv.writer(file).writerows([("note", "about", "patient"), *rows])
+    public = [text_of(subject, rng) for _ in range(150) for subject in SUBJECTS] + [HTML] * 3
+    (tmp_path / "public.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in public))
+    content = {
+        "private": {
+            "kind": "text_table",
+            "path": "data/notes.csv",
+            "text_column": "note",
+            "label_column": "about",
+            "classes": [*SUBJECTS],
+            "declared_size": 1200,
+            "longest": 200,
+        },
+        "api": {"kind": "public_texts", "path": "public.jsonl", "longest": 200},
+        "privacy": {"epsilon": 4, "delta": 1e-5},
+        "evolution": {"iterations": 2, "population": 40, "lookahead": 2, "degree": [0.1, 0.02]},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return tmp_path / "recipe.yaml"
+
+
+def carry_out(folder: Path, out: Path) -> None:
+    """Begin the recipe's run at `out`, or go on with it, to its end."""
+    os.environ["XDG_STATE_HOME"] = str(out.parent / "state")  # all runs are over the same records
+    surroundings = Surroundings(noise=SameNoise())
+    if out.exists():
+        resume_run(out, surroundings)
+    else:
+        ledger = f"private.ledger_file={out.parent / 'notes.ledger.json'}"
+        run_recipe(Recipe.load(folder / "recipe.yaml", (ledger,)), out, surroundings)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """The folder of a recipe, with its run, never interrupted, and the seconds that it took."""
+    folder = tmp_path_factory.mktemp("whole")
+    written(folder)
+    began = time.monotonic()
+    process = forked(carry_out, folder, folder / "run")
+    process.join(60)
+    assert process.exitcode == 0
+    return folder, time.monotonic() - began
+
+
+def share_of(population: Population, label: int, subject: str) -> float:
+    samples = population.samples.take(population.labels == label)
+    assert isinstance(samples, Texts)
+    return float(np.mean([any(word in text for word in SUBJECTS[subject]) for text in samples.strings]))
+
+
+def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Path) -> None:
+    planned = invoke("plan", recipe)
+    assert "would not start" not in planned
+    run = tmp_path / "run"
+    invoke("run", recipe, "--out", run)
+    invoke("privacy", run)
+    found = pe.Run(run)
+    after = found.synthetic
+    for label, subject in enumerate(SUBJECTS):
+        assert share_of(after, label, subject) > 0.8 > share_of(found.populations()[0], label, subject)
+    told = json.loads((run / "public_samples.json").read_text())
+    assert told["api"]["samples"] == 303
+    assert not [path for path in run.glob("*.*") if str(tmp_path / "data") in path.read_text(errors="ignore")]
+
+    invoke("extend", run, "-n", 6)
+    invoke("report", run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "synthetic texts" in page
+    assert "<script>alert(1)" not in page
+    assert page.count("data:image/png") > 8
+
+    invoke("export", run, "--to", tmp_path / "files", "--format", "folder")
+    exported = tmp_path / "files" / "synthetic"
+    with (exported / "labels.csv").open(newline="") as file:
+        written = {row["file"]: row["label"] for row in csv.DictReader(file)}
+    assert isinstance(after.samples, Texts)
+    assert [(exported / name).read_text("utf-8") for name in written][:40] == after.samples.strings
+    assert set(written.values()) == set(SUBJECTS)
+    invoke("export", run, "--to", tmp_path / "table", "--format", "parquet")
+    rows = pq.read_table(tmp_path / "table" / "synthetic.parquet")
+    assert rows["text"].to_pylist()[:40] == after.samples.strings
+    again = pe.TextTable(tmp_path / "table" / "synthetic.parquet", classes=[*SUBJECTS], label_column="label").open()
+    assert again.labels.tolist()[:40] == after.labels.tolist()  # what is exported can be read as any table
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_over_texts_that_is_killed_ends_as_if_it_had_not_been(
+    whole: tuple[Path, float], tmp_path: Path, seed: int
+) -> None:
+    folder, seconds = whole
+    process = forked(carry_out, folder, tmp_path / "run")
+    time.sleep(random.Random(seed).uniform(0.2, 0.9) * seconds)
+    process.kill()
+    process.join(60)
+    again = forked(carry_out, folder, tmp_path / "run")
+    again.join(60)
+    assert again.exitcode == 0
+    assert shareable(tmp_path / "run") == shareable(folder / "run")
+
+
+@pytest.mark.parametrize("section", ["api", "embedding"])
+def test_a_private_text_among_the_public_ones_refuses_the_start_whoever_reads_it(
+    recipe: Path, tmp_path: Path, section: str
+) -> None:
+    with (tmp_path / "data" / "notes.csv").open(newline="", encoding="utf-8") as file:
+        record = next(csv.DictReader(file))["note"]
+    content = yaml.safe_load(recipe.read_text())
+    (tmp_path / "more.txt").write_text(f"something else\n  {record} \r\n")
+    content[section] = {"api": {"kind": "public_texts", "path": "more.txt"}, "embedding": {"kind": "tfidf"}}[section]
+    if section == "embedding":
+        content[section]["public"] = "more.txt"
+    recipe.write_text(yaml.safe_dump(content))
+    said = stopped("run", recipe, "--out", tmp_path / "run")
+    assert (
+        f"1 of 2 public texts are private records, to the last bit (the first: line 2 of {tmp_path}/more.txt)" in said
+    )
+    assert record not in said
+    assert not (tmp_path / "run").exists()
+    content[section]["public" if section == "embedding" else "path"] = "data/notes.csv"
+    content[section]["text_column"] = "note"
+    recipe.write_text(yaml.safe_dump(content))
+    assert "The public texts" in stopped("run", recipe, "--out", tmp_path / "run")
+
+
+def test_an_embedding_s_public_texts_that_change_stop_a_resumed_run(recipe: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(recipe.read_text())
+    content["embedding"] = {"kind": "tfidf", "public": "words.txt"}
+    recipe.write_text(yaml.safe_dump(content))
+    (tmp_path / "words.txt").write_text("one line\nanother line")
+    stopped("run", recipe, "--out", tmp_path / "run", "--set", "limits.max_images=50")
+    (tmp_path / "words.txt").write_text("one line\na third line")
+    said = stopped("resume", tmp_path / "run", "--set", "limits.max_images=null")
+    assert "words.txt are not those that" in said
+
+
+def test_a_text_is_evolved_from_python_in_a_few_lines(recipe: Path, tmp_path: Path) -> None:
+    data = pe.TextTable(
+        tmp_path / "data" / "notes.csv", text_column="note", label_column="about", classes=[*SUBJECTS], longest=200
+    )
+    pool = pe.api("public_texts", path=tmp_path / "public.jsonl", longest=200)
+    run = pe.evolve(data, pool, epsilon=4, delta=1e-5, iterations=1, population=20, lookahead=0, out=tmp_path / "run")
+    assert isinstance(run.synthetic.samples, Texts)
+    settings = {"epsilon": 4, "delta": 1e-5, "iterations": 1, "population": 20}
+    with pytest.raises(RecipeError, match="Pixels embeds images, and the private records are texts"):
+        pe.evolve(data, pool, embedding="pixels", out=tmp_path / "other", **settings)
