@@ -115,9 +115,8 @@ class ImageParquet(ImageSource):
         schema, types = _schema(paths[0])
         images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
         if image_column is None and not images:
-            found = _listed(schema.names)
             raise PrivateDataError(
-                f"{path} has no column of encoded images (bytes): it has {found} (for texts see docs/text.md)."
+                f"{path} has no column of encoded images (bytes): it has {_listed(schema.names)} (texts: docs/text.md)."
             )
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
         label = label_column
