@@ -6,19 +6,17 @@ where a server still has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import finalize
 
 from adapters.http import (
     Asked,
     Credentials,
-    Fault,
     PromptedGenerator,
     Received,
     Scalar,
     Worded,
-    check_redirect,
     object_of,
     open_client,
     stated,
@@ -26,11 +24,11 @@ from adapters.http import (
 )
 from adapters.http.answers import images_in
 from adapters.http.look import look_at
+from adapters.http.openai_sdk import OPENAI, key_header, open_sdk, sent
 from adapters.http.pictures import Pixels
 from adapters.http.profiles import OpenAIServer, Profile, profile
 from adapters.http.recognition import asker, recognised, server_by_address
 from adapters.prompts import Ladder
-from pe.errors import MissingDependency
 from pe.plugins.findings import Finding
 from pe.plugins.protocols import Capabilities, Failed
 from pe.plugins.usage import Usage
@@ -41,9 +39,6 @@ if TYPE_CHECKING:
     import openai
 
     _Client = tuple[openai.OpenAI, httpx2.Client, httpx2.Client]
-
-
-OPENAI = "https://api.openai.com/v1"
 
 
 class OpenAISettings(Worded):
@@ -155,27 +150,18 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
         return Capabilities(self._given.n, workers, "parent", self._ladder.degree, deterministic=False)
 
     def _connect(self, credentials: Credentials) -> _Client:
-        try:
-            import openai
-        except ImportError as error:
-            raise MissingDependency.of("openai", "http", "OpenAI's images API") from error
         given, concurrency = self._given, self._given.concurrency
         pool, pictures = open_client(given, concurrency, credentials), open_client(given, concurrency)
         for client in (pool, pictures):
             finalize(self, client.close)
-        common: dict[str, Any] = {"api_key": credentials.key or "none", "max_retries": 0, "http_client": pool}
-        if given.azure_api_version is not None:
-            azure = openai.AzureOpenAI(azure_endpoint=given.url, api_version=given.azure_api_version, **common)
-            return azure, pool, pictures
-        return openai.OpenAI(base_url=given.url, **common), pool, pictures
+        return open_sdk(given, credentials, pool, "OpenAI's images API"), pool, pictures
 
     def _recognise(self, client: _Client) -> Profile | None:
         return recognised("openai_images", self._given.url, asker(client[1]))
 
     def _credentials(self) -> Credentials:
         given = self._given
-        in_header = given.azure_api_version is not None and not given.key_expires  # what expires is a token of Entra ID
-        return Credentials(given, header="api-key" if in_header else "Authorization")
+        return Credentials(given, header=key_header(given, given.key_expires))
 
     def _send(self, client: _Client, asked: Asked) -> httpx2.Response:
         given, images = self._given, client[0].images.with_raw_response
@@ -188,12 +174,12 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
             "extra_body": {**(given.extra or {}), **seed, **asked.told},
         }
         if not asked.parents:
-            return _sent(lambda: images.generate(prompt=asked.prompt, **fields))
+            return sent(lambda: images.generate(prompt=asked.prompt, **fields))
         parent = ("image.png", asked.parents[0], "image/png")
         if given.variation == "variations":
-            return _sent(lambda: _variation(client[0], parent, fields))
+            return sent(lambda: _variation(client[0], parent, fields))
         fields |= stated(input_fidelity=given.input_fidelity)
-        return _sent(lambda: images.edit(image=parent, prompt=asked.prompt, **fields))
+        return sent(lambda: images.edit(image=parent, prompt=asked.prompt, **fields))
 
     def _read(self, client: _Client, sent: httpx2.Response) -> Received:
         answer = object_of(sent)
@@ -240,21 +226,3 @@ def billed(usage: Any) -> Usage | None:
         text_out=text_out,
         image_out=count("image_tokens", made) or max(0, count("output_tokens") - text_out),
     )
-
-
-def _sent(send: Callable[[], Any]) -> httpx2.Response:
-    """One call.
-
-    Raises:
-        Fault: the SDK's error, translated.
-    """
-    import openai
-
-    try:
-        response = send()
-    except openai.APIStatusError as error:
-        check_redirect(error.status_code, error.response.headers.get("location", ""))
-        raise Fault.of_response(error.status_code, error.response.headers, error.response.content) from error
-    except openai.APIConnectionError as error:  # time-outs, too
-        raise Fault.of_chain(error) from error
-    return cast("httpx2.Response", getattr(response, "http_response", response))

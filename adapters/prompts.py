@@ -36,26 +36,28 @@ class Prompts:
 
     Attributes:
         texts: one list for all labels, or label → list; `{label}` in a text becomes the label's name.
+        name: of the setting, for messages.
     """
 
     texts: Mapping[str, Sequence[str]] | Sequence[str]
+    name: str = "prompts"
 
     @classmethod
-    def of(cls, setting: Texts | Mapping[str, Texts]) -> Prompts:
-        """From the recipe's `prompts`: a text, a list, or either per label.
+    def of(cls, setting: Texts | Mapping[str, Texts], name: str = "prompts") -> Prompts:
+        """From the recipe's setting `name`: a text, a list, or either per label.
 
         Raises:
             RecipeError: there is none, or an empty one.
         """
         if isinstance(setting, Mapping):
             found: Mapping[str, Sequence[str]] | Sequence[str] = {
-                str(label): _listed(texts, f"prompts.{label}") for label, texts in setting.items()
+                str(label): _listed(texts, f"{name}.{label}") for label, texts in setting.items()
             }
         else:
-            found = _listed(setting, "prompts")
+            found = _listed(setting, name)
         if not found:
-            raise RecipeError("prompts is empty: give a text, a list of texts, or either for each label.")
-        return cls(found)
+            raise RecipeError(f"{name} is empty: give a text, a list of texts, or either for each label.")
+        return cls(found, name)
 
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
         """A prompt for each item: drawn by its seed alone from those of its label.
@@ -82,7 +84,7 @@ class Prompts:
             return self.texts
         if label not in self.texts:
             known = ", ".join(f"'{name}'" for name in self.texts)
-            raise RecipeError(f"prompts: there is none for the label '{label}' (there are some for {known}).")
+            raise RecipeError(f"{self.name}: there is none for the label '{label}' (there are some for {known}).")
         return self.texts[label]
 
 

@@ -86,7 +86,7 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
             "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write http://host:port, or install "
             "the package socksio for socks5://host:port."
         ) from None
-    bound_requests(client, connection.longest)
+    bound_requests(client, connection.deadline)
     return client
 
 

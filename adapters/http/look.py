@@ -31,15 +31,20 @@ _BRIEF = {"timeout": 10.0, "total_timeout": 20.0, "tries": 1}
 
 
 def look_at(
-    model: type[Connection], settings: Mapping[str, Any], url: str | None = None, served: Served = lambda _: iter(())
+    model: type[Connection],
+    settings: Mapping[str, Any],
+    url: str | None = None,
+    served: Served = lambda _: iter(()),
+    recognise: bool = True,
 ) -> Iterator[Finding]:
-    """What can be found out of an endpoint, or of each of several, without asking for an image.
+    """What can be found out of an endpoint, or of each of several, without asking for a sample.
 
     Args:
         model: the settings' model, for its default of `key_env`.
         settings: of a recipe; those of the connection count, and `base_url`.
         url: where they name none.
         served: what else there is to be told of the first model that the endpoint lists.
+        recognise: tell which server of images answers, and what it heeds.
     """
     named = settings.get("base_url") or url or ""
     stated = {name: settings[name] for name in Connection.model_fields if name in settings}
@@ -53,13 +58,13 @@ def look_at(
                 connection = connection.model_copy(update={"key_env": model.model_fields["key_env"].default})
             credentials = Credentials(connection)
             with closing(open_client(connection, 1, credentials)) as client:
-                for finding in _findings(address.rstrip("/"), client, served):
+                for finding in _findings(address.rstrip("/"), client, served, recognise):
                     yield Finding(finding.state, credentials.clean(finding.what), finding.remedy)
         except (PEError, Fault) as error:  # the key is not there, the certificate cannot be used, …
             yield Finding("problem", f"endpoint {address}: {error}")
 
 
-def _findings(base: str, client: Any, served: Served) -> Iterator[Finding]:
+def _findings(base: str, client: Any, served: Served, recognise: bool) -> Iterator[Finding]:
     root = re.sub(r"/v\d+$", "", base)
     versioned = base if base != root else f"{base}/v1"
     began, first = time.monotonic(), None
@@ -78,7 +83,8 @@ def _findings(base: str, client: Any, served: Served) -> Iterator[Finding]:
         serves = "speaks /sdapi/v1"
     yield Finding("ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms")
     yield from () if first is None else served(first)
-    yield from _servers({"openai_images": versioned, "sdapi": root}, asker(client))
+    if recognise:
+        yield from _servers({"openai_images": versioned, "sdapi": root}, asker(client))
     try:
         if respond(client, "GET", f"{root}/readyz").content == b'{"status":"ok"}':
             yield Finding("ok", f"endpoint {root}: ready")

@@ -61,7 +61,7 @@ class Connection(Settings):
     tries: Count = 6
 
     @property
-    def longest(self) -> float:
+    def deadline(self) -> float:
         """Seconds of a whole request."""
         return max(900.0, 2 * self.timeout) if self.total_timeout is None else self.total_timeout
 

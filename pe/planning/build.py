@@ -13,9 +13,10 @@ from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import PluginError, RecipeError
 from pe.plugins.price import Price
-from pe.plugins.protocols import Embedding, GenerationAPI, Usage, info_of
+from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, info_of
 from pe.plugins.registry import Group, construct, plugins, require
 from pe.plugins.specs import PluginSpec, members_of
+from pe.plugins.usage import KINDS, Usage
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.store.writer import RunWriter
@@ -91,11 +92,14 @@ def price_of(recipe: Recipe) -> Price:
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
-    """What so many calls and images will be billed as; None: tokens cost something, or pixels nobody knows of do."""
-    drawn = None if api is None else info_of(api).drawn
-    if price.has_tokens or (price.megapixel and drawn is None):
+    """What so many calls and images will be billed as; None: tokens or pixels cost something, and nobody knows them."""
+    info = PluginInfo() if api is None else info_of(api)
+    drawn, tokens = info.drawn, info.tokens
+    if (price.has_tokens and tokens is None) or (price.megapixel and drawn is None):
         return None
-    return Usage(calls, images, megapixels=images * drawn[0] * drawn[1] / 1e6 if drawn else 0.0)
+    megapixels = images * drawn[0] * drawn[1] / 1e6 if drawn else 0.0
+    counts = {kind: images * getattr(tokens, kind) for kind in KINDS} if tokens else {}
+    return Usage(calls, images, megapixels=megapixels, **counts)
 
 
 def _build(group: Group, spec: PluginSpec, given: object | None) -> Any:

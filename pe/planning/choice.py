@@ -215,6 +215,7 @@ def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
             f"({private.privacy_unit}) there are (it will be public)."
         )
     each = price.image + price.call + price.megapixel * (prod(info.drawn) / 1e6 if info.drawn else 1)
+    each += price.of(info.tokens) if info.tokens else 0.0
     limits = [float(recipe.limits.max_images or inf)]
     if each and recipe.limits.max_cost is not None:
         limits.append(recipe.limits.max_cost / each)

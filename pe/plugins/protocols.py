@@ -60,6 +60,7 @@ class PluginInfo:
         shape: (height, width, channels) of all the images that a generator makes; None: not declared.
         drawn: (height, width) at which a generator draws images, before it resizes them; None: not declared.
         kept: (height, width) at which it keeps each image, too, and varies that (condition `drawn`); None: none.
+        tokens: that a sample is billed as, on average, as far as the recipe tells beforehand; None: not known.
         degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
         disjoint_from: of such a one, the run whose records are declared to be others than this run's.
@@ -76,6 +77,7 @@ class PluginInfo:
     shape: tuple[int, int, int] | None = None
     drawn: tuple[int, int] | None = None
     kept: tuple[int, int] | None = None
+    tokens: Usage | None = None
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
     fitted_before: bool = False
     disjoint_from: Path | None = None

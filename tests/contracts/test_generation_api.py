@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from adapters.chat import Chat
 from adapters.diffusion.improved import ImprovedDiffusion
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
@@ -22,17 +23,11 @@ from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from pe.data.conditions import Conditions
 from pe.data.samples import modality
-from pe.plugins.protocols import (
-    Answer,
-    DrawsConditions,
-    GenerationAPI,
-    RandomRequest,
-    VariationRequest,
-    info_of,
-)
+from pe.plugins.protocols import Answer, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest, info_of
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
 from tests.contracts.fitted import KINDS, fitted
+from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
 from tests.endpoints.hosts import HOSTS
 from tests.endpoints.job_hosts import SERVERS, hosted
@@ -84,15 +79,20 @@ MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
     "the tests' own": lambda _: Shades(),
     **{kind: lambda _, kind=kind: fitted(kind) for kind in KINDS},  # type: ignore[misc]
 }
-SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPImgSyn, DPSAD, PromptedGenerator)
+CHATS = {"chat": {}, "chat, by attributes": {"attributes": {"tone": ["warm", "cool"]}, "prompts": "{tone}: {label}"}}
+SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPImgSyn, DPSAD, PromptedGenerator, Chat)
 """Whose one variation of each image tells degrees 0.2 and 1 apart, by a factor of three; for others it takes 30."""
 
 
-@pytest.fixture(scope="module", params=[*MAKERS, *HOSTS, *SERVERS])
+@pytest.fixture(scope="module", params=[*MAKERS, *CHATS, *HOSTS, *SERVERS])
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenerationAPI]:
     folder = tmp_path_factory.mktemp("api")
     if request.param in MAKERS:
         yield MAKERS[request.param](folder)
+    elif request.param in CHATS:
+        given = {"model": "m", "prompts": "{label}", "key_env": None, "seed_field": "seed"} | CHATS[request.param]
+        with serving(ChatServer(Script())) as url:
+            yield Chat(base_url=f"{url}/v1", **given)
     elif request.param in SERVERS:
         with hosted(request.param, folder) as (made, _):
             yield made
@@ -161,7 +161,7 @@ def test_it_is_a_generation_api(api: GenerationAPI) -> None:
     assert api.capabilities.concurrency >= 1
 
 
-def test_it_answers_every_item_with_a_sample_of_one_shape(
+def test_it_answers_every_item_with_a_sample_of_its_modality_and_of_one_shape(
     api: GenerationAPI, parents: Answer, children: Answer
 ) -> None:
     for each in (parents, children):
@@ -197,8 +197,7 @@ def test_degree_zero_changes_nothing(api: GenerationAPI, parents: Answer) -> Non
 def test_a_larger_degree_moves_further_on_average(api: GenerationAPI, parents: Answer) -> None:
     def moved(degree: float) -> float:
         salts = range(100, 101 if isinstance(api, SURE) else 130)  # at 0 a parent would be drawn again
-        children = [varied(api, parents, degree, salt=salt).samples for salt in salts]
-        return float(np.mean([child.distances(parents.samples).mean() for child in children]))
+        return float(np.mean([varied(api, parents, degree, salt=s).samples.distances(parents.samples) for s in salts]))
 
     assert 0 < moved(0.2) < moved(1.0)
 

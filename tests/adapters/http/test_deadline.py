@@ -65,6 +65,6 @@ def test_so_it_does_behind_a_proxy(seen: list[str]) -> None:
 
 
 def test_it_is_a_quarter_of_an_hour_or_twice_the_timeout_unless_it_is_given() -> None:
-    assert Connection().longest == 900
-    assert Connection(timeout=960).longest == 1920
-    assert Connection(timeout=960, total_timeout=100).longest == 100
+    assert Connection().deadline == 900
+    assert Connection(timeout=960).deadline == 1920
+    assert Connection(timeout=960, total_timeout=100).deadline == 100

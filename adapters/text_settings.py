@@ -1,0 +1,135 @@
+"""What a recipe says of a generator of texts: public prompts, what a model is asked for, and what becomes a sample."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from adapters.prompts import Texts, TextsByLabel
+from pe.data.texts import LONGEST, plain
+from pe.errors import RecipeError, nearest_name
+from pe.plugins.protocols import Failed
+from pe.plugins.validation import Count, Settings
+
+Variation = Literal["fill_in", "paraphrase"]
+
+BLANK = "_"
+"""In place of a word."""
+
+_ALONE = "Answer with the text alone."
+FILL_IN: dict[float, Texts] = {
+    1.0: f"Some words of the text below are missing; each gap is written as {BLANK}. Put words that fit into all gaps, "
+    f"keep all other words, and let the whole have about {{words}} words. {_ALONE}"
+}
+PARAPHRASE: dict[float, Texts] = {
+    0.2: f"Copy the text below with a few words replaced by others that mean the same. {_ALONE}",
+    0.4: f"Say what the text below says in other words: same content, same tone, new sentences. {_ALONE}",
+    0.6: f"Write a variation of the text below: same subject and tone, but other details in another order. {_ALONE}",
+    0.8: f"Write a text on a subject close to that of the text below, in its style, with other facts. {_ALONE}",
+    1.0: f"Write a new text of the same kind as the one below, otherwise unlike it. {_ALONE}",
+}
+WORDINGS: Mapping[Variation, dict[float, Texts]] = {"fill_in": FILL_IN, "paraphrase": PARAPHRASE}
+
+_NAME = re.compile(r"\{([a-zA-Z]\w*)\}")
+_GIVEN = ("label", "prompt", "text", "words")
+
+
+class Drawn(Settings):
+    """Public prompts, and what samples become.
+
+    Attributes:
+        prompts: a text, a list to draw from, or either for each label; in it `{label}` and the names of `attributes`
+            are replaced.
+        attributes: public lists by name, such as topic, style or length: one entry of each is drawn for every new
+            sample, stands in its prompt in place of `{topic}`, and is kept with the sample. Or a list for each label.
+        longest: bytes (UTF-8) of the longest text that there may be; a longer one is cut off there.
+    """
+
+    prompts: TextsByLabel
+    attributes: dict[str, TextsByLabel] | None = None
+    longest: Count = LONGEST
+
+
+class Written(Drawn):
+    """What a language model is asked for.
+
+    Attributes:
+        system: the system prompt; None: there is none.
+        variation: fill_in: the degree is the share of a text's words that are replaced by blanks, which the model
+            fills in (Aug-PE); paraphrase: the degree is put in words.
+        wordings: degree → text; a variation of a degree is asked for by the text of the first entry at or above it, or
+            by one of several. In it `{text}` becomes the parent, with its blanks (without `{text}` it follows after an
+            empty line), `{words}` the length to write, `{prompt}` and `{label}` the parent's own, and so the names of
+            `attributes`. None: those shipped.
+        length_sigma: the length asked for in `{words}` is the parent's and a normal draw whose standard deviation is
+            degree × length_sigma, in words.
+        least_words: it is at least this.
+        max_tokens: of one answer, at the most.
+        temperature: of sampling; None: the model's default.
+        top_p: likewise.
+        cut: keep a text that `max_tokens` or `longest` cut off; else it has failed, and is asked for again.
+    """
+
+    system: str | None = None
+    variation: Variation = "fill_in"
+    wordings: dict[float, Texts] | None = None
+    length_sigma: Annotated[float, Field(ge=0)] = 20.0
+    least_words: Count = 10
+    max_tokens: Count = 512
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    cut: bool = True
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        known = {*(self.attributes or {}), *_GIVEN}
+        for where, setting in (("prompts", self.prompts), ("wordings", self.wordings or {})):
+            allowed = known - {"prompt", "text", "words"} if where == "prompts" else known
+            for name in sorted({name for text in _all_texts(setting) for name in _NAME.findall(text)} - allowed):
+                raise RecipeError(f"{where} has {{{name}}}, which nothing replaces; {nearest_name(name, allowed)}")
+        return self
+
+    def take(self, text: str, ended: bool) -> str | Failed:
+        """A text that the model wrote, as a sample, or why it is none.
+
+        Args:
+            text: as it came; white space around it is taken off, and quotation marks around all of it.
+            ended: the model ended it; else it was cut off.
+        """
+        text = _unquoted(plain(text).strip())
+        if text.startswith("<think>"):
+            return Failed(
+                "the text begins with the model's thoughts (<think>): have the server keep them apart, or switch "
+                "thinking off",
+                retryable=False,
+            )
+        if not text:
+            spent = "" if ended else f": its {self.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
+            return Failed(f"the model wrote nothing{spent}")
+        if not self.cut and not ended:
+            return Failed(f"the text was cut off after {self.max_tokens} tokens: raise max_tokens, or set cut: true")
+        if not self.cut and len(text.encode()) > self.longest:
+            return Failed(f"the text has more than {self.longest:,} bytes: raise longest, or set cut: true")
+        return text
+
+
+def fill_names(text: str, values: Mapping[str, str]) -> str:
+    """The text with names in braces replaced, in one pass, so that no value is read as a name."""
+    return _NAME.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def _all_texts(setting: object) -> list[str]:
+    """The texts of a setting: one, a list, or either by label or degree."""
+    if isinstance(setting, Mapping):
+        return [text for each in setting.values() for text in _all_texts(each)]
+    return [setting] if isinstance(setting, str) else [str(each) for each in setting]  # type: ignore[attr-defined]
+
+
+def _unquoted(text: str) -> str:
+    """The text without quotation marks around all of it."""
+    if len(text) > 1 and (text[0], text[-1]) in (('"', '"'), ("“", "”")) and not {'"', "“", "”"} & set(text[1:-1]):
+        return text[1:-1].strip()
+    return text

@@ -1,0 +1,237 @@
+"""What the chat adapter asks of a real server on loopback, through the official SDK, and what it makes of answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from adapters.chat import Chat, ChatSettings, billed
+from adapters.http import Rejected
+from adapters.http import policy as policy_module
+from pe.data.conditions import Conditions
+from pe.data.images import Images
+from pe.data.texts import Texts
+from pe.errors import APIError, RecipeError
+from pe.plugins.price import PriceSection
+from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Usage, VariationRequest
+from tests.endpoints.chat_server import ChatServer
+from tests.endpoints.faults import Script
+from tests.endpoints.serving import serving
+
+CANARY = "sk-canary-7f3a9e"
+PARENT = "the film was long and dull but the night was warm"
+Make = Callable[..., tuple[Chat, Script]]
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", CANARY)
+    monkeypatch.setattr(policy_module, "FIRST", 0.02)
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """An adapter, and the script of the server that it talks to."""
+    with ExitStack() as stack:
+
+        def made(*faults: str, **settings: object) -> tuple[Chat, Script]:
+            script = Script(first=faults)
+            url = stack.enter_context(serving(ChatServer(script)))
+            given = {"model": "m", "prompts": "a review of a {label}", "timeout": 2.0, "key_env": "THE_KEY"}
+            return Chat(**given | {"base_url": f"{url}/v1"} | settings), script
+
+        yield made
+
+
+def random(api: Chat, count: int = 1, seed: int = 1 << 40) -> Answer:
+    seeds = np.arange(count, dtype=np.uint64) + np.uint64(seed)
+    labels = ("film",) * count
+    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds)))
+
+
+def varied(api: Chat, degree: float = 0.5, text: str = PARENT, count: int = 1, **columns: str) -> Answer:
+    conditions = Conditions({name: np.array([each] * count) for name, each in columns.items()})
+    seeds = np.arange(count, dtype=np.uint64)
+    return api.variation_api(VariationRequest(Texts.of([text] * count), ("film",) * count, conditions, seeds, degree))
+
+
+def content_of(body: dict) -> str:
+    return body["messages"][-1]["content"]
+
+
+def test_a_new_text_is_the_answer_to_its_prompt_without_quotation_marks(make: Make) -> None:
+    api, script = make(system="You write reviews.", temperature=1.2, top_p=0.9, max_tokens=99, extra={"top_k": 5})
+    answer = random(api)
+    (text,) = answer.samples.strings
+    assert len(text.split()) == 30
+    assert not set('"\n') & set(text)
+    (body,) = script.requests
+    system, user = body["messages"]
+    assert (system["content"], user["content"]) == ("You write reviews.", "a review of a film")
+    wanted = {"model": "m", "temperature": 1.2, "top_p": 0.9, "max_tokens": 99, "top_k": 5}
+    assert {name: body[name] for name in wanted} == wanted
+    assert not {"n", "seed", "max_completion_tokens"} & body.keys()
+    assert script.keys == {f"Bearer {CANARY}"}
+    assert answer.usage == Usage(1, 1, tokens=40, text_in=10, text_out=30)
+
+
+def test_the_price_of_input_and_output_tokens_is_counted(make: Make) -> None:
+    price = PriceSection.model_validate({"million_tokens": {"text_in": 1, "text_out": 10}}).price
+    assert price.of(random(make()[0]).usage) == pytest.approx((10 * 1 + 30 * 10) / 1e6)
+
+
+def test_a_variation_fills_the_blanks_of_its_parent(make: Make) -> None:
+    api, script = make(length_sigma=0)
+    (text,) = varied(api, 0.5).samples.strings
+    instruction, blanks = content_of(script.requests[0]).split("\n\n")
+    assert blanks.split().count("_") == 6  # of 11 words
+    assert "about 11 words" in instruction
+    kept = [word == "_" or word == old for word, old in zip(blanks.split(), PARENT.split(), strict=True)]
+    assert all(kept)
+    assert "_" not in text
+    assert api.capabilities.degree == "exact"
+
+
+def test_a_paraphrase_puts_the_degree_in_words_and_the_whole_parent_below_them(make: Make) -> None:
+    wordings = {0.5: "Say it anew, {tone}, as of '{prompt}', in {words} words: {text}", 1: "Another {label} text."}
+    given = {"variation": "paraphrase", "attributes": {"tone": ["warm"]}, "wordings": wordings, "length_sigma": 0}
+    api, script = make(**given, prompts="a {tone} one")
+    varied(api, 0.4, prompt="a cold one", tone="cold")
+    varied(api, 0.6)
+    first, second = map(content_of, script.requests)
+    assert first == f"Say it anew, cold, as of 'a cold one', in 11 words: {PARENT}"
+    assert second == f"Another film text.\n\n{PARENT}"
+    assert api.capabilities.degree == "wording"
+    assert "Another" in api.describe_degree(0.9)
+
+
+def test_degree_0_is_the_parent_without_a_call_and_degree_1_a_new_text_of_its_prompt(make: Make) -> None:
+    api, script = make()
+    same = varied(api, 0.0)
+    assert (same.samples.strings, same.usage) == ([PARENT], Usage(0))
+    varied(api, 1.0, prompt="a review of a comedy")
+    varied(api, 1.0)  # of parents without conditions
+    varied(api, 0.5, text="")  # nothing to vary
+    assert [content_of(body) for body in script.requests] == ["a review of a comedy", *["a review of a film"] * 2]
+    assert api.describe_degree(0.25).startswith("0.25 of the words")
+
+
+def test_several_texts_of_one_prompt_or_parent_come_in_one_request_where_n_says_so(make: Make) -> None:
+    api, script = make(n=3, variation="paraphrase")
+    assert len(random(api, 3).samples) == len(varied(api, 0.5, count=3).samples) == 3
+    assert [body["n"] for body in script.requests] == [3, 3]
+    short, _ = make("fewer", n=3, variation="paraphrase")
+    answer = random(short, 3)
+    assert answer.missing[2] == Failed("the endpoint sent 2 texts where 3 were asked for")
+    assert answer.usage.images == 2
+
+
+def test_a_seed_and_the_limit_of_tokens_go_into_the_fields_that_the_server_takes(make: Make) -> None:
+    api, script = make(seed_field="random_seed", max_tokens_field="max_completion_tokens")
+    random(api, seed=7)
+    assert (script.requests[0]["random_seed"], script.requests[0]["max_completion_tokens"]) == (7, 512)
+    for settings, name in (
+        ({}, "max_completion_tokens"),
+        ({"base_url": "https://x.openai.azure.com/openai/v1"}, "max_completion_tokens"),
+        ({"base_url": "http://127.0.0.1:8000/v1"}, "max_tokens"),
+    ):
+        assert ChatSettings(model="m", prompts="a", **settings).limit_field == name
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        ("refusal", Refused("I can't.")),
+        ("filter", Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")),
+        ("policy", Refused("The response was filtered")),
+        ("empty", Failed("the model wrote nothing")),
+        ("fewer", Failed("the endpoint sent 0 texts where 1 were asked for")),
+        ("no message", Failed("the endpoint sent dict without a message in place of a text")),
+    ],
+)
+def test_refusals_are_outcomes_and_answers_without_a_text_are_failures(
+    make: Make, fault: str, outcome: Refused | Failed
+) -> None:
+    api, script = make(fault)
+    answer = random(api)
+    assert answer.missing == {0: outcome}
+    assert len(answer.samples) == 0
+    assert (answer.usage.calls, len(script.requests)) == (1, 1)
+
+
+def test_thoughts_in_a_text_are_not_taken_for_one(make: Make) -> None:
+    missing = random(make("thoughts")[0]).missing[0]
+    assert "have the server keep them apart" in missing.reason
+    assert not missing.retryable
+
+
+def test_a_text_in_parts_is_put_together(make: Make) -> None:
+    assert len(random(make("parts")[0]).samples.strings[0].split()) == 30
+
+
+def test_a_text_that_was_cut_off_is_kept_unless_the_recipe_says_otherwise(make: Make) -> None:
+    assert len(random(make("cut")[0]).samples) == 1
+    assert len(random(make(longest=20)[0]).samples.strings[0]) == 20
+    api, _ = make("cut", cut=False)
+    assert random(api).missing[0].reason.startswith("the text was cut off after 512 tokens")
+    api, _ = make(cut=False, longest=20)
+    assert random(api).missing[0].reason.startswith("the text has more than 20 bytes")
+
+
+def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words(make: Make) -> None:
+    api, script = make("429", "500", "503 html", "html", tries=4)
+    assert random(api).usage.calls == 5
+    assert script.seen[""] == 1
+    wrong, _ = make()
+    with pytest.raises(Rejected, match="404"):
+        random(Chat(model="m", prompts="a", base_url=wrong._given.url.replace("/v1", "/v9"), key_env=None))
+
+
+def test_parents_of_another_modality_are_refused(make: Make) -> None:
+    parents = Images(np.zeros((1, 4, 4, 3), np.uint8))
+    with pytest.raises(APIError, match="varies texts, not images"):
+        make()[0].variation_api(VariationRequest(parents, ("a",), Conditions(), np.zeros(1, np.uint64), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"n": 2}, r"n is 2, and by variation: fill_in each text has blanks of its own"),
+        ({"prompts": "a {tone} text"}, r"prompts has \{tone\}, which nothing replaces"),
+        ({"wordings": {1: "make {it} new"}}, r"wordings has \{it\}, which nothing replaces"),
+        ({"attributes": {"tone": []}}, r"attributes\.tone holds an empty text"),
+        ({"attributes": {"Tone": ["a"]}}, r"'Tone' cannot be a name"),
+        ({"attributes": {"drawn": ["a"]}}, r"'drawn' cannot be a name"),
+        ({"attributes": {"tone": {"food": ["a"]}}}, r"attributes\.tone: there is none for the label 'film'"),
+        ({"temperature": 0}, r"temperature must be greater than 0"),
+        ({"wordings": {0.5: "a"}}, "the last is 1"),
+    ],
+)
+def test_settings_out_of_range_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        Chat(**{"model": "m", "prompts": "a"} | settings).check_labels(["film"])
+
+
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [
+        (None, Usage(0)),
+        ({"prompt_tokens": 3, "completion_tokens": 4}, Usage(0, tokens=7, text_in=3, text_out=4)),
+        ({"total_tokens": 9, "prompt_tokens": "3"}, Usage(0, tokens=9)),
+        ({"prompt_tokens": -3, "completion_tokens": [4]}, Usage(0)),
+    ],
+)
+def test_tokens_are_counted_as_far_as_the_server_tells_them(told: object, counted: Usage) -> None:
+    assert billed(told) == counted
+
+
+def test_pe_doctor_looks_at_the_endpoint_and_speaks_of_no_server_of_images(make: Make) -> None:
+    api, script = make()
+    said = [finding.what for finding in Chat.look({"base_url": api._given.url, "key_env": None})]
+    assert len(said) == 1
+    assert re.search(r"serves m, answers in", said[0])
+    assert not script.requests

@@ -1,0 +1,64 @@
+"""OpenAI's chat completions as servers speak them, over an imaginary model that fills blanks and heeds its seed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.endpoints.hosted import Hosted
+
+_WORDS = (
+    "the of and to in is was for on that with as it by at from his her an were are which this be had has not "
+    "film place food service story music people night good bad warm cold slow quick bright quiet old new"
+)
+WORDS = _WORDS.split()
+CONTENT = ("refusal", "filter", "policy", "empty", "fewer", "no message")
+"""What comes in an answer; beside them `cut`, `parts` and `thoughts`."""
+
+
+class ChatServer(Hosted):
+    """An ASGI app: a prompt is answered with thirty words; blanks, with itself and a word for each of them."""
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/chat/completions", self.complete, methods=["POST"]),
+            Route("/v1/models", lambda _: JSONResponse({"data": [{"id": "m"}]})),
+        ]
+
+    async def complete(self, request: Request) -> Response:
+        body, fault = await request.json(), request.scope["fault"]
+        self.script.requests.append(body)
+        if fault == "policy":
+            said = {"message": "The response was filtered", "type": None, "param": "prompt", "code": "content_filter"}
+            return JSONResponse({"error": said}, status_code=400)
+        count = body.get("n", 1) - (fault == "fewer")
+        prompt = str(body["messages"][-1]["content"])
+        choices = [self._choice(i, fault, prompt, int(body.get("seed", 0)) + i) for i in range(count)]
+        self.script.delivered += count
+        usage = {"prompt_tokens": 10, "completion_tokens": 30 * count, "total_tokens": 10 + 30 * count}
+        usage |= {"completion_tokens_details": {"reasoning_tokens": 5}}
+        return JSONResponse({"object": "chat.completion", "model": "m", "choices": choices, "usage": usage})
+
+    def _choice(self, index: int, fault: str, prompt: str, seed: int) -> dict[str, Any]:
+        if fault == "no message":
+            return {"index": index, "finish_reason": "stop"}
+        content: Any = {"empty": " \n", "filter": None, "refusal": None}.get(fault, self._written(prompt, seed))
+        if fault == "parts":
+            content = [{"type": "text", "text": content[:9]}, {"type": "text", "text": content[9:]}]
+        if fault == "thoughts":
+            content = f"<think>hm</think>{content}"
+        message = {"role": "assistant", "content": content, "refusal": "I can't." if fault == "refusal" else None}
+        ended = {"filter": "content_filter", "cut": "length"}.get(fault, "stop")
+        return {"index": index, "finish_reason": ended, "message": message}
+
+    def _written(self, prompt: str, seed: int) -> str:
+        random = np.random.default_rng(seed)
+        _, _, text = prompt.partition("\n\n")
+        if not text:
+            return f'"{" ".join(random.choice(WORDS, 30))}"\n'  # as models like to
+        return re.sub(r"\b_\b", lambda _: str(random.choice(WORDS)), text)
