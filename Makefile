@@ -71,7 +71,7 @@ $(VENV)/.light: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[cpu,demo,diffusion,embeddings,evaluation,http,parquet,medical,server,trained,test]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[cpu,demo,diffusion,embeddings,evaluation,http,parquet,medical,server,text,trained,test]'
 	touch $@ $(VENV)/.light
 
 clean:
