@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -66,6 +67,17 @@ def stable_diffusion_cpp(folder: Path, model: Path, autoencoder: Path) -> Iterat
     command = [*program, "-m", str(model), "--taesd", str(autoencoder), "--listen-port", str(port), "--steps", "2"]
     url = f"http://127.0.0.1:{port}"
     with _running([*command, "--cfg-scale", "1"], folder / "sd-server.log", f"{url}/v1/models"):
+        yield url
+
+
+@contextmanager
+def transformers_serve(folder: Path, model: str) -> Iterator[str]:
+    """The server of transformers, of the toolkit's own environment, pinned to the model in a folder."""
+    port, program = free_port(), Path(sys.executable).with_name("transformers")
+    command = [str(program), "serve", "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", model]
+    (folder / "hf" / "hub").mkdir(parents=True)  # else its list of models is a 500
+    url = f"http://127.0.0.1:{port}"
+    with _running(command, folder / "serve.log", f"{url}/health", HF_HUB_OFFLINE="1", HF_HOME=str(folder / "hf")):
         yield url
 
 

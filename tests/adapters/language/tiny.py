@@ -27,7 +27,9 @@ def causal(folder: Path, *, template: str | None = TEMPLATE, longest: int = 512)
     config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=longest, **SIZES)
     config.bos_token_id, config.eos_token_id = 0, 1
     torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    model.generation_config.do_sample = True  # which transformers' own server draws by
+    model.save_pretrained(folder)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, bos_token="<s>", eos_token="</s>")
     fast.chat_template = template
     fast.save_pretrained(folder)
