@@ -103,3 +103,15 @@ def test_the_plan_tells_the_price_by_the_tokens_that_the_recipe_expects(tmp_path
         planned[name] = json.loads(result.output)
     assert planned["unknown"]["cost"] is None
     assert planned["known"]["cost"] == pytest.approx(TEXTS * (100 * 1 + 200 * 10) / 1e6)
+
+
+def test_the_planner_stays_within_the_money_by_the_expected_tokens(tmp_path: Path) -> None:
+    price = {"million_tokens": {"text_in": 1, "text_out": 10}}
+    expected = {"text_in": 100, "text_out": 200}
+    given = content(tmp_path, api("http://127.0.0.1:9", price=price, expected_tokens=expected))
+    given["private"]["declared_size"] = 5000
+    given |= {"evolution": "auto", "limits": {"max_cost": 2}}
+    (tmp_path / "recipe.json").write_text(json.dumps(given))
+    result = CliRunner().invoke(command, ["plan", str(tmp_path / "recipe.json"), "--json"])
+    assert result.exit_code == 0, result.output
+    assert 1 < json.loads(result.output)["cost"] <= 2

@@ -12,9 +12,15 @@ import transformers
 from adapters.masked_lm import MaskedLM
 from pe.data.conditions import Conditions
 from pe.data.texts import Texts
+from pe.engine.execution import Surroundings
+from pe.engine.start import run_recipe
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from pe.recipe.schema import Recipe
 from tests.adapters.language import tiny
+from tests.lines import content, installed
+
+__all__ = ["installed"]  # a fixture
 
 SEEDS = np.random.default_rng(1).integers(0, 2**63, 10).astype(np.uint64)
 PARENT = " ".join(tiny.WORDS[:30])
@@ -105,3 +111,16 @@ def test_a_model_that_knows_no_mask_is_refused(tmp_path: Path) -> None:
 def test_what_a_degree_means_is_told(folder: str) -> None:
     assert made(folder).describe_degree(0.25) == "0.25 of the tokens masked and filled in anew"
     assert made(folder).describe_degree(0) == "the parent itself"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_whole_run_evolves_texts(folder: str, tmp_path: Path) -> None:
+    given = {"kind": "masked_lm", "model": folder, "prompts": {"film": [PARENT], "food": ["good {tone} food"]}}
+    api = given | {"attributes": {"tone": ["warm", "cold"]}, "device": "cpu", "chunk": 8}
+    recipe = Recipe.parse(content(tmp_path, api, degree=0.3), "the test")
+    run = run_recipe(recipe, tmp_path / "run", Surroundings())
+    found = run.population(1)
+    assert found is not None
+    assert isinstance(found.samples, Texts)
+    assert set(found.conditions["prompt"][found.labels == 1]) <= {"good warm food", "good cold food"}
+    assert all(found.samples.strings)
