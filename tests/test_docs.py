@@ -96,7 +96,7 @@ def test_every_key_of_every_example_is_explained(path: Path) -> None:
         keys = {
             key.name.partition(".")[0]
             for part in parts
-            if part.section in (section, "recipe") and part.kind in ("", "all images", "all texts", *named)
+            if part.section in (section, "recipe") and (part.kind in ("", *named) or part.kind.startswith("all "))
             for key in part.keys
         }
         assert set(values if isinstance(values, dict) else [section]) <= keys, section
