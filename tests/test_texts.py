@@ -101,14 +101,16 @@ def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Pat
     planned = invoke("plan", recipe)
     assert "would not start" not in planned
     run = tmp_path / "run"
-    invoke("run", recipe, "--out", run)
+    told = invoke("run", recipe, "--out", run)
+    assert "40 texts, " in told
+    assert "More texts at no further ε" in told
     invoke("privacy", run)
     found = pe.Run(run)
     after = found.synthetic
     for label, subject in enumerate(SUBJECTS):
         assert share_of(after, label, subject) > 0.8 > share_of(found.populations()[0], label, subject)
-    told = json.loads((run / "public_samples.json").read_text())
-    assert told["api"]["samples"] == 303
+    read = json.loads((run / "public_samples.json").read_text())
+    assert read["api"]["samples"] == 303
     assert not [path for path in run.glob("*.*") if str(tmp_path / "data") in path.read_text(errors="ignore")]
 
     invoke("extend", run, "-n", 6)

@@ -68,7 +68,7 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
 
     with stop_on_interrupt() as stop:
         finished = carry_out(Surroundings(progress=Bars(quiet), stop=stop))
-    result = summary(finished)
+    result, noun = summary(finished), finished.synthetic.samples.noun
     if as_json:
         click.echo(json.dumps(result))
         return
@@ -81,8 +81,8 @@ def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool
     different = "" if result["different"] == result["images"] else f", {result['different']:,} of them different"
     for sentence in result["warnings"]:
         click.echo(f"warning: {sentence}", err=True)
-    click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} images{different}")
+    click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} {noun}{different}")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
     click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")
     further = "" if result["epsilon"] is None else " at no further ε"
-    click.echo(f"More images{further}: pe extend {finished.folder} -n N")
+    click.echo(f"More {noun}{further}: pe extend {finished.folder} -n N")
