@@ -74,7 +74,7 @@ def test_a_run_has_its_samples_at_the_private_images_size_to_the_end(file: str, 
     api = build_generator(recipe)
     assert not size_warnings(recipe, api)
     each = 3 * (SIDE**2 + DRAWN_SIDE**2)
-    assert forecast(recipe, api).disk == max(2 * (3 * 6 * each + 6 * 3 * SIDE**2), each * (3 * 6 + 6 + 12))
+    assert forecast(recipe, api).disk == max(2 * 3 * 6 * each + 6 * 3 * SIDE**2, each * (3 * 6 + 6 + 12))
     without = Recipe.parse(content | {"api": generator}, "the test")
     assert "images of 8×8×3" in size_warnings(without, build_generator(without))[0]
 

@@ -124,7 +124,7 @@ def test_what_comes_is_kept_at_a_size_of_one_s_own_where_the_endpoint_draws_at_a
 def test_what_was_drawn_does_not_part_requests_and_is_packed_as_samples_are() -> None:
     drawn = np.arange(3 * 80 * 70 * 3, dtype=np.uint32).astype(np.uint8).reshape(3, 80, 70, 3)
     columns = {"images": np.zeros((3, 4, 4, 1), np.uint8), f"condition.{DRAWN}": drawn, "items": np.arange(3)}
-    data = encode(columns)
+    data = np.frombuffer(b"".join(encode(columns)), np.uint8)
     assert len(data) < drawn.size / 2
     found = decode(data)
     assert found.keys() == columns.keys()
@@ -143,6 +143,6 @@ def test_the_plan_states_the_disk(tmp_path: Path) -> None:
     one = recipe(tmp_path, "http://127.0.0.1:1")
     found = forecast(one, build_generator(one))
     each = SMALL * SMALL + 3 * LARGE * LARGE
-    assert found.disk == max(2 * (3 * 6 * each + 6 * SMALL * SMALL), each * (3 * 6 + 6 + 12))
+    assert found.disk == max(2 * 3 * 6 * each + 6 * SMALL * SMALL, each * (3 * 6 + 6 + 12))
     assert "Disk        up to 0.561 MB for samples" in found.page
     assert forecast(one, None).disk is None
