@@ -68,7 +68,7 @@ def rows_of(
     And a picture: a row for each number of steps, an image for each label.
     """
     from pe.evaluation.classifiers import Classifier, NetworkSettings
-    from pe.evaluation.labelled import label_images
+    from pe.evaluation.labelled import label_samples
     from pe.evaluation.utility import utility
     from pe.plugins.protocols import RandomRequest
     from pe.plugins.registry import construct
@@ -81,7 +81,7 @@ def rows_of(
         api: Any = construct("pe.adapters", "dp_imgsyn", {"public": public, "alignment": {"steps": steps}})
         api.load(model)
         answer = api.random_api(request)
-        train = label_images(answer.samples, np.array([DIGITS.index(each) for each in labels]), answer.conditions)
+        train = label_samples(answer.samples, np.array([DIGITS.index(each) for each in labels]), answer.conditions)
         student = Classifier.named("resnet9", NetworkSettings(epochs=EPOCHS))
         scores = utility([student], {"set": train}, test, len(DIGITS), [run], Progress())
         found.append(

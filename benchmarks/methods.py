@@ -281,7 +281,7 @@ def evaluated(
     recipe: dict[str, Any], run: int, setting: Setting, files: tuple[Path | None, Path | None], once: bool = False
 ) -> Any:
     """One `pe run`, and what its samples, or those of its control by one vote, are worth."""
-    from pe.evaluation.labelled import label_images
+    from pe.evaluation.labelled import label_samples
     from pe.store.run import Run
 
     private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
@@ -292,7 +292,7 @@ def evaluated(
             found |= semantics_of(Path(folder) / "run")
         place = Path(folder) / "run"
         synthetic = one_vote(place, setting) if once else Run.open(place).synthetic
-    train = label_images(synthetic.samples, synthetic.labels, synthetic.conditions)
+    train = label_samples(synthetic.samples, synthetic.labels, synthetic.conditions)
     return found | measured(train, private, test, run, epochs)
 
 

@@ -187,10 +187,25 @@ def test_a_source_that_does_not_say_where_its_records_lie_is_none() -> None:
         type("Nowhere", (PrivateSource,), {"shape": (8,), "open": None, "decoding": None})(kind="nowhere")
 
 
-def test_evaluation_says_that_it_knows_images_alone(recipe: Path, tmp_path: Path) -> None:
+def test_it_is_evaluated_under_its_embedding(recipe: Path, tmp_path: Path) -> None:
     invoke("run", recipe, "--out", tmp_path / "run")
-    said = stopped("evaluate", tmp_path / "run", "--test", "mnist")
-    assert "Evaluation knows images, not words." in said
+    rng = np.random.default_rng(1)
+    lines = [
+        f"{label} {''.join(rng.choice(list(letters), 5))}"
+        for label, letters in (("vowels", VOWELS), ("consonants", CONSONANTS))
+        for _ in range(50)
+    ]
+    (tmp_path / "test.txt").write_text("\n".join(lines))
+    invoke("evaluate", tmp_path / "run", "--test", tmp_path / "test.txt", "--seeds", 1)
+    values = json.loads((tmp_path / "run" / "confidential" / "metrics.json").read_text())
+    assert values["run"]["noun"] == "words"
+    assert values["utility"].keys() == {"linear_probe on letters"}
+    assert values["utility"]["linear_probe on letters"]["real"]["accuracy"]["mean"] > 0.9
+    assert values["fidelity"]["letters"]["controls"].keys() >= {"unevolved", "real"}
+    assert values["memorisation"]["copies"]["generated"] == 60
+    assert (tmp_path / "run" / "confidential" / "nearest_pairs.png").is_file()
+    said = stopped("evaluate", tmp_path / "run", "--test", tmp_path / "test.txt", "--classifiers", "mlp")
+    assert said == "The classifier 'mlp' is of images, and the run's data are words: take linear_probe."
 
 
 def test_a_run_whose_modality_is_gone_says_which(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`pe evaluate`: how good a run's synthetic data is, measured against real images."""
+"""`pe evaluate`: how good a run's synthetic data is, measured against real samples."""
 
 from __future__ import annotations
 
@@ -24,21 +24,28 @@ _WHAT = {
 }
 
 
+_CLASSIFIERS = (
+    "Of linear_probe, logistic_regression, mlp, resnet9, wrn-16-2, wrn-40-4, NAME-x5; of texts linear_probe, "
+    "tfidf_regression."
+)
 _WIDTH = 110  # of a paragraph
 
 
 @click.command()
 @click.argument("run_folder", metavar="RUN", type=PATH)
-@click.option("--test", required=True, help="Real images that no run has seen: a folder, an .npz or .parquet file.")
+@click.option(
+    "--test", required=True, help="Real samples that no run has seen: a folder or file, as the private ones are."
+)
 @click.option("--metrics", help="Of fidelity, utility, semantics, memorisation, with commas; default: all possible.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per classifier.")
 @click.option("--embedding", "embeddings", multiple=True, help="NAME or NAME:key=value,…; default: the run's. Repeat.")
-@click.option("--classifiers", help="Of linear_probe, logistic_regression, mlp, resnet9, wrn-16-2, wrn-40-4; NAME-x5.")
+@click.option("--classifiers", help=_CLASSIFIERS)
 @click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of the networks.")
 @click.option("--flip", is_flag=True, help="Mirror images in the networks' training; not for digits or text.")
 @click.option("--device", help="Of the networks: cpu, cuda, cuda:1; default: the GPU if there is one.")
-@click.option("--reference", help="Images that fidelity compares with, public ones too; default: the test set.")
+@click.option("--reference", help="Samples that fidelity compares with, public ones too; default: the test set.")
 @click.option("--vectors", type=PATH, help="Word vectors (.npz, .txt) for the semantics.")
+@click.option("--canaries", type=PATH, help="A file with strings planted among the private texts, one in each line.")
 @click.option("--condition", help="The samples' condition that names their semantics; default: their class.")
 @click.option(
     "--random-selection/--no-random-selection",
@@ -60,13 +67,14 @@ def evaluate(
     device: str | None,
     reference: str | None,
     vectors: Path | None,
+    canaries: Path | None,
     condition: str | None,
     random_selection: bool | None,
     one_vote: bool | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Measure the data of RUN against real images: did votes help?
+    """Measure the data of RUN against real samples: did votes help?
 
     The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
     """
@@ -74,7 +82,7 @@ def evaluate(
     from pe.engine.logs import logging_to
     from pe.evaluation.classifiers import NetworkSettings
     from pe.evaluation.evaluate import evaluate_run
-    from pe.evaluation.request import DEFAULT_CLASSIFIERS, Request
+    from pe.evaluation.request import Request
     from pe.evaluation.stored import METRICS_FILE
     from pe.store.places import PURGED
     from pe.store.run import Run
@@ -84,10 +92,11 @@ def evaluate(
         metrics=None if metrics is None else _names(metrics),
         seeds=seeds,
         embeddings=tuple(_spec(text) for text in embeddings),
-        classifiers=DEFAULT_CLASSIFIERS if classifiers is None else _names(classifiers),
+        classifiers=None if classifiers is None else _names(classifiers),
         networks=NetworkSettings(epochs, flip, device),
         reference=reference,
         vectors=vectors,
+        canaries=canaries,
         condition=condition,
         random_selection=random_selection,
         one_vote=one_vote,
@@ -97,7 +106,7 @@ def evaluate(
     with stop_on_interrupt() as stop, logging_to(opened.confidential / "log.txt"):
         values = evaluate_run(opened, request, Bars(quiet), stop)
     click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
-    for sentence in values["memorisation"]["copies"]["warnings"] if "memorisation" in values else ():
+    for sentence in values["memorisation"]["warnings"] if "memorisation" in values else ():
         click.echo(f"warning: {sentence}", err=True)
     if (run_folder / PURGED).is_file():
         click.echo(f"{run_folder} was purged before: `pe purge` deletes these metrics, too.", err=True)
@@ -129,7 +138,8 @@ def _page(values: dict[str, Any], path: Path) -> str:
     run, test = values["run"], values["test"]
     state = "" if run["finished"] else f" (not finished: S_{run['iteration']} of S_{run['iterations']})"
     lines = [
-        f"INTERNAL. {run['name']}{state}: {run['images']:,} images, against {test['images']:,} of {test['path']}",
+        f"INTERNAL. {run['name']}{state}: {run['images']:,} {run['noun']}, against {test['images']:,} "
+        f"of {test['path']}",
     ]
     if "verdict" in values:
         lines += ["", *_verdict(values["verdict"])]
@@ -141,7 +151,7 @@ def _page(values: dict[str, Any], path: Path) -> str:
         found = values["semantics"]
         lines += ["", f"SDS {found['sds']:.4f} (the real set with itself: {found['sds_real_with_itself']:.4f})"]
     if "memorisation" in values:
-        lines += ["", *_memorisation(values["memorisation"])]
+        lines += ["", *_memorisation(values["memorisation"], run["noun"])]
     return "\n".join([*lines, "", f"Not covered by the certificate. Written to {path}"])
 
 
@@ -172,21 +182,22 @@ def _fidelity(name: str, found: dict[str, Any]) -> list[str]:
 def _utility(values: dict[str, Any]) -> list[str]:
     results, best = values["utility"], values["chosen_classifier"]
     sets = list(best)
-    widths = [max(20, len(name) + 2) for name in results]
+    widths = [max(24, len(name) + 2) for name in results]
     heads = "".join(f"{name:>{width}}" for name, width in zip(results, widths, strict=True))
-    lines = [f"{'Accuracy on the test set':<26}{heads}"]
+    lines = [f"{'Accuracy, macro-F1':<26}{heads}"]
     for name in sets:
         cells = []
         for classifier in results:
             accuracy = results[classifier][name]["accuracy"]
             spread = "" if accuracy["std"] is None else f" ± {100 * accuracy['std']:.1f}"
             mark = "*" if best[name] == classifier else " "
-            cells.append(f"{100 * accuracy['mean']:.1f}{spread} %{mark}")
+            macro_f1 = results[classifier][name]["macro_f1"]["mean"]
+            cells.append(f"{100 * accuracy['mean']:.1f}{spread} %{mark} {macro_f1:.3f}")
         lines.append(f"{'  ' + name:<26}" + "".join(map(str.rjust, cells, widths)) + f"  {_WHAT[name]}")
     return [*lines, "  * the classifier chosen on held-out parts of the training set, never on the test set"]
 
 
-def _memorisation(found: dict[str, Any]) -> list[str]:
+def _memorisation(found: dict[str, Any], noun: str) -> list[str]:
     middle = {key: found[key]["quantiles"][50] for key in ("generated_to_private", "heldout_to_private")}
     attack, copies = found["membership"], found["copies"]
     return [
@@ -196,6 +207,22 @@ def _memorisation(found: dict[str, Any]) -> list[str]:
         f"  membership by distance: AUC {attack['auc']:.3f} ({100 * attack['level']:g} % interval {attack['low']:.3f} "
         f"to {attack['high']:.3f}; 0.5 tells nothing)",
         f"  copies of private records: {copies['exact']:,} exact, {copies['near']:,} near, of {copies['generated']:,} "
-        f"generated images (near, of {copies['heldout']:,} held-out ones: {copies['heldout_near']:,})",
+        f"generated {noun} (near, of {copies['heldout']:,} held-out ones: {copies['heldout_near']:,})",
+        *_of_texts(found),
         f"  nearest pairs: {', '.join(found['nearest_pairs']['files'])}",
     ]
+
+
+def _of_texts(found: dict[str, Any]) -> list[str]:
+    """What is told of texts alone."""
+    lines, shared = [], found.get("overlap")
+    if shared:
+        lines.append(
+            f"  {shared['run']} words in a row of a private record: {shared['with_a_run']:,} of "
+            f"{shared['generated']:,} different generated texts (of {shared['heldout']:,} held-out ones: "
+            f"{shared['heldout_with_a_run']:,})"
+        )
+    if canaries := found.get("canaries"):
+        leaked = sum(one["generated"] > 0 for one in canaries)
+        lines.append(f"  canaries in generated texts: {leaked} of {len(canaries)}")
+    return lines

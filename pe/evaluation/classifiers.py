@@ -10,10 +10,12 @@ import numpy as np
 from pe.errors import MissingDependency, RecipeError, nearest_name
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.shallow import Logits, Predict, fit_linear_probe, fit_logistic_regression, fit_mlp
+from pe.evaluation.words import fit_tfidf_regression
 
 LINEAR_PROBE = "linear_probe"
 ON_PIXELS = {"logistic_regression": fit_logistic_regression, "mlp": fit_mlp}
-SHALLOW = {LINEAR_PROBE: fit_linear_probe} | ON_PIXELS
+ON_WORDS = {"tfidf_regression": fit_tfidf_regression}
+SHALLOW = {LINEAR_PROBE: fit_linear_probe} | ON_PIXELS | ON_WORDS
 NETWORKS = ("resnet9", "wrn-16-2", "wrn-40-4")
 KNOWN = (*SHALLOW, *NETWORKS)
 
@@ -76,6 +78,13 @@ class Classifier:
     def shallow(self) -> bool:
         """Whether it is one of scikit-learn's, which may be trained side by side."""
         return self.single in SHALLOW
+
+    @property
+    def kind(self) -> str | None:
+        """The modality that it can be trained on; None: any, by what an embedding makes of it."""
+        if self.single == LINEAR_PROBE:
+            return None
+        return "texts" if self.single in ON_WORDS else "images"
 
     def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
         """Train it; the stopping point is chosen on `validation`.

@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.conditions import Conditions
-from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.dispatch.answers import Standing
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.work import Work
 from pe.errors import ContractError, RunError
-from pe.evaluation.labelled import Labelled, label_images
+from pe.evaluation.labelled import Labelled, label_samples
 from pe.planning.build import build_dispatcher, price_of, usage_of
 from pe.plugins.price import Price
 from pe.plugins.protocols import Embedding, GenerationAPI, info_of
@@ -36,19 +35,19 @@ QUICK = 1800.0
 
 
 def unevolved(api: GenerationAPI, labels: npt.NDArray[np.int32], classes: tuple[str, ...], seed: int) -> Labelled:
-    """One image straight from RANDOM_API for each of `labels`, int32 (n,): what the generator gives without votes."""
+    """One sample straight from RANDOM_API for each of `labels`, int32 (n,): what the generator gives without votes."""
     work = Work("control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64))
     standing = Standing.untouched(len(labels))
     parts = []
     for chunk in work.chunks(np.arange(len(labels)), standing, api):
         answer = work.ask(api, chunk, standing)
-        if answer.missing or not isinstance(answer.samples, Images):
-            raise ContractError(f"{type(api).__name__} left {len(answer.missing)} of {len(chunk)} control images out.")
-        parts.append((chunk, answer.samples.pixels, answer.conditions))
+        if answer.missing:
+            raise ContractError(f"{type(api).__name__} left {len(answer.missing)} of {len(chunk)} control samples out.")
+        parts.append((chunk, answer.samples, answer.conditions))
     order = np.argsort(np.concatenate([chunk for chunk, *_ in parts]))
-    pixels = np.concatenate([part for _, part, _ in parts])
+    samples = type(parts[0][1])(np.concatenate([part.array for _, part, _ in parts]))
     conditions = Conditions.concatenate([part for *_, part in parts])
-    return label_images(Images(pixels[order]), labels, conditions.take(order))
+    return label_samples(samples.take(order), labels, conditions.take(order))
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class ControlRun:
         recipe: the run's.
         api: its generator.
         name: the control's, as a folder and an option have it: `random-selection`.
-        images: that it asks for, if none is refused.
+        images: samples that it asks for, if none is refused.
         calls: that it makes, at the most, if none fails.
         make: makes it; what it was answered before, the dispatcher does not ask for again.
         embedding: that it hands images and private records to; None: to none.
@@ -77,14 +76,14 @@ class ControlRun:
 
     def describe(self) -> str:
         """What it asks for and costs, in a sentence or two."""
-        price = self._price
+        price, noun = self._price, self.recipe.private.modality.noun
         usage = usage_of(price, self.api, self.calls, self.images)
         known = price.most_of(usage or Usage(self.calls, self.images))
         cost = "free of charge" if price.free else f"about {known:,.2f} {price.currency}"
         if usage is None:
             cost += f" and the price of the {'tokens' if price.has_tokens else 'pixels'}"
-        more = " It has the private records and these images embedded elsewhere." if self._embeds_elsewhere else ""
-        return f"The {self.name} control makes up to {self.calls:,} calls for {self.images:,} images, {cost}.{more}"
+        more = f" It has the private records and these {noun} embedded elsewhere." if self._embeds_elsewhere else ""
+        return f"The {self.name} control makes up to {self.calls:,} calls for {self.images:,} {noun}, {cost}.{more}"
 
     @property
     def comes_of_itself(self) -> bool:

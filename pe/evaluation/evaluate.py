@@ -1,4 +1,4 @@
-"""An evaluation: a run's synthetic data, beside its controls, measured against real images. Internal."""
+"""An evaluation: a run's synthetic data, beside its controls, measured against real samples. Internal."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.samples import Samples
 from pe.errors import Interrupted, RecipeError
 from pe.evaluation.features import Seen, described
 from pe.evaluation.fidelity import fidelity
 from pe.evaluation.memorisation import memorisation
-from pe.evaluation.pairs import pairs_picture
 from pe.evaluation.real import RealSet
 from pe.evaluation.remedies import MOST, ONE_VOTE_INSTEAD, remedies
 from pe.evaluation.request import METRICS, Request
 from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
-from pe.evaluation.stored import PAIRS_FILE, store_evaluation
+from pe.evaluation.stored import pairs_file, store_evaluation
 from pe.evaluation.trials import trials_of
 from pe.evaluation.utility import choose_classifiers, try_out
 from pe.evaluation.verdict import HELPED, Verdict, collapsed, verdict
@@ -67,20 +67,21 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         notes.add(NO_NOISE)
     seen = _embeddings(run, request, notes)
     sets = gather(run, request, notes, stop, seen)
-    progress, picture = _Stoppable(progress, stop), None
+    progress, pairs = _Stoppable(progress, stop), None
     values = _head(sets, request, [each.name for each in seen])
     if request.wants("semantics"):
         values["semantics"] = _semantics(sets, request)
     run.confidential.mkdir(mode=0o700, exist_ok=True)
     if request.wants("fidelity"):
         values["fidelity"] = {each.name: _fidelity(sets, each, progress) for each in seen}
+        values |= sets.methods.contents(_samples(sets), sets.reference.content.samples)
     if request.wants("utility"):
         values |= _utility(sets, request, seen, progress)
     if request.wants("memorisation"):
-        found, picture = _memorisation(sets, request, seen[0], progress)
+        found, pairs = _memorisation(sets, request, seen[0], progress)
         values |= found
     values["notes"] = sets.notes.sentences
-    if told := store_evaluation(run.folder, values, picture):
+    if told := store_evaluation(run.folder, values, pairs):
         notes.progress.warn(told)
     return values
 
@@ -97,6 +98,7 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "finished": sets.finished,
             "iteration": sets.iteration,
             "iterations": sets.recipe.evolution.iterations,
+            "noun": sets.modality.noun,
             "images": len(sets.evaluated),
             "classes": list(sets.classes),
         },
@@ -107,7 +109,7 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "seeds": request.seeds,
             "seed": sets.recipe.seed,
             "embeddings": embeddings,
-            "classifiers": list(request.classifiers),
+            "classifiers": [each.name for each in request.trained(sets.methods.classifiers)],
             "flip": request.networks.flip,
         },
     }
@@ -122,38 +124,42 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[Seen]:
     """The embeddings asked for, or the run's own; nothing is embedded yet.
 
     Raises:
-        RecipeError: the run's own hands images to others, and its recipe may be somebody else's.
+        RecipeError: the run's own hands samples to others, and its recipe may be somebody else's.
     """
-    specs = request.embeddings or (Recipe.load(run.folder / RECIPE).embedding,)
+    recipe = Recipe.load(run.folder / RECIPE)
+    specs, noun = request.embeddings or (recipe.embedding,), recipe.private.modality.noun
     if request.embedding is not None and not request.embeddings:
         seen = [Seen(type(request.embedding).__name__, request.embedding)]
     else:
         if specs[0].kind.startswith(OBJECT):
+            standard = recipe.private.modality.embedding
             notes.add(
-                f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so 'pixels' takes its "
+                f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so '{standard}' takes its "
                 "place; from Python it can be passed: pe.evaluate(…, embedding=…)."
             )
-            specs = (PluginSpec(kind="pixels"),)
+            specs = (PluginSpec(kind=standard),)
         seen = [Seen(described(spec), construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs]
     for each in seen:
         if hosts := info_of(each.embedding).hosts:
             if not request.embeddings and request.embedding is None and not (run.folder / FULL_RECIPE).is_file():
                 raise RecipeError(
                     f"The recipe that came with {run.folder} embeds by '{each.name}', which would hand your test "
-                    f"images to {', '.join(hosts)}: name an embedding that you want by --embedding."
+                    f"{noun} to {', '.join(hosts)}: name an embedding that you want by --embedding."
                 )
-            notes.add(f"The embedding '{each.name}' hands private and test images to {', '.join(hosts)}.")
+            notes.add(f"The embedding '{each.name}' hands private and test {noun} to {', '.join(hosts)}.")
     return seen
 
 
 def _fidelity(sets: Sets, seen: Seen, progress: Progress) -> Values:
-    images = {key: each.images for key, each in sets.all.items()}
-    found = fidelity(
-        seen, sets=images, reference=sets.reference.content.images, seed=sets.recipe.seed, progress=progress
-    )
+    reference = sets.reference.content.samples
+    found = fidelity(seen, sets=_samples(sets), reference=reference, seed=sets.recipe.seed, progress=progress)
     for note in found.notes:
         sets.notes.add(note)
     return found.values
+
+
+def _samples(sets: Sets) -> dict[str, Samples]:
+    return {key: each.samples for key, each in sets.all.items()}
 
 
 def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress) -> Values:
@@ -161,7 +167,9 @@ def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress)
     trials = trials_of(sets, request, seen)
     if not trials or SYNTHETIC_DATA not in trials[0].training_sets:
         if request.metrics is not None:
-            raise RecipeError(f"utility needs two classes or more, each of two images: {sets.run.folder} has not.")
+            raise RecipeError(
+                f"utility needs two classes or more, each of two {sets.modality.noun}: {sets.run.folder} has not."
+            )
         return {}
     seeds = [sets.recipe.seed + i for i in range(request.seeds)]
     found = try_out(trials, classes=len(sets.classes), seeds=seeds, progress=progress)
@@ -172,10 +180,10 @@ def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress)
     chosen = choose_classifiers(found)
     values: Values = {"utility": results, "chosen_classifier": chosen}
     labels = sets.test.content.labels
-    judged = verdict(found, chosen, labels)
+    judged = verdict(found, chosen, labels, sets.modality.noun)
     if judged is None:
         return values
-    lost = {"collapsed": collapsed(found[judged.classifier], labels, sets.classes)}
+    lost = {"collapsed": collapsed(found[judged.classifier], labels, sets.modality.noun, sets.classes)}
     told = {"sentence": f"{judged.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
     return {"verdict": judged.to_dict() | told | lost | _remedies(sets, judged)} | values
 
@@ -216,23 +224,29 @@ def _shares(names: list[str]) -> dict[str, float]:
     return {str(name): float(count) / len(names) for name, count in zip(found, counts, strict=True)}
 
 
-def _memorisation(sets: Sets, request: Request, seen: Seen, progress: Progress) -> tuple[Values, bytes | None]:
-    """The distances, and the picture of the nearest pairs; None where there are no records to compare with."""
+def _memorisation(
+    sets: Sets, request: Request, seen: Seen, progress: Progress
+) -> tuple[Values, tuple[str, bytes] | None]:
+    """The distances, and the file of the nearest pairs; None where there are no records to compare with."""
     if sets.private is None:
         if request.metrics is not None:
             raise RecipeError(f"memorisation needs the private records. {sets.notes.sentences[-1]}")
         return {}, None
-    generated, private = sets.made[SYNTHETIC_DATA].images, sets.private.images
-    if generated.shape != private.shape:
+    generated, private = sets.made[SYNTHETIC_DATA].samples, sets.private.samples
+    methods, noun = sets.methods, sets.modality.noun
+    if not methods.comparable(generated, private):
         made, theirs = ("×".join(map(str, each.shape)) for each in (generated, private))
-        sets.notes.add(f"No exact copy is looked for: generated images are {made}, and private ones {theirs}.")
+        sets.notes.add(f"No exact copy is looked for: generated {noun} are {made}, and private ones {theirs}.")
     with progress.task(f"comparing with {REAL} records", None):
-        found = memorisation(generated, private, sets.test.content.images, seen)
+        heldout = sets.test.content.samples
+        found = memorisation(generated, private, heldout, seen)
+        more = methods.traces(generated, private, heldout, request.planted)
         rows, records = found.pairs.T
-        picture = pairs_picture(generated.take(rows), private.take(records), found.pair_distances)
+        suffix, content = methods.pairs(generated.take(rows), private.take(records), found.pair_distances)
     values = found.to_dict()
-    values["nearest_pairs"]["files"] = [PAIRS_FILE]
-    return {"memorisation": {"embedding": seen.name} | values}, picture
+    values["nearest_pairs"]["files"] = [pairs_file(suffix)]
+    warnings = [*values["copies"]["warnings"], *more.pop("warnings", ())]
+    return {"memorisation": {"embedding": seen.name} | values | more | {"warnings": warnings}}, (suffix, content)
 
 
 @dataclass(frozen=True)

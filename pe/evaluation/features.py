@@ -1,4 +1,4 @@
-"""Images as an embedding sees them: their moments, and some of their vectors."""
+"""Samples as an embedding sees them: their moments, and some of their vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.data.seeds import generator
 from pe.errors import ContractError, RecipeError
@@ -39,7 +38,7 @@ class Classifies(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """A set of images under an embedding.
+    """A set of samples under an embedding.
 
     Attributes:
         moments: of all of them.
@@ -59,7 +58,7 @@ class Seen:
 
     Args:
         name: the embedding's, for the notes.
-        embedding: maps images to vectors.
+        embedding: maps samples to vectors.
     """
 
     def __init__(self, name: str, embedding: Embedding) -> None:
@@ -88,33 +87,33 @@ class Seen:
             return self._keep(digests, embed_block(self.embedding, samples))
         return np.stack([self._known[digest] for digest in digests])
 
-    def blocks(self, images: Images) -> Iterator[Vectors]:
-        """The vectors of all images in their order, in the embedding's batches, each float32 (≤ batch_size, d).
+    def blocks(self, samples: Samples) -> Iterator[Vectors]:
+        """The vectors of all samples in their order, in the embedding's batches, each float32 (≤ batch_size, d).
 
         Raises:
             ContractError: a vector that is not finite.
         """
-        for vectors in self._once(images) if len(images) <= KEPT else embed_batches(self.embedding, images):
+        for vectors in self._once(samples) if len(samples) <= KEPT else embed_batches(self.embedding, samples):
             if not np.isfinite(vectors).all():
                 name = type(self.embedding).__name__
                 raise ContractError(f"{name}.embed gave no finite vector for an image: see the log.")
             yield vectors
 
-    def vectors(self, images: Images) -> Vectors:
-        """float32 (n, d): the vectors of all images.
+    def vectors(self, samples: Samples) -> Vectors:
+        """float32 (n, d): the vectors of all samples.
 
         Raises:
             ContractError: one that is not finite.
         """
-        return np.concatenate(list(self.blocks(images)))
+        return np.concatenate(list(self.blocks(samples)))
 
-    def _once(self, images: Images) -> Iterator[Vectors]:
+    def _once(self, samples: Samples) -> Iterator[Vectors]:
         """The vectors block by block; of images that are new, the first of each kind is embedded when it is needed."""
-        digests, size = _digests(images), self.batch_size
+        digests, size = _digests(samples), self.batch_size
         known = {digest: self._known[digest] for digest in digests if digest in self._known}
         first = {digest: i for i, digest in reversed([*enumerate(digests)]) if digest not in known}
         new = np.array(sorted(first.values()), np.int64)
-        batches = zip(range(0, len(new), size), embed_batches(self.embedding, images.take(new)), strict=True)
+        batches = zip(range(0, len(new), size), embed_batches(self.embedding, samples.take(new)), strict=True)
         for start in range(0, len(digests), size):
             block = digests[start : start + size]
             while any(digest not in known for digest in block):
@@ -141,28 +140,28 @@ def _digests(samples: Samples) -> list[bytes]:
     return [sample_digest(each) for each in samples.array]
 
 
-def features(images: Images, seen: Seen, seed: int, task: Task) -> Features:
-    """Embed all images, block by block; memory is d² and the kept vectors, whatever their number.
+def features(samples: Samples, seen: Seen, seed: int, task: Task) -> Features:
+    """Embed all samples, block by block; memory is d² and the kept vectors, whatever their number.
 
     Args:
-        images: two or more.
+        samples: two or more.
         seen: the embedding.
         seed: of the choice.
         task: told of every block.
 
     Raises:
-        RecipeError: fewer than two images.
+        RecipeError: fewer than two samples.
         ContractError: a vector that is not finite.
     """
-    if len(images) < 2:
-        raise RecipeError(f"A distance needs two images or more of each set, not {len(images)}.")
-    order = generator(seed, "evaluation/kept").permutation(len(images))[:KEPT]
-    place = np.full(len(images), -1)
+    if len(samples) < 2:
+        raise RecipeError(f"A distance needs two samples or more of each set, not {len(samples)}.")
+    order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]
+    place = np.full(len(samples), -1)
     place[order] = np.arange(len(order))
     moments: StreamedMoments | None = None
     kept: Vectors | None = None
     told, start = [], 0
-    for vectors in seen.blocks(images):
+    for vectors in seen.blocks(samples):
         if moments is None or kept is None:
             moments = StreamedMoments(vectors.shape[1])
             kept = np.empty((len(order), vectors.shape[1]), np.float32)
@@ -175,5 +174,5 @@ def features(images: Images, seen: Seen, seed: int, task: Task) -> Features:
         task.advance(len(vectors))
     assert moments is not None
     assert kept is not None
-    shuffled = generator(seed, "evaluation/probabilities").permutation(len(images))
+    shuffled = generator(seed, "evaluation/probabilities").permutation(len(samples))
     return Features(moments.moments(), kept, np.concatenate(told)[shuffled] if told else None)

@@ -1,4 +1,4 @@
-"""Fidelity: how near a set of images is to a reference set, under an embedding."""
+"""Fidelity: how near a set of samples is to a reference set, under an embedding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.evaluation.features import Features, Seen, features
 from pe.evaluation.frechet import frechet_distance
 from pe.evaluation.inception_score import inception_score
@@ -41,23 +41,23 @@ def standard_inception(embedding: Embedding) -> bool:
     return info_of(embedding).standard_inception
 
 
-def fidelity(seen: Seen, sets: Mapping[str, Images], reference: Images, seed: int, progress: Progress) -> Fidelity:
-    """Compare sets of images with a reference set.
+def fidelity(seen: Seen, sets: Mapping[str, Samples], reference: Samples, seed: int, progress: Progress) -> Fidelity:
+    """Compare sets of samples with a reference set.
 
     Guarantee: none. With a private reference the numbers are confidential.
 
     Args:
         seen: the embedding, which embeds what it has not seen yet.
-        sets: name → images; the first is what is evaluated, the others are its controls.
-        reference: real images.
-        seed: of random choices among the images.
+        sets: name → samples; the first is what is evaluated, the others are its controls.
+        reference: real samples.
+        seed: of random choices among the samples.
         progress: told of what is embedded.
 
     Raises:
-        RecipeError: fewer than two images in a set.
+        RecipeError: fewer than two samples in a set.
     """
     name, embedding = seen.name, seen.embedding
-    with progress.task(f"embedding with {name}", None) as task:  # how many real images there are is not told
+    with progress.task(f"embedding with {name}", None) as task:  # how many real samples there are is not told
         real = features(reference, seen, seed, task)  # not timed: a network is loaded
         first, *others = sets
         started = time.perf_counter()
@@ -76,7 +76,7 @@ def fidelity(seen: Seen, sets: Mapping[str, Images], reference: Images, seed: in
             compared[key] = _compare(made[key], real) | _score(made[key])
             task.advance(1)
     values |= compared[first] | {"controls": {key: compared[key] for key in others}}
-    return Fidelity(values, _notes(name, made[first], real, standard_inception(embedding)))
+    return Fidelity(values, _notes(name, made[first], real, standard_inception(embedding), reference.noun))
 
 
 def _compare(made: Features, real: Features) -> dict[str, Any]:
@@ -98,10 +98,10 @@ def _score(made: Features) -> dict[str, Any]:
     return {} if found is None else {"inception_score": asdict(inception_score(found))}
 
 
-def _notes(name: str, made: Features, real: Features, standard: bool) -> list[str]:
+def _notes(name: str, made: Features, real: Features, standard: bool, noun: str) -> list[str]:
     notes = []
     dimensions = len(real.moments.mean)
-    for what, count in (("images evaluated", made.moments.count), ("reference images", real.moments.count)):
+    for what, count in ((f"{noun} evaluated", made.moments.count), (f"reference {noun}", real.moments.count)):
         if count <= dimensions:
             notes.append(
                 f"The Fréchet distance under '{name}' is biased upward: {count:,} {what} cannot fill a covariance of "
@@ -114,12 +114,12 @@ def _notes(name: str, made: Features, real: Features, standard: bool) -> list[st
     fewest = min(len(made.kept), len(real.kept))
     if fewest <= NEIGHBORS:
         notes.append(
-            f"Precision, recall, density and coverage under '{name}' are left out: {fewest} images are too few for "
+            f"Precision, recall, density and coverage under '{name}' are left out: {fewest} {noun} are too few for "
             f"{NEIGHBORS} neighbours; take {NEIGHBORS + 1} or more, better {LARGEST:,}."
         )
     elif fewest < LARGEST:
         notes.append(
-            f"The kernel distance, precision, recall, density and coverage under '{name}' come from {fewest:,} images "
+            f"The kernel distance, precision, recall, density and coverage under '{name}' come from {fewest:,} {noun} "
             f"of each set; they settle from about {LARGEST:,} on."
         )
     return notes

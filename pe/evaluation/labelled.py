@@ -1,4 +1,4 @@
-"""Images with their classes: a held-out part of them, and the same in another shape."""
+"""Samples with their classes: a held-out part of them, and images in another shape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
-from pe.data.samples import Indices
+from pe.data.samples import Indices, Samples
 from pe.data.seeds import generator
 from pe.plugins.protocols import Vectors
 
@@ -19,17 +19,17 @@ Labels = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """n images and the class of each.
+    """n samples and the class of each.
 
     Attributes:
-        images: of one size.
+        samples: of one modality and shape.
         labels: int32 (n,), index into the class list.
         soft: float32 (n, classes): the probabilities of the classes, where a generator gives them; students are then
             taught with these, and `labels` are the most probable ones.
-        vectors: float32 (n, d): what an embedding makes of the images; None: of no matter.
+        vectors: float32 (n, d): what an embedding makes of the samples; None: of no matter.
     """
 
-    images: Images
+    samples: Samples
     labels: Labels
     soft: npt.NDArray[np.float32] | None = None
     vectors: Vectors | None = None
@@ -37,25 +37,31 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def images(self) -> Images:
+        """The samples, of what only images are asked for."""
+        assert isinstance(self.samples, Images)
+        return self.samples
+
     def take(self, indices: Indices) -> Labelled:
-        """The images at `indices` with their classes."""
+        """The samples at `indices` with their classes."""
         soft, vectors = (None if rows is None else rows[indices] for rows in (self.soft, self.vectors))
-        return Labelled(self.images.take(indices), self.labels[indices], soft, vectors)
+        return Labelled(self.samples.take(indices), self.labels[indices], soft, vectors)
 
 
-def label_images(images: Images, labels: Labels, conditions: Conditions) -> Labelled:
-    """Generated images with the labels they were made for, or with soft ones where their conditions hold such."""
+def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> Labelled:
+    """Generated samples with the labels they were made for, or with soft ones where their conditions hold such."""
     if SOFT_LABEL not in conditions:
-        return Labelled(images, labels)
+        return Labelled(samples, labels)
     soft = np.asarray(conditions[SOFT_LABEL], dtype=np.float32)
-    return Labelled(images, soft.argmax(axis=1).astype(np.int32), soft)
+    return Labelled(samples, soft.argmax(axis=1).astype(np.int32), soft)
 
 
 def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
     """(the rest, `share` of each class), shuffled; of a class of two or more at least one is in each part.
 
     Args:
-        whole: the images.
+        whole: the samples.
         share: in (0, 1).
         seed: of the choice.
     """

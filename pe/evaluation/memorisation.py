@@ -1,4 +1,4 @@
-"""Memorisation: whether generated images lie nearer to the private records than real images do that no run has seen.
+"""Memorisation: whether generated samples lie nearer to the private records than real samples do that no run has seen.
 
 Everything here is computed from private records without noise: it is internal.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.evaluation.copies import NEIGHBOURS, Copies, count_copies
 from pe.evaluation.features import Seen
 from pe.evaluation.frechet import Reals
@@ -27,7 +27,7 @@ _ROWS, _RIM = 4096, 1e-9
 
 @dataclass(frozen=True)
 class Membership:
-    """How well the distance to the nearest generated image tells private records from held-out ones.
+    """How well the distance to the nearest generated sample tells private records from held-out ones.
 
     Attributes:
         auc: chance that a private record lies nearer than a held-out one (ties count half); ½ says nothing leaks here.
@@ -44,17 +44,17 @@ class Membership:
 
 @dataclass(frozen=True, eq=False)
 class Memorisation:
-    """Nearest distances, float64, one per image of the set named first. Confidential.
+    """Nearest distances, float64, one per sample of the set named first. Confidential.
 
     Attributes:
-        generated_to_private: from each generated image to its nearest private record.
-        heldout_to_private: from each held-out image; what the former would be without memorisation.
-        private_to_generated: from each private record to its nearest generated image.
-        heldout_to_generated: from each held-out image.
+        generated_to_private: from each generated sample to its nearest private record.
+        heldout_to_private: from each held-out sample; what the former would be without memorisation.
+        private_to_generated: from each private record to its nearest generated sample.
+        heldout_to_generated: from each held-out sample.
         membership: of private records by the last two.
-        pairs: the PAIRS nearest, (generated, private), int64 (≤ PAIRS, 2), each generated and each private image once.
+        pairs: the PAIRS nearest, (generated, private), int64 (≤ PAIRS, 2), each generated and each private sample once.
         pair_distances: of them, ascending.
-        copies: of private records among the generated images.
+        copies: of private records among the generated samples.
     """
 
     generated_to_private: Reals
@@ -83,10 +83,10 @@ class Memorisation:
         }
 
 
-def memorisation(generated: Images, private: Images, heldout: Images, seen: Seen) -> Memorisation:
-    """Distances between generated, private and held-out images under the embedding of `seen`.
+def memorisation(generated: Samples, private: Samples, heldout: Samples, seen: Seen) -> Memorisation:
+    """Distances between generated, private and held-out samples under the embedding of `seen`.
 
-    Held-out images must come from the same source as the private ones, and no run may have seen them.
+    Held-out samples must come from the same source as the private ones, and no run may have seen them.
 
     Guarantee: none. The result is confidential.
 
@@ -161,7 +161,7 @@ def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[npt
 
 
 def _closest_pairs(records: npt.NDArray[np.int64], distances: Reals) -> npt.NDArray[np.int64]:
-    """The PAIRS closest (generated, private), each private record with its closest generated image only."""
+    """The PAIRS closest (generated, private), each private record with its closest generated sample only."""
     order = np.argsort(distances, kind="stable")
     _, first = np.unique(records[order], return_index=True)
     rows = order[np.sort(first)[:PAIRS]]

@@ -26,7 +26,7 @@ WIDE = 2.0
 """How many times the generator's own finest degree the last one is when it is called wide."""
 
 FEW = 1000
-"""Test images from which on a verdict that is not clear is not blamed on their number."""
+"""Test samples from which on a verdict that is not clear is not blamed on their number."""
 
 
 def remedies(
@@ -41,6 +41,7 @@ def remedies(
         api: the generator; None: not at hand, so its degrees are not judged.
         test_images: their number, which is no secret of the run's.
     """
+    noun = recipe.private.modality.noun
     signals = _signals(recipe, plan, populations)
     found = [*signal_warnings(recipe, plan, signals), *_embedding(recipe), *_degree(plan, api)]
     if recipe.private.declared_size is None:
@@ -50,7 +51,7 @@ def remedies(
         )
     if test_images < FEW:
         found.append(
-            f"The test set has {test_images:,} images: four times as many halve the intervals, if a gain is there but "
+            f"The test set has {test_images:,} {noun}: four times as many halve the intervals, if a gain is there but "
             "small."
         )
     return found[:MOST] or [_weakest(signals)]

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pe.errors import RecipeError, nearest_name
-from pe.evaluation.classifiers import LINEAR_PROBE, Classifier, NetworkSettings
+from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.specs import PluginSpec
 
 METRICS = ("fidelity", "utility", "semantics", "memorisation")
-DEFAULT_CLASSIFIERS = (LINEAR_PROBE, "logistic_regression", "mlp")
 
 
 @dataclass(frozen=True)
@@ -19,15 +18,16 @@ class Request:
     """What to measure, with what, against what.
 
     Attributes:
-        test: where real images that no run has seen are; see `pe.evaluation.real.source_at`.
+        test: where real samples that no run has seen are; see `source_at` of pe/evaluation/methods.py.
         metrics: of METRICS; None: all that are possible.
         seeds: trainings of each classifier on each set, ≥ 1.
-        embeddings: under which images are compared; the first serves memorisation and the verdict too. Empty: the run's
-            own.
-        classifiers: names, see `Classifier.named`.
+        embeddings: under which samples are compared; the first serves memorisation and the verdict too. Empty: the
+            run's own.
+        classifiers: names, see `Classifier.named`; None: those of the modality.
         networks: settings of the convolutional ones.
-        reference: where the real (or public) images are that fidelity compares with; None: the test set.
+        reference: where the real (or public) samples are that fidelity compares with; None: the test set.
         vectors: a file of word vectors, for the semantics.
+        canaries: a UTF-8 file with a string in each line, which the user planted among the private texts.
         condition: the population's condition that holds each sample's semantics; None: its label.
         random_selection: whether to run that control: True, False, or None: where it is free and quick.
         one_vote: likewise.
@@ -42,10 +42,11 @@ class Request:
     metrics: tuple[str, ...] | None = None
     seeds: int = 3
     embeddings: tuple[PluginSpec, ...] = ()
-    classifiers: tuple[str, ...] = DEFAULT_CLASSIFIERS
+    classifiers: tuple[str, ...] | None = None
     networks: NetworkSettings = field(default_factory=NetworkSettings)
     reference: str | None = None
     vectors: Path | None = None
+    canaries: Path | None = None
     condition: str | None = None
     random_selection: bool | None = None
     one_vote: bool | None = None
@@ -60,12 +61,32 @@ class Request:
             raise RecipeError(f"An evaluation needs one seed or more, not {self.seeds}.")
         if self.metrics is not None and "semantics" in self.metrics and self.vectors is None:
             raise RecipeError("The metric 'semantics' needs word vectors: name their file (--vectors).")
-        _ = self.trained
+        _ = self.trained(())
+
+    def trained(self, by_default: tuple[str, ...]) -> tuple[Classifier, ...]:
+        """The classifiers; those `by_default` where none is named."""
+        names = by_default if self.classifiers is None else self.classifiers
+        return tuple(Classifier.named(name, self.networks) for name in names)
 
     @property
-    def trained(self) -> tuple[Classifier, ...]:
-        """The classifiers."""
-        return tuple(Classifier.named(name, self.networks) for name in self.classifiers)
+    def planted(self) -> tuple[str, ...]:
+        """The canaries, each once.
+
+        Raises:
+            RecipeError: the file cannot be read, or holds none.
+        """
+        if self.canaries is None:
+            return ()
+        try:
+            lines = self.canaries.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecipeError(
+                f"{self.canaries} cannot be read as UTF-8: name a file with a canary in each line."
+            ) from error
+        found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+        if not found:
+            raise RecipeError(f"{self.canaries} holds no canary: write one in each line.")
+        return found
 
     def wants(self, metric: str) -> bool:
         """Whether a metric is asked for; semantics only with vectors."""

@@ -1,4 +1,4 @@
-"""The sets of images that an evaluation compares: the synthetic data, and the controls beside it."""
+"""The sets of samples that an evaluation compares: the synthetic data, and the controls beside it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from threading import Event
 
 import numpy as np
 
-from pe.data.images import Images
 from pe.data.population import Population
+from pe.data.samples import Samples
 from pe.errors import APIError, Interrupted, MissingDependency, PEError, PluginError, RecipeError, RunError
 from pe.evaluation.controls import ControlRun, unevolved
 from pe.evaluation.features import Seen, described
-from pe.evaluation.labelled import Labelled, label_images
+from pe.evaluation.labelled import Labelled, label_samples
+from pe.evaluation.methods import Methods
+from pe.evaluation.modalities import methods_of
 from pe.evaluation.one_vote import one_vote_run
 from pe.evaluation.random_selection import random_selection_run
-from pe.evaluation.real import RealSet, leave_out, read_real, source_at
+from pe.evaluation.real import RealSet, leave_out, read_real
 from pe.evaluation.request import Request
 from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, set_up_generator
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI
-from pe.private.image_source import ImageSource
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
@@ -66,8 +67,8 @@ class Sets:
         evaluated: its last finished population.
         iteration: that population's t.
         finished: whether the run is.
-        made: SYNTHETIC_DATA, then the controls of generated images that there are.
-        test: real images that no run has seen.
+        made: SYNTHETIC_DATA, then the controls of generated samples that there are.
+        test: real samples that no run has seen.
         reference: what fidelity compares with.
         private: the run's private records; None: they cannot be read.
         populations: S_0 … S_t.
@@ -87,6 +88,16 @@ class Sets:
     populations: list[Population]
     api: GenerationAPI | None
     notes: Notes
+
+    @property
+    def modality(self) -> type[Samples]:
+        """Of all samples."""
+        return self.recipe.private.modality
+
+    @property
+    def methods(self) -> Methods:
+        """How they are evaluated."""
+        return methods_of(self.modality)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -118,21 +129,20 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
     if not populations:
         raise RunError(f"{run.folder} has no finished population yet: wait for its S_0.")
     private_source, classes, evaluated = recipe.private, recipe.private.labels, populations[-1]
-    if not isinstance(private_source, ImageSource):
-        raise RecipeError(f"Evaluation knows images, not {private_source.modality.noun}.")
+    noun, source_at = private_source.modality.noun, methods_of(private_source.modality).source_at
     synthetic = _label(evaluated)
     if len(synthetic) < 2:
-        raise RecipeError(f"{run.folder} has fewer than two synthetic images: an evaluation needs two or more.")
+        raise RecipeError(f"{run.folder} has fewer than two synthetic {noun}: an evaluation needs two or more.")
     finished, iterations = (run.folder / CERTIFICATE).is_file(), recipe.evolution.iterations
     if not finished:
         notes.add(f"The run is not finished: S_{len(populations) - 1} of S_{iterations} is evaluated.")
-    with notes.progress.task("reading real images", None):
-        test = read_real(source_at(request.test, private_source), "test set", classes)
+    with notes.progress.task(f"reading real {noun}", None):
+        test = read_real(source_at(request.test, private_source, True), "test set", classes)
         reference = None
         if request.reference is not None:
             reference = read_real(source_at(request.reference, private_source, False), "reference set", classes)
         source, private = _private(run, classes, notes)
-    seen = {"synthetic images": synthetic} | ({} if private is None else {"private records": private})
+    seen = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
     test = _held_out(test, seen, notes)
     made, api = {SYNTHETIC_DATA: synthetic}, request.api
     if len(populations) > 1:
@@ -149,7 +159,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
         test = _held_out(test, {_WORDS[name]: one for name, one in controls.items()}, notes)
         made |= controls
     if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
-        notes.add(f"The test set has no image of {', '.join(missing)}.")
+        notes.add(f"The test set has no {noun} of {', '.join(missing)}.")
     return Sets(
         run=run,
         recipe=recipe,
@@ -243,14 +253,14 @@ def _make_unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun
             classes, seed = control.recipe.private.labels, control.recipe.seed
             return unevolved(control.api, evaluated.labels, classes, seed)
     notes.add(
-        f"The un-evolved control is S_0 with its {len(founders):,} images, where {len(evaluated):,} are evaluated."
+        f"The un-evolved control is S_0 with its {len(founders):,} {founders.samples.noun}, "
+        f"where {len(evaluated):,} are evaluated."
     )
     return founders
 
 
 def _label(population: Population) -> Labelled:
-    assert isinstance(population.samples, Images)
-    return label_images(population.samples, population.labels, population.conditions)
+    return label_samples(population.samples, population.labels, population.conditions)
 
 
 def _as_many(founders: Labelled, labels: np.ndarray) -> Labelled | None:
@@ -275,15 +285,15 @@ def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateS
         raise
     except PEError as error:
         notes.add(
-            "The real-data control, the one-vote control and memorisation are left out, and test images are not "
+            "The real-data control, the one-vote control and memorisation are left out, and the test set is not "
             f"compared with the private records: {str(error).rstrip('.')}."
         )
         return None, None
 
 
 def _held_out(test: RealSet, seen: dict[str, Labelled], notes: Notes) -> RealSet:
-    """The test set without images that are among those `seen`, by what they are; a note says how many they were."""
-    test, sentence = leave_out(test, {what: each.images for what, each in seen.items()})
+    """The test set without samples that are among those `seen`, by what they are; a note says how many they were."""
+    test, sentence = leave_out(test, {what: each.samples for what, each in seen.items()})
     if sentence:
         notes.add(sentence)
     return test

@@ -15,7 +15,7 @@ from pe.evaluation.threads import on_one_thread
 
 Logits = npt.NDArray[np.float64]
 Predict = Callable[[Labelled], Logits]
-"""Images → logits, float64 (n, classes): log-probabilities, up to a constant per image. Their labels do not count."""
+"""Samples → logits, float64 (n, classes): log-probabilities, up to a constant per sample. Their labels do not count."""
 
 LONGEST = 32
 """Longer side, in pixels, of the images that are classified by their pixels here; larger ones are shrunk to it before.
@@ -40,11 +40,11 @@ def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int,
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(max_iter=100).fit(pixels_in_unit_interval(train.images), train.labels)
-    return lambda given: _log_probabilities(model, pixels_in_unit_interval(given.images), classes)
+    return lambda given: log_probabilities(model, pixels_in_unit_interval(given.images), classes)
 
 
 def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Logistic regression on the images' vectors; its one setting is fixed, so nothing is chosen or validated.
+    """Logistic regression on the samples' vectors; its one setting is fixed, so nothing is chosen or validated.
 
     All dimensions are centred and divided by one number, the root mean square of the training part's deviations times
     √(d/10), so that the penalty ‖w‖²/2 (scikit-learn's default, C = 1) means the same for any embedding. With a number
@@ -67,7 +67,7 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(max_iter=_STEPS_OF_PROBE).fit(scaled(train), train.labels)
-    return lambda given: _log_probabilities(model, scaled(given), classes)
+    return lambda given: log_probabilities(model, scaled(given), classes)
 
 
 def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
@@ -93,7 +93,7 @@ def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> P
                 best, chosen, waited = score, copy.deepcopy(model), 0
             if waited == _PATIENCE:
                 break
-    return lambda given: _log_probabilities(chosen, pixels_in_unit_interval(given.images), classes)
+    return lambda given: log_probabilities(chosen, pixels_in_unit_interval(given.images), classes)
 
 
 def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
@@ -101,9 +101,9 @@ def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
     return images.pixels.reshape(len(images), -1).astype(np.float32) / np.float32(255)
 
 
-def _log_probabilities(model: Any, features: Features, classes: int) -> Logits:
+def log_probabilities(model: Any, features: Any, classes: int) -> Logits:
     """Of all classes; one that training has never seen has the least."""
-    found = np.full((len(features), classes), _LEAST)
+    found = np.full((features.shape[0], classes), _LEAST)
     with on_one_thread():
         found[:, model.classes_] = model.predict_proba(features)
     logits: Logits = np.log(np.maximum(found, _LEAST))

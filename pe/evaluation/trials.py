@@ -1,4 +1,4 @@
-"""What is trained on which images: every classifier, with the sets as it sees them."""
+"""What is trained on which samples: every classifier, with the sets as it sees them."""
 
 from __future__ import annotations
 
@@ -8,59 +8,46 @@ from dataclasses import replace
 import numpy as np
 
 from pe.data.seeds import generator
-from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, Classifier
+from pe.errors import RecipeError
+from pe.evaluation.classifiers import LINEAR_PROBE, Classifier
 from pe.evaluation.features import KEPT, Seen
-from pe.evaluation.labelled import Labelled, in_shape, shrunk
+from pe.evaluation.labelled import Labelled
 from pe.evaluation.request import Request
 from pe.evaluation.sets import Sets
-from pe.evaluation.shallow import LONGEST
 from pe.evaluation.utility import Trial
 
 
 def trials_of(sets: Sets, request: Request, seen: Sequence[Seen]) -> list[Trial]:
     """A trial for every classifier that is asked for, and for the linear probe one under every embedding.
 
-    Logistic regression and MLP see images of at most LONGEST pixels a side; networks see the test images' size; a probe
-    sees the vectors of at most KEPT images of a set, chosen at random.
+    A probe sees the vectors of at most KEPT samples of a set, chosen at random; what others see, the modality says.
+
+    Raises:
+        RecipeError: a classifier that is asked for is of another modality.
     """
     test, training = sets.test.content, {}
     for name, whole in sets.all.items():
         if np.count_nonzero(np.bincount(whole.labels) > 1) < 2:
             by = "by its soft labels " if whole.soft is not None else ""
-            sets.notes.add(f"No classifier is trained on '{name}': {by}it has not two images each of two classes.")
+            few = f"it has not two {sets.modality.noun} each of two classes"
+            sets.notes.add(f"No classifier is trained on '{name}': {by}{few}.")
         else:
             training[name] = whole
-    large = {name: _like(whole, test, name, sets) for name, whole in training.items()}
-    small_test, small = test, large
-    if any(each.single in ON_PIXELS for each in request.trained):
-        small_test, small = _shrink(test, large, sets)
+    classifiers = request.trained(sets.methods.classifiers)
+    for each in classifiers:
+        if each.kind not in (None, sets.modality.kind):
+            raise RecipeError(
+                f"The classifier '{each.name}' is of {each.kind}, and the run's data are {sets.modality.noun}: "
+                f"take {' or '.join(sets.methods.classifiers)}."
+            )
+    views = sets.methods.views([each.single for each in classifiers], training, test, sets.notes.add)
     found = []
-    for classifier in request.trained:
+    for classifier in classifiers:
         if classifier.single == LINEAR_PROBE:
             found += [_probe(classifier, each, training, test, sets.recipe.seed) for each in seen]
-        elif classifier.single in ON_PIXELS:
-            found.append(Trial(classifier.name, classifier, small, small_test))
         else:
-            found.append(Trial(classifier.name, classifier, large, test))
+            found.append(Trial(classifier.name, classifier, *views[classifier.single]))
     return found
-
-
-def _like(whole: Labelled, test: Labelled, name: str, sets: Sets) -> Labelled:
-    """The set with images of the test images' shape."""
-    if whole.images.shape != test.images.shape:
-        sets.notes.add(
-            f"For classifiers, images of '{name}' are brought from {_size(whole)} to the test set's {_size(test)}."
-        )
-    return replace(whole, images=in_shape(whole.images, test.images.shape))
-
-
-def _shrink(test: Labelled, training: Mapping[str, Labelled], sets: Sets) -> tuple[Labelled, dict[str, Labelled]]:
-    """The test set and the training sets with images of at most LONGEST pixels a side."""
-    shape = shrunk(test.images.shape, LONGEST)
-    small = replace(test, images=in_shape(test.images, shape))
-    if shape != test.images.shape:
-        sets.notes.keep(f"Logistic regression and MLP see images of {_size(small)}, shrunk from {_size(test)}.")
-    return small, {name: replace(each, images=in_shape(each.images, shape)) for name, each in training.items()}
 
 
 def _probe(classifier: Classifier, seen: Seen, training: Mapping[str, Labelled], test: Labelled, seed: int) -> Trial:
@@ -70,15 +57,11 @@ def _probe(classifier: Classifier, seen: Seen, training: Mapping[str, Labelled],
 
 
 def _some(whole: Labelled, seed: int) -> Labelled:
-    """At most KEPT of the images, the set itself where it has no more."""
+    """At most KEPT of the samples, the set itself where it has no more."""
     if len(whole) <= KEPT:
         return whole
     return whole.take(np.sort(generator(seed, "evaluation/probe").permutation(len(whole))[:KEPT]))
 
 
 def _with_vectors(whole: Labelled, seen: Seen) -> Labelled:
-    return replace(whole, vectors=seen.vectors(whole.images))
-
-
-def _size(whole: Labelled) -> str:
-    return "×".join(map(str, whole.images.shape))
+    return replace(whole, vectors=seen.vectors(whole.samples))

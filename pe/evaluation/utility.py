@@ -63,23 +63,25 @@ def accuracy(
 
 @dataclass(frozen=True, eq=False)
 class Utility:
-    """One classifier, trained on one set with several seeds and tested on real images.
+    """One classifier, trained on one set with several seeds and tested on real samples.
 
     Attributes:
-        images: of the training set, the held-out part included.
-        right: which test images are labelled rightly, bool (seeds, m).
+        images: samples of the training set, the held-out part included.
+        right: which test samples are labelled rightly, bool (seeds, m).
+        macro_f1: mean over the classes of the test set of 2·precision·recall/(precision + recall), float64 (seeds,).
         validation: share of the training set's held-out part that is labelled rightly, float64 (seeds,).
         confusion: int64 (classes, classes), summed over the seeds; rows are true classes.
     """
 
     images: int
     right: npt.NDArray[np.bool_]
+    macro_f1: npt.NDArray[np.float64]
     validation: npt.NDArray[np.float64]
     confusion: npt.NDArray[np.int64]
 
     @property
     def accuracy(self) -> npt.NDArray[np.float64]:
-        """Share of test images labelled rightly, float64 (seeds,)."""
+        """Share of test samples labelled rightly, float64 (seeds,)."""
         accuracy: npt.NDArray[np.float64] = self.right.mean(axis=1)
         return accuracy
 
@@ -89,6 +91,7 @@ class Utility:
         return {
             "images": self.images,
             "accuracy": _spread(self.accuracy),
+            "macro_f1": _spread(self.macro_f1),
             "validation": _spread(self.validation),
             "per_class": {name: float(right[i] / tested[i]) if tested[i] else None for i, name in enumerate(names)},
             "confusion": self.confusion.tolist(),
@@ -102,8 +105,8 @@ class Trial:
     Attributes:
         name: of its results.
         classifier: what to train.
-        training_sets: name → at least two images of at least two classes.
-        test: real images.
+        training_sets: name → at least two samples of at least two classes.
+        test: real samples.
     """
 
     name: str
@@ -195,7 +198,7 @@ def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str
 
 
 _Score = tuple[npt.NDArray[np.bool_], float, npt.NDArray[np.int64]]
-"""Which test images are labelled rightly, validation accuracy, confusion matrix."""
+"""Which test samples are labelled rightly, validation accuracy, confusion matrix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +228,24 @@ class _Job:
 
 def _together(training: Labelled, scores: Sequence[_Score]) -> Utility:
     right, validation, confusion = zip(*scores, strict=True)
-    return Utility(len(training), np.array(right), np.array(validation), np.sum(confusion, axis=0))
+    return Utility(
+        images=len(training),
+        right=np.array(right),
+        macro_f1=np.array([macro_f1(each) for each in confusion]),
+        validation=np.array(validation),
+        confusion=np.sum(confusion, axis=0),
+    )
+
+
+def macro_f1(confusion: npt.NDArray[np.int64]) -> float:
+    """The mean F1 of the classes that the test set has: of each 2·right/(samples of it + samples called it).
+
+    Args:
+        confusion: (classes, classes), rows are true classes.
+    """
+    tested, called, right = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
+    there = tested > 0
+    return float((2 * right[there] / (tested + called)[there]).mean())
 
 
 def _spread(values: npt.NDArray[np.float64]) -> dict[str, Any]:

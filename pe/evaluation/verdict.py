@@ -1,6 +1,6 @@
-"""The verdict: did the votes help, and did evolving beat one vote? All of it on the same test images.
+"""The verdict: did the votes help, and did evolving beat one vote? All of it on the same test samples.
 
-The synthetic data stand against the same without votes, and against as many images that one vote chose.
+The synthetic data stand against the same without votes, and against as many samples that one vote chose.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Right = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Difference:
-    """How much more of the test images is labelled rightly after one training set than after another.
+    """How much more of the test samples is labelled rightly after one training set than after another.
 
     Attributes:
         accuracy: after the other, the mean over the seeds, in [0, 1].
@@ -64,6 +64,7 @@ class Verdict:
         outcome: HELPED: the synthetic data are better than every control, and all intervals lie above 0; HURT: against
             one of them the interval lies below 0; else NOT_SHOWN.
         classifier: by which all sets are compared.
+        noun: what people call the samples.
         test_images: their number.
         accuracy: after the synthetic data, the mean over the seeds.
         differences: from each control that there is, and from CHANCE, the share of the largest class in the test set.
@@ -72,6 +73,7 @@ class Verdict:
 
     outcome: str
     classifier: str
+    noun: str
     test_images: int
     accuracy: float
     differences: dict[str, Difference]
@@ -83,9 +85,10 @@ class Verdict:
         found, chance = self.differences, self.differences[CHANCE]
         against = [f"{_points(found[name])} against {words}" for name, words in _CONTROLS.items() if name in found]
         missing = [words for name, words in _CONTROLS.items() if name not in found]
+        rightly = f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test {self.noun} rightly"
         parts = [
-            f"{_SAID[self.outcome]}: after training on the synthetic data, {self.classifier} labels "
-            f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test images rightly, {' and '.join(against)}",
+            f"{_SAID[self.outcome]}: after training on the synthetic data, {self.classifier} labels {rightly}, "
+            f"{' and '.join(against)}",
             *(f"there is no control by {words} to compare with" for words in missing),
             ("" if chance.low > 0 else "that is no better than chance: ")
             + f"always saying the largest class gives {100 * chance.accuracy:.1f} %",
@@ -102,10 +105,13 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """As docs/evaluation.md has it."""
         differences = {name: vars(each) for name, each in self.differences.items()}
-        return vars(self) | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
+        values = {name: value for name, value in vars(self).items() if name != "noun"}
+        return values | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 
-def verdict(results: Mapping[str, Mapping[str, Utility]], chosen: Mapping[str, str], labels: Labels) -> Verdict | None:
+def verdict(
+    results: Mapping[str, Mapping[str, Utility]], chosen: Mapping[str, str], labels: Labels, noun: str
+) -> Verdict | None:
     """Whether the votes helped; None where there is no control to compare with.
 
     All sets are compared by one classifier: the linear probe, on the features of the first embedding, which is named
@@ -116,7 +122,8 @@ def verdict(results: Mapping[str, Mapping[str, Utility]], chosen: Mapping[str, s
     Args:
         results: classifier → training set → result; the first linear probe counts.
         chosen: training set → classifier.
-        labels: of the m test images.
+        labels: of the m test samples.
+        noun: what people call them.
     """
     name = next((name for name in results if name.startswith(LINEAR_PROBE)), None) or chosen[SYNTHETIC_DATA]
     by_set = results[name]
@@ -130,7 +137,7 @@ def verdict(results: Mapping[str, Mapping[str, Utility]], chosen: Mapping[str, s
         evolving = _judge([found[ONE_VOTE]])
     largest = np.bincount(labels).argmax()
     found[CHANCE] = compare(ours, np.broadcast_to(labels == largest, ours.shape))
-    return Verdict(outcome, name, len(labels), float(ours.mean()), found, evolving)
+    return Verdict(outcome, name, noun, len(labels), float(ours.mean()), found, evolving)
 
 
 def _judge(found: Collection[Difference]) -> str:
@@ -140,7 +147,7 @@ def _judge(found: Collection[Difference]) -> str:
     return HURT if any(each.high < 0 for each in found) else NOT_SHOWN
 
 
-def collapsed(by_set: Mapping[str, Utility], labels: Labels, classes: Sequence[str]) -> list[str]:
+def collapsed(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]) -> list[str]:
     """Name the classes that the synthetic data have lost, the worst first, in a sentence each.
 
     A class has collapsed if its recall after training on the synthetic data is less than half of that after training on
@@ -150,7 +157,8 @@ def collapsed(by_set: Mapping[str, Utility], labels: Labels, classes: Sequence[s
 
     Args:
         by_set: training set → result, of the verdict's classifier.
-        labels: of the m test images.
+        labels: of the m test samples.
+        noun: what people call them.
         classes: the label names.
     """
     ours = by_set[SYNTHETIC_DATA].right
@@ -167,7 +175,7 @@ def collapsed(by_set: Mapping[str, Utility], labels: Labels, classes: Sequence[s
             if one is not None and one.high < 0 and 2 * recall < one.accuracy:
                 against.append(f"{100 * one.accuracy:.1f} % after {words}")
         if against:
-            share = f"{100 * recall:.1f} % of its {int(rows.sum()):,} test images are labelled rightly"
+            share = f"{100 * recall:.1f} % of its {int(rows.sum()):,} test {noun} are labelled rightly"
             found.append((recall, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
     found.sort(key=lambda each: each[0])
     more = len(found) - NAMED
@@ -176,29 +184,29 @@ def collapsed(by_set: Mapping[str, Utility], labels: Labels, classes: Sequence[s
 
 
 def compare(ours: Right, others: Right, level: float = LEVEL) -> Difference:
-    """The difference of two accuracies on the same test images, with its interval at `level`.
+    """The difference of two accuracies on the same test samples, with its interval at `level`.
 
-    The variance is the sum of two: that of test images, by Agresti and Min (2005), who add two images to the m, half of
-    one on each side, so that the interval keeps its level where m is small or hardly an image differs; and that of
+    The variance is the sum of two: that of test samples, by Agresti and Min (2005), who add two samples to the m, half
+    of one on each side, so that the interval keeps its level where m is small or hardly a sample differs; and that of
     seeds, the sample variance of the seeds' differences over their number. The quantile is Student's, with Welch and
     Satterthwaite's degrees of freedom. What another run would differ by, with other noise, is not in it.
 
     Args:
-        ours: which test images are labelled rightly, (seeds, m).
+        ours: which test samples are labelled rightly, (seeds, m).
         others: the same of what it is compared with.
         level: of the interval, in (0, 1).
     """
     from scipy.stats import t
 
     apart = ours.astype(np.float64) - others
-    by_image, by_seed = apart.mean(axis=0), apart.mean(axis=1)
-    images, seeds = len(by_image) + 2, len(by_seed)
-    total = float(by_image.sum())
-    of_images = (float(np.square(by_image).sum()) + 1 - total**2 / images) / images**2
+    by_sample, by_seed = apart.mean(axis=0), apart.mean(axis=1)
+    samples, seeds = len(by_sample) + 2, len(by_seed)
+    total = float(by_sample.sum())
+    of_samples = (float(np.square(by_sample).sum()) + 1 - total**2 / samples) / samples**2
     of_seeds = float(by_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    freedom = (of_images + of_seeds) ** 2 / (of_images**2 / (images - 1) + of_seeds**2 / max(seeds - 1, 1))
-    half = float(t.ppf((1 + level) / 2, freedom)) * math.sqrt(of_images + of_seeds)
-    low, high = (max(-1.0, min(1.0, total / images + side)) for side in (-half, half))
+    freedom = (of_samples + of_seeds) ** 2 / (of_samples**2 / (samples - 1) + of_seeds**2 / max(seeds - 1, 1))
+    half = float(t.ppf((1 + level) / 2, freedom)) * math.sqrt(of_samples + of_seeds)
+    low, high = (max(-1.0, min(1.0, total / samples + side)) for side in (-half, half))
     return Difference(float(others.mean()), float(apart.mean()), low, high)
 
 

@@ -17,13 +17,14 @@ from pe.evaluation import evaluate as evaluating
 from pe.evaluation.evaluate import evaluate_run
 from pe.evaluation.random_selection import random_selection_run
 from pe.evaluation.request import Request
-from pe.evaluation.stored import EARLIER, METRICS_FILE, PAIRS_FILE
+from pe.evaluation.stored import EARLIER, METRICS_FILE, pairs_file
 from pe.planning.layout import plan_of
 from pe.recipe.schema import Recipe
 from pe.store.purge import purge
 from pe.store.run import Run
 from tests.generators import Mean, Moody, Shades, images_of
 
+PAIRS_FILE = pairs_file("png")
 SETTINGS = {"epsilon": 50.0, "delta": 1e-3, "population": [60, 60, 40], "iterations": 2, "lookahead": 1}
 SETTINGS |= {"degree": [0.2, 0.1]}
 QUICK = {"seeds": 2, "metrics": ("fidelity", "utility", "memorisation"), "embedding": Mean()}
@@ -69,6 +70,7 @@ def test_a_run_is_measured_beside_its_controls(run: pe.Run, test: str) -> None:
         "finished": True,
         "iteration": 2,
         "iterations": 2,
+        "noun": "images",
         "images": 40,
         "classes": ["no", "yes"],
     }

@@ -10,8 +10,9 @@ from PIL import Image
 
 import pe
 from pe.errors import RecipeError
+from pe.evaluation.image_methods import image_source_at as source_at
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.real import RealSet, leave_out, read_real, source_at
+from pe.evaluation.real import RealSet, leave_out, read_real
 from pe.private.npz import ImageNpz
 from pe.private.parquet import ImageParquet
 

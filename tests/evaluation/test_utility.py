@@ -18,7 +18,7 @@ from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.images import Images
 from pe.errors import Interrupted, RecipeError
 from pe.evaluation.classifiers import Classifier, NetworkSettings
-from pe.evaluation.labelled import Labelled, hold_out, label_images, shrunk
+from pe.evaluation.labelled import Labelled, hold_out, label_samples, shrunk
 from pe.evaluation.networks import MovingAverage, network
 from pe.evaluation.shallow import LONGEST, fit_linear_probe
 from pe.evaluation.threads import MEMORY, at_once, side_by_side
@@ -300,10 +300,10 @@ def test_what_a_generator_says_of_its_samples_takes_the_place_of_the_label_asked
     images = Images(np.zeros((3, 4, 4, 1), np.uint8))
     soft = np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], np.float32)
     asked = np.array([0, 0, 1], np.int32)
-    whole = label_images(images, asked, Conditions({SOFT_LABEL: soft}))
+    whole = label_samples(images, asked, Conditions({SOFT_LABEL: soft}))
     assert whole.labels.tolist() == [0, 1, 1]
     np.testing.assert_array_equal(whole.take(np.array([2])).soft, soft[2:])
-    assert label_images(images, asked, Conditions()).labels is asked
+    assert label_samples(images, asked, Conditions()).labels is asked
 
 
 def test_a_dimension_that_hardly_varies_in_training_does_not_decide() -> None:

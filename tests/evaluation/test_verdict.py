@@ -35,7 +35,9 @@ def results(classifier: str = PROBE, **rates: float) -> dict[str, dict[str, Util
 def test_it_takes_both_controls_to_help_and_one_to_hurt(
     unevolved: float, random_selection: float, outcome: str
 ) -> None:
-    found = verdict(results(synthetic=0.6, unevolved=unevolved, random_selection=random_selection), {}, LABELS)
+    found = verdict(
+        results(synthetic=0.6, unevolved=unevolved, random_selection=random_selection), {}, LABELS, "images"
+    )
     assert found is not None
     assert found.outcome == outcome
     assert found.differences["unevolved"].difference == pytest.approx(0.6 - unevolved)
@@ -54,30 +56,30 @@ def test_it_takes_both_controls_to_help_and_one_to_hurt(
 )
 def test_it_says_apart_whether_evolving_beat_one_vote(one_vote: float, outcome: str, words: str) -> None:
     sets = {"synthetic": 0.6, "unevolved": 0.4, "one_vote": one_vote}
-    found = verdict(results(**sets), {}, LABELS)
+    found = verdict(results(**sets), {}, LABELS, "images")
     assert found is not None
     assert (found.outcome, found.evolving) == (HELPED, outcome)  # one vote is a vote: it tells nothing of votes at all
     assert words in found.sentence
     assert found.sentence.endswith(" against as much data chosen by one vote and not varied.")
-    alone = verdict(results(synthetic=0.6, one_vote=one_vote), {}, LABELS)
+    alone = verdict(results(synthetic=0.6, one_vote=one_vote), {}, LABELS, "images")
     assert alone is None
 
 
 def test_the_sentence_says_what_it_lacks() -> None:
-    found = verdict(results(synthetic=0.26, unevolved=0.1), {}, LABELS)
+    found = verdict(results(synthetic=0.26, unevolved=0.1), {}, LABELS, "images")
     assert found is not None
     assert "there is no control by random selection to compare with" in found.sentence
     assert found.sentence.endswith("that is no better than chance: always saying the largest class gives 25.0 %.")
-    assert verdict(results(synthetic=0.6, real=0.9), {}, LABELS) is None
+    assert verdict(results(synthetic=0.6, real=0.9), {}, LABELS, "images") is None
 
 
 def test_the_linear_probe_judges_and_without_it_the_classifier_that_held_out_parts_chose() -> None:
     good, bad = {"synthetic": 0.9, "unevolved": 0.2}, {"synthetic": 0.2, "unevolved": 0.9}
     both = results("mlp", **good) | results(PROBE, **bad) | results("linear_probe on other", **good)
-    judged = verdict(both, {"synthetic": "mlp"}, LABELS)
+    judged = verdict(both, {"synthetic": "mlp"}, LABELS, "images")
     assert judged is not None
     assert (judged.classifier, judged.outcome) == (PROBE, HURT)
-    without = verdict(results("mlp", **good) | results("wrn", **bad), {"synthetic": "mlp"}, LABELS)
+    without = verdict(results("mlp", **good) | results("wrn", **bad), {"synthetic": "mlp"}, LABELS, "images")
     assert without is not None
     assert (without.classifier, without.outcome) == ("mlp", HELPED)
 
@@ -97,18 +99,20 @@ def test_a_class_is_lost_if_its_recall_falls_below_half_of_a_control_or_the_reco
         "unevolved": recalls(0.5, 0.5, 0.5, 0.06),
         "real": recalls(0.9, 0.9, 0.55, 0.08),
     }
-    (ant,) = collapsed(by_set, LABELS, names)  # cat has more than half, and of dog four images are not enough to tell
+    (ant,) = collapsed(
+        by_set, LABELS, "images", names
+    )  # cat has more than half, and of dog four images are not enough to tell
     assert ant == (
         "The class 'ant' collapsed: 2.0 % of its 100 test images are labelled rightly, against 50.0 % after un-evolved "
         "samples and 90.0 % after the private records."
     )
     by_set["synthetic"] = recalls(0.02, 0.03, 0.01, 0)
     by_set["real"] = recalls(1, 1, 1, 1)
-    *named, rest = collapsed(by_set, LABELS, names)
+    *named, rest = collapsed(by_set, LABELS, "images", names)
     assert [sentence.split("'")[1] for sentence in named] == ["dog", "cat", "ant"]
     assert len(named) == NAMED
     assert rest == "So did 1 more class."
-    assert collapsed({"synthetic": recalls(0, 0, 0, 0)}, LABELS, names) == []
+    assert collapsed({"synthetic": recalls(0, 0, 0, 0)}, LABELS, "images", names) == []
 
 
 @pytest.mark.parametrize(("images", "seeds", "spread"), [(20, 1, 0.0), (300, 1, 0.0), (200, 3, 0.0), (2000, 3, 0.03)])
