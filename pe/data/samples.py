@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +114,16 @@ class Samples(Protocol):
 
     def files(self) -> Iterator[bytes]:
         """Each sample as a file that other software reads."""
+        ...
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """Samples that are text: a report shows them as text, and not as pictures."""
+
+    @property
+    def strings(self) -> list[str]:
+        """Each sample as a person reads it."""
         ...
 
 

@@ -32,6 +32,7 @@ def environment() -> Environment:
     loader = PackageLoader("pe.report")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.globals["guarantee"] = guarantee
+    made.tests["bytes"] = lambda value: isinstance(value, bytes)
     made.filters |= {"chart": chart, "inlined": inlined, "prose": prose, "round_up": round_up, "shown": shown}
     return made
 

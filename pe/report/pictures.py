@@ -1,4 +1,4 @@
-"""Pictures of a run as PNG files: the contact sheet, and rows of samples."""
+"""Pictures of a run as PNG files: the contact sheet, and rows of samples; of samples that are text, the texts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pe.data.fonts import font_for
 from pe.data.population import Population
+from pe.data.samples import Readable
 
 _CELL = 96
 _WIDEST = 288  # pixels of a column whose label is long
@@ -26,7 +27,9 @@ _LARGEST = 96  # pixels of a picture's longer side in a row, at the most
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
-Strips = list[tuple[str, bytes]]
+Strip = bytes | tuple[str, ...]
+"""Samples side by side: a PNG file, or texts."""
+Strips = list[tuple[str, Strip]]
 """Rows of samples, each with its name."""
 
 
@@ -119,9 +122,12 @@ def png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2) -> bytes:
-    """The samples of `members` side by side, with transparent gaps, as a PNG file."""
-    tiles = [_at_hand(picture) for picture in population.samples.take(members).pictures()]
+def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2) -> Strip:
+    """The samples of `members`: texts, or pictures side by side, with transparent gaps, as a PNG file."""
+    samples = population.samples.take(members)
+    if isinstance(samples, Readable):
+        return tuple(samples.strings)
+    tiles = [_at_hand(picture) for picture in samples.pictures()]
     height, width = tiles[0].height, tiles[0].width
     whole = Image.new("RGBA", (len(tiles) * (width + gap) - gap, height))
     for i, tile in enumerate(tiles):

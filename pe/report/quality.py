@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ _SETS = {
     ),
     "one_vote": (
         "one vote",
-        "as many images straight from the generator, chosen by one vote with the budget of all the run's, and "
+        "as many samples straight from the generator, chosen by one vote with the budget of all the run's, and "
         "not varied: what evolving has brought is the difference to it.",
     ),
     "real": ("real", "the private records themselves: the ceiling."),
@@ -47,7 +48,10 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "judged": judged,
         "judged_sets": [_title(name) for name in judged],
         "nearest": _nearest,
-        "pairs": _pairs(run, memorisation),
+        "pairs": _pairs(run, memorisation, ".png"),
+        "text_pairs": [pair for one in _pairs(run, memorisation, ".json") for pair in _text_pairs(one)],
+        "of_texts": _of_texts(metrics.get("texts") or {}),
+        "noun": (metrics.get("run") or {}).get("noun", "images"),
         "distance_names": distance_names,
         "most_confused": _most_confused,
         "spread": spread,
@@ -104,11 +108,27 @@ def _nearest(found: Metrics, names: Mapping[str, str]) -> list[Line]:
     return [(name, one["quantiles"], [100 * level for level in one["levels"]]) for name, one in measured]
 
 
-def _pairs(run: Run, found: Metrics) -> list[bytes]:
-    """Pictures of the nearest pairs, as far as they lie in the run's confidential folder."""
+def _pairs(run: Run, found: Metrics, suffix: str) -> list[bytes]:
+    """The files of the nearest pairs that end so, as far as they lie in the run's confidential folder."""
     paths = [run.folder / name for name in (found.get("nearest_pairs") or {}).get("files", [])]
     inside = [path for path in paths if path.resolve().is_relative_to(run.confidential.resolve())]
-    return [path.read_bytes() for path in inside if path.is_file() and path.suffix == ".png"]
+    return [path.read_bytes() for path in inside if path.is_file() and path.suffix == suffix]
+
+
+def _text_pairs(file: bytes) -> list[tuple[str, str, float]]:
+    """Generated text, private text and their distance, of each pair."""
+    return [(pair["generated"], pair["private"], pair["distance"]) for pair in json.loads(file)]
+
+
+def _of_texts(found: Metrics) -> list[tuple[str, ...]]:
+    """Lengths and words of each set, as rows of a table."""
+    rows = []
+    for name, one in (found.get("sets") or {}).items():
+        words = dict(zip(found["levels"], one["words"], strict=True))
+        middle = (f"{words[level]:,.0f}" for level in (0.05, 0.5, 0.95))
+        own = f"{one['vocabulary']:,}", shown(one["covered"], ".1%"), shown(one["divergence"], ".3f")
+        rows.append((_title(name), *middle, *own))
+    return rows
 
 
 def _title(name: str) -> str:
