@@ -80,9 +80,9 @@ def main() -> None:
         f"{where()}. {arguments.runs} runs for each ε, δ = 1e-5, record level (add-remove): median (least–most).",
         "",
         f"A linear classifier of TF-IDF, trained on each set and tested on {results[0]['test']:,} texts of R8's",
-        "own test split (those that are no training texts, too). The private texts are R8's 5,485 training texts, of which 52 % are of one topic and .7 % of",
-        "another; the pool is R52's other topics and one in 32 posts of 20 Newsgroups, in windows of 80 words, without",
-        "labels. All sets but the real one have as many texts of each topic.",
+        "own test split (those that are no training texts, too). The private texts are R8's 5,485 training texts, of",
+        "which 52 % are of one topic and .7 % of another; the pool is R52's other topics and one in 32 posts of 20",
+        "Newsgroups, in windows of 80 words, without labels. All sets but the real one have as many texts of each.",
         "",
         f"| ε | | {' | '.join(SETS.values())} |",
         f"| --- | --- |{' --- |' * len(SETS)}",
@@ -101,8 +101,8 @@ CHOSEN = """## How the settings were chosen
 On a stand-in, never on R8: eight topics of 20 Newsgroups are private (three groups of comp.* together, two of rec.*,
 and six groups; 1,749, 1,198, 253, 251, 206, 190, 108 and 41 texts, so as uneven as R8). The pool is 1,425 posts of
 nine related groups, cut, and 500 texts of other kinds (R52's other topics, excerpts of books). One run each at ε = 1,
-8,000 texts at the end, windows of 80 words but where it says 40. Trained on the
-real private texts, the classifier has .888 accuracy and .567 macro-F1 there.
+8,000 texts at the end, windows of 80 words but where it says 40. Trained on the real
+private texts, the classifier has .888 accuracy and .567 macro-F1 there.
 
 | embedding | votes | candidates a topic | q | H | accuracy | macro-F1 |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -126,7 +126,8 @@ real private texts, the classifier has .888 accuracy and .567 macro-F1 there.
 A simulation of the votes on vectors came before, with three runs each: shares of the topics that were estimated under
 DP gave −.01 to +.02 accuracy and .03 to .08 less macro-F1 than equal ones; five votes no more than three; a pool with
 fewer texts of other kinds more than one with many. Variations within a pool often take a text that is a candidate
-already; such doubles take votes of the same record from each other: without them three votes had .02 to .04 more.""".splitlines()
+already; such doubles take votes of the same record from each other: without them three votes had .02 to .04
+more.""".splitlines()
 
 
 if __name__ == "__main__":
