@@ -213,7 +213,7 @@ class _Job:
     def features(self) -> int:
         """Numbers that it trains on."""
         training = self.trial.training_sets[self.name]
-        return training.images.pixels.size if training.vectors is None else training.vectors.size
+        return training.samples.array.size if training.vectors is None else training.vectors.size
 
     def train_and_test(self) -> tuple[_Score, float]:
         """The score, and the seconds that it took."""

@@ -108,9 +108,9 @@ def test_what_does_not_fit_is_said_in_a_sentence(tmp_path: Path, changes: dict[s
     assert "private" not in str(error.value).lower()
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("no.npz", "does not exist"), ("t.csv", "neither a folder nor")])
+@pytest.mark.parametrize(("name", "sentence"), [("no.npz", "does not exist"), ("t.bin", "neither a folder nor")])
 def test_a_place_that_is_nothing_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
-    (tmp_path / "t.csv").touch()
+    (tmp_path / "t.bin").touch()
     with pytest.raises(RecipeError, match=sentence):
         read(tmp_path / name)
 

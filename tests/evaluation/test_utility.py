@@ -245,7 +245,7 @@ def test_a_linear_probe_learns_from_vectors_alone_whatever_their_scale() -> None
     for scale in (1.0, 1e-4):
         rest, held = hold_out(with_vectors(training, scale), 0.1, 0)
         predict = named("linear_probe").fit(rest, held, 3, 0)
-        said.append(predict(replace(with_vectors(test, scale), images=black)).argmax(axis=1))
+        said.append(predict(replace(with_vectors(test, scale), samples=black)).argmax(axis=1))
         assert np.mean(said[-1] == test.labels) > 0.9
     np.testing.assert_array_equal(*said)
 

@@ -25,7 +25,7 @@ def results(classifier: str = PROBE, **rates: float) -> dict[str, dict[str, Util
     order = np.random.default_rng(0).permutation(len(LABELS))
     zeros = np.zeros((CLASSES, CLASSES), np.int64)
     sets = {name: np.tile(order < rate * len(LABELS), (3, 1)) for name, rate in rates.items()}
-    return {classifier: {name: Utility(100, right, np.ones(3), zeros) for name, right in sets.items()}}
+    return {classifier: {name: Utility(100, right, np.ones(3), np.ones(3), zeros) for name, right in sets.items()}}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def recalls(*shares: float) -> Utility:
     right = np.zeros(len(LABELS), bool)
     for label, share in enumerate(shares):
         right[np.flatnonzero(label == LABELS)[: round(100 * share)]] = True
-    return Utility(100, np.tile(right, (3, 1)), np.ones(3), np.zeros((CLASSES, CLASSES), np.int64))
+    return Utility(100, np.tile(right, (3, 1)), np.ones(3), np.ones(3), np.zeros((CLASSES, CLASSES), np.int64))
 
 
 def test_a_class_is_lost_if_its_recall_falls_below_half_of_a_control_or_the_records() -> None:
