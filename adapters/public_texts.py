@@ -62,7 +62,7 @@ class PublicTexts:
         modality="texts",
         hosts=(),
         machine_settings=("path",),  # a run knows the texts themselves again
-        degrees=(0.03, 0.01, 0.003),
+        degrees=(0.0,),
     )
 
     def __init__(
