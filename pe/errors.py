@@ -119,10 +119,14 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+_NAMED = 50
+
+
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the known name closest to `name`, or the list of all known names."""
+    """`did you mean 'x'?` for the known name closest to `name`, or the known names, the first 50 of them at most."""
     known = sorted(known)
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return "known are " + ", ".join(f"'{k}'" for k in known) + "."
+    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    return "known are " + ", ".join(f"'{k}'" for k in known[:_NAMED]) + f"{more}."

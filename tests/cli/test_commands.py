@@ -14,7 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from pe.errors import PEError
+from pe.errors import PEError, nearest_name
 from pe.plugins.registry import plugins
 from tests.cli.typed import pe
 
@@ -101,6 +101,12 @@ def test_an_unknown_command_is_answered_with_the_nearest(tmp_path: Path) -> None
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1] == "Error: No such command 'pln'; did you mean 'plan'?"
     assert "known are 'audit', 'calibrate'" in pe("zzz", cwd=tmp_path).stderr
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    names = [f"a{i:03d}" for i in range(60)]
+    assert nearest_name("zzz", names).endswith("'a049' and 10 more.")
+    assert nearest_name("zzz", names[:50]).endswith("'a048', 'a049'.")
 
 
 def test_what_a_command_does_is_told_whole_in_the_list_of_commands() -> None:
