@@ -14,6 +14,7 @@ INSTALLED = [(group, kind) for group in ("pe.adapters", "pe.embeddings") for kin
 ELSEWHERE = {
     "bedrock",
     "bfl",
+    "chat",
     "comfyui",
     "diffusion_server",
     "fal",
