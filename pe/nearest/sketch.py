@@ -80,13 +80,22 @@ def _principal_axes(candidates: Vectors, count: int) -> Reals | None:
         return None
     span = sample.T @ np.random.default_rng(0).standard_normal((len(sample), count), dtype=np.float32)
     for _ in range(2):
-        span = np.linalg.qr(span)[0]
+        span = _turned(span)
         along = sample @ span
         if np.square(along, dtype=np.float64).sum() < _TOLD * np.square(sample, dtype=np.float64).sum():
             return None
         span = sample.T @ along
-    turn = np.linalg.svd(span, full_matrices=False)[0]
-    return np.linalg.qr(turn.astype(np.float64))[0]
+    return np.linalg.qr(_turned(span).astype(np.float64))[0]
+
+
+def _turned(span: Vectors) -> Vectors:
+    """Vectors of length 1, about at right angles, in the space of the columns: the longest of it first.
+
+    By the columns' products with each other, a third of the time of a decomposition of `span` itself.
+    """
+    squares, turn = np.linalg.eigh((span.T @ span).astype(np.float64))
+    scales = np.sqrt(np.maximum(squares[::-1], 1e-12 * squares[-1] + 1e-30))
+    return np.asarray(span @ (turn[:, ::-1] / scales).astype(np.float32))
 
 
 def _costs(candidates: Vectors, sketch: Sketch, sizes: list[int], q: int) -> dict[int, float]:
