@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from adapters.text_prompts import Outcome
+from pe.data.quiet import quiet_transformers
 from pe.errors import APIError, MissingDependency, RecipeError
 from pe.plugins.devices import count_cards, find_device, memory_refused, require_torch, words_of
 from pe.plugins.protocols import PluginInfo
@@ -76,7 +76,7 @@ class LocalModel(Settings):
         given = {"revision": self.revision or "main", "local_files_only": self.offline or Path(place).is_dir()}
         wanted = "a folder, or OWNER/NAME of the hub, with config.json, .safetensors weights and a tokenizer"
         try:
-            with _quiet():
+            with quiet_transformers():
                 tokenizer = transformers.AutoTokenizer.from_pretrained(place, **given)
                 model, found = getattr(transformers, kind).from_pretrained(
                     place, **given, dtype=self._dtype(device), use_safetensors=True, output_loading_info=True
@@ -213,22 +213,6 @@ def pick(scores: torch.Tensor, numbers: npt.NDArray[np.float64]) -> torch.Tensor
     shares = scores.to(wide).softmax(-1).cumsum(-1)
     drawn = torch.as_tensor(numbers, dtype=wide, device=scores.device)[:, None] * shares[:, -1:]
     return torch.searchsorted(shares, drawn, right=True).clamp(max=scores.shape[-1] - 1)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bar and no report of the library's own."""
-    from transformers import logging
-
-    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _devices(named: str | list[str]) -> list[torch.device]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embeddings.resizing import check_crop, shortest_side
 from embeddings.torch_model import Network, Precision, TorchEmbedding
+from pe.data.quiet import quiet_transformers
 from pe.errors import MissingDependency, RecipeError
 from pe.plugins.weights import cached_file
 
@@ -79,7 +78,7 @@ class DINOv2(TorchEmbedding):
             raise MissingDependency.of("transformers", "embeddings", "The embedding 'dinov2'") from error
         foreign = f"What '{self._name}' holds is no DINOv2 (config.json and model.safetensors)"
         try:
-            with _quiet():
+            with quiet_transformers():
                 place = self._folder() if self._offline else self._name
                 module, found = Dinov2Model.from_pretrained(
                     place,
@@ -120,19 +119,3 @@ class DINOv2(TorchEmbedding):
 def _class_token(module: nn.Module, images: Tensor) -> Tensor:
     token: Tensor = module(pixel_values=images).pooler_output
     return token
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bar and no report of the library's own."""
-    from transformers import logging
-
-    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shown:
-            logging.enable_progress_bar()

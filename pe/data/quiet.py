@@ -43,6 +43,22 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Inside, transformers shows no progress bar and no report of its own."""
+    from transformers import logging as library
+
+    shown, verbosity = library.is_progress_bar_enabled(), library.get_verbosity()
+    library.disable_progress_bar()
+    library.set_verbosity(library.CRITICAL)
+    try:
+        yield
+    finally:
+        library.set_verbosity(verbosity)
+        if shown:
+            library.enable_progress_bar()
+
+
+@contextmanager
 def _handled() -> Iterator[None]:
     """Python writes to stderr what no handler wants: not inside."""
     before, logging.lastResort = logging.lastResort, cast(Any, logging.NullHandler())

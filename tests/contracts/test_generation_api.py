@@ -209,14 +209,14 @@ def test_degree_zero_changes_nothing(api: GenerationAPI, parents: Answer) -> Non
 
 
 def test_a_larger_degree_moves_further_on_average(api: GenerationAPI, parents: Answer) -> None:
-    if isinstance(api, CausalLM):
-        pytest.skip("a model of random weights heeds nothing that it is told")
-
     def moved(degree: float) -> float:
         salts = range(100, 101 if isinstance(api, SURE) else 130)  # at 0 a parent would be drawn again
         return float(np.mean([varied(api, parents, degree, salt=s).samples.distances(parents.samples) for s in salts]))
 
-    assert 0 < moved(0.2) < moved(1.0)
+    if isinstance(api, CausalLM):  # its random weights heed nothing that they are told
+        assert moved(1.0) > 0
+    else:
+        assert 0 < moved(0.2) < moved(1.0)
 
 
 def test_a_request_is_left_as_it_was(api: GenerationAPI) -> None:
