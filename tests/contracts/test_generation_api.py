@@ -214,7 +214,7 @@ def test_a_larger_degree_moves_further_on_average(api: GenerationAPI, parents: A
         return float(np.mean([varied(api, parents, degree, salt=s).samples.distances(parents.samples) for s in salts]))
 
     if isinstance(api, CausalLM):  # its random weights heed nothing that they are told
-        assert moved(1.0) > 0
+        assert varied(api, parents, 0.4).samples.distances(parents.samples).max() > 0
     else:
         assert 0 < moved(0.2) < moved(1.0)
 
