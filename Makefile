@@ -10,7 +10,16 @@ unexport PYTHONDONTWRITEBYTECODE
 # The tests make hundreds of runs, each durable: their files lie in memory where it has 4 GB to spare, not on a disk.
 MEMORY = $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print int($$4)}')" -gt 4000000 && echo /dev/shm/XXXXXX)
 
-.PHONY: demo test test-slow test-peers gpu-check browser check format collected clean
+# uv unpacks the gigabytes of torch's libraries in parallel and keeps them for the next time; pip takes two minutes. It
+# reads no settings of pip, is told which index pip asks, and trusts the machine's certificates. Where it cannot, pip does.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INDEX = $(BIN)/python -m pip config list | sed -n "s/^[^=]*\.index-url='\(.*\)'$$/--default-index=\1/p" | head -n 1
+UV = UV_HTTP_TIMEOUT=60 $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python -c constraints.txt $$($(INDEX))
+LIGHT := cpu,demo
+EVERYTHING := cpu,demo,diffusion,embeddings,evaluation,http,parquet,medical,server,sign,text,trained,test
+install = $(PIP) uv && $(UV) -e '.[$(1)]' || { echo "uv could not install, so pip does." >&2; $(PIP) --no-compile -e '.[$(1)]'; }
+
+.PHONY: demo docs test test-slow test-peers wheel gpu-check browser check format collected clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
@@ -32,6 +41,17 @@ test-slow: $(VENV)/.test
 test-peers: $(VENV)/.test
 	bash tests/peers/install.sh $(VENV) .venv-peers
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/peers
+
+# The site of the pages in docs/, in build/site, in an environment of its own. A warning is an error: docs/site/conf.py.
+docs:
+	$(MAKE) VENV=.venv-docs LIGHT=docs .venv-docs/.light
+	rm -rf build/site
+	.venv-docs/bin/sphinx-build -q -W --keep-going -c docs/site . build/site
+	@echo "The site is in build/site/index.html"
+
+# The wheel, built, checked, and tried in a clean environment: a minute or two, not part of `make test`.
+wheel: $(BIN)/python
+	bash tests/wheel.sh $(BIN)/python
 
 # A quarter of an hour on a GPU that nothing else uses, then the tests that take a GPU where torch sees one, and two
 # benchmarks, whatever the checks found: docs/gpu.md.
@@ -67,12 +87,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.light: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,demo]'
+	$(call install,$(LIGHT))
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[cpu,demo,diffusion,embeddings,evaluation,http,parquet,medical,server,text,trained,test]'
+	$(call install,$(EVERYTHING))
 	touch $@ $(VENV)/.light
 
 clean:
-	rm -rf $(VENV) .venv-peers build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs .venv-peers build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

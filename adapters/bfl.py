@@ -14,8 +14,9 @@ from typing import Any
 
 from adapters.http import Asked, Credentials, Received, Scalar, Size, object_of
 from adapters.http.faults import Fault
-from adapters.http.jobs import ByJobs, Ended, Finished, JobClient, JobGenerator, Look
+from adapters.http.jobs import ByJobs, Finished, JobClient, JobGenerator
 from adapters.http.starters import hosted
+from adapters.http.waiting import Ended, Look
 from pe.plugins.validation import Count
 
 

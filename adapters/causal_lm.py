@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from adapters.local_text import INFO, REQUESTS, LocalModel, Workers, pick
-from adapters.text_prompts import Asking, Outcome, answer_of
-from adapters.text_settings import Written
-from pe.data.conditions import Conditions
+from adapters.local_text import REQUESTS, LocalModel, LocalTexts, pick
+from adapters.text_prompts import Asking, Outcome
+from adapters.text_settings import WRITTEN, Written
 from pe.data.seeds import uniforms
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, VariationRequest
 from pe.plugins.validation import read_settings
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class CausalSettings(LocalModel, Written):
     template: dict[str, Any] | None = None
 
 
-class CausalLM:
+class CausalLM(LocalTexts["_Writer"]):
     """RANDOM_API and VARIATION_API by a local causal language model of transformers.
 
     Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it. Degree 0 is the
@@ -53,29 +52,24 @@ class CausalLM:
     """
 
     Settings = CausalSettings
-    info = INFO
+    starter = f"""\
+  model: my-model\t# a folder, or a repository of the Hugging Face hub
+{WRITTEN}  batch_size: 32
+"""
 
     def __init__(self, **settings: Any) -> None:
         self._given = given = read_settings(CausalSettings, settings, "CausalLM")
         self._asking = Asking.of(given)
-        self._workers = Workers(lambda device: _Writer(given, device), given)
+        super().__init__(given, given.longest, self._asking.prompts, lambda device: _Writer(given, device))
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request."""
-        return Capabilities(self._given.chunk, REQUESTS, "nothing", self._asking.degree)
+        """Any items in a request; what a model makes of the words between blanks is its own."""
+        return Capabilities(self._given.chunk, REQUESTS, "nothing", "wording")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return self._asking.describe(degree)
-
-    def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if a label has no prompt, or no value of an attribute."""
-        self._asking.prompts.check(labels)
-
-    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """The prompt of each new sample, and the attributes in it."""
-        return self._asking.prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New texts of the items' prompts.
@@ -84,25 +78,10 @@ class CausalLM:
             RecipeError: the weights or the device are not there.
             APIError: the device has not enough memory for one text.
         """
-        return self._write(request, self._asking.for_new(request))
+        return self._made(request, self._asking.for_new(request), _Writer.write)
 
-    def variation_api(self, request: VariationRequest) -> Answer:
-        """A variation of each parent; at degree 0 the parents.
-
-        Raises:
-            RecipeError: see `random_api`.
-            APIError: the parents are no texts, or the device has not enough memory for one.
-        """
-        if request.degree == 0:
-            return Answer(request.samples, usage=Usage(0))
-        return self._write(request, self._asking.for_variations(request))
-
-    def _write(self, request: RandomRequest | VariationRequest, prompts: list[str]) -> Answer:
-        def make(writer: _Writer, places: Sequence[int]) -> list[Outcome]:
-            return writer.write([prompts[place] for place in places], request.seeds[list(places)])
-
-        outcomes = self._workers.run([len(prompt) for prompt in prompts], make)
-        return answer_of(outcomes, self._given.longest, request.conditions)
+    def _vary(self, request: VariationRequest) -> Answer:
+        return self._made(request, self._asking.for_variations(request), _Writer.write)
 
 
 class _Writer:

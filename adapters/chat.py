@@ -7,31 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any
 from urllib.parse import urlsplit
-from weakref import finalize
 
-from pydantic import Field, model_validator
-
-from adapters.http import (
-    Concurrent,
-    Credentials,
-    Fault,
-    OnFirstUse,
-    Policy,
-    object_of,
-    open_client,
-    stated,
-    workers_for,
-)
+from adapters.chat_settings import ChatSettings
+from adapters.http import Concurrent, Fault, OnFirstUse, stated, workers_for
 from adapters.http.faults import one_line
 from adapters.http.look import look_at
-from adapters.http.openai_sdk import OPENAI, key_header, open_sdk, sent
-from adapters.http.recognition import server_by_address
+from adapters.http.openai_batches import Batches, Line
+from adapters.http.openai_sdk import OPENAI, SDKEndpoint
+from adapters.http.waiting import Ended
 from adapters.text_prompts import Asking, Outcome, answer_of
-from adapters.text_settings import Written
+from adapters.text_settings import WRITTEN
 from pe.data.conditions import Conditions
-from pe.errors import RecipeError
+from pe.errors import APIError
 from pe.plugins.findings import Finding
 from pe.plugins.protocols import (
     Answer,
@@ -44,67 +33,9 @@ from pe.plugins.protocols import (
     Usage,
     VariationRequest,
 )
-from pe.plugins.validation import Count, Settings, read_settings
-
-if TYPE_CHECKING:
-    import httpx2
-    import openai
+from pe.plugins.validation import read_settings
 
 Read = tuple[list[Outcome], Usage]
-
-
-class ExpectedTokens(Settings):
-    """Tokens of an average request, which `pe probe` tells."""
-
-    text_in: Count = Field(description="of what is sent: the prompt, and in a variation the parent")
-    text_out: Count = Field(description="of what the model writes, its thoughts included")
-
-
-class ChatSettings(Concurrent, Written):
-    """What a recipe says of such an endpoint.
-
-    Attributes:
-        model: as the endpoint names it; there is no default, because names are retired often.
-        base_url: of the endpoint; None: OpenAI's own.
-        azure_api_version: for Azure OpenAI, whose `base_url` is the resource's address.
-        n: most texts of one request: of equal prompts, or variations of one parent (variation: paraphrase).
-        max_tokens_field: the field that takes `max_tokens`; None: max_completion_tokens for OpenAI and Azure, else
-            max_tokens.
-        seed_field: a field by which the server takes a seed.
-        expected_tokens: of a request for one text, so that the plan tells what a run costs where tokens have a price.
-        extra: further fields, sent as they are (top_k, reasoning_effort, chat_template_kwargs …).
-    """
-
-    model: str
-    base_url: str | None = None
-    key_env: str | None = "OPENAI_API_KEY"
-    concurrency: Count = 8
-    azure_api_version: str | None = None
-    n: Count = 1
-    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
-    seed_field: str | None = None
-    expected_tokens: ExpectedTokens | None = None
-    extra: dict[str, Any] | None = None
-
-    @property
-    def url(self) -> str:
-        """Where samples are sent."""
-        return self.base_url or OPENAI
-
-    @property
-    def limit_field(self) -> str:
-        """The field that takes `max_tokens`."""
-        new = self.azure_api_version is not None or server_by_address(self.url) is not None
-        return self.max_tokens_field or ("max_completion_tokens" if new else "max_tokens")
-
-    @model_validator(mode="after")
-    def _check_one_prompt(self) -> Self:
-        if self.n > 1 and self.variation == "fill_in":
-            raise RecipeError(
-                f"n is {self.n}, and by variation: fill_in each text has blanks of its own, and so a request of its "
-                "own: take n: 1, or variation: paraphrase."
-            )
-        return self
 
 
 class Chat:
@@ -121,8 +52,18 @@ class Chat:
     """
 
     Settings = ChatSettings
+    starter = f"""\
+  model: my-model\t# as the endpoint names it: names are retired often
+  base_url: http://127.0.0.1:8000/v1\t# null: OpenAI's own
+  key_env: null\t# or the environment variable that holds the key; key_file, key_command
+{WRITTEN}  concurrency: 8
+# price: {{{{million_tokens: {{{{text_in: 0.4, text_out: 1.6}}}}, currency: USD}}}}\t# yours; then limits.max_cost, too
+# expected_tokens: {{{{text_in: 120, text_out: 150}}}}\t# of a request; `pe probe` tells it
+"""
 
-    info = PluginInfo(modality="texts", machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",))
+    info = PluginInfo(
+        modality="texts", machine_settings=(*Concurrent.model_fields, "poll"), code_settings=("key_command",)
+    )
 
     def __init__(self, **settings: Any) -> None:
         self._given = given = read_settings(ChatSettings, settings, "Chat")
@@ -131,7 +72,8 @@ class Chat:
         self._host = urlsplit(given.url).netloc
         expected = given.expected_tokens
         tokens = None if expected is None else Usage(0, **expected.model_dump())
-        self.info = replace(self.info, hosts=(self._host,), tokens=tokens)
+        knows = self._asking.prompts.by_label
+        self.info = replace(self.info, hosts=(self._host,), by_label=knows, tokens=tokens)
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -140,9 +82,11 @@ class Chat:
 
     @property
     def capabilities(self) -> Capabilities:
-        """One parent, or one prompt, per request."""
-        workers = workers_for(self._given.concurrency)
-        return Capabilities(self._given.n, workers, "parent", self._asking.degree, deterministic=False)
+        """One parent, or one prompt, per request; a batch holds any. What a model makes of blanks is its own."""
+        given, workers = self._given, workers_for(self._given.concurrency)
+        if given.batch is not None:
+            return Capabilities(given.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)
+        return Capabilities(given.n, workers, "parent", "wording", deterministic=False)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -151,7 +95,7 @@ class Chat:
     def describe_wait(self) -> str:
         """What requests wait for now; empty: for nothing."""
         opened = self._opened.made
-        return "" if opened is None else opened[1].wait
+        return "" if opened is None else opened[0].policy.wait or opened[1].wait
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt, or no value of an attribute."""
@@ -162,15 +106,15 @@ class Chat:
         return self._asking.prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """New texts of the request's one prompt.
+        """New texts of the request's one prompt, or in a batch of their prompts.
 
         Raises:
             Rejected: the endpoint will not answer however often it is asked.
         """
-        return self._ask(request, self._asking.for_new(request)[0])
+        return self._ask(request, self._asking.for_new(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Variations of the request's one parent; at degree 0 the parent, without a call.
+        """Variations of the request's one parent, or in a batch of their parents; at degree 0 these, without a call.
 
         Raises:
             Rejected: see `random_api`.
@@ -178,29 +122,63 @@ class Chat:
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
-        return self._ask(request, self._asking.for_variations(request)[0])
+        return self._ask(request, self._asking.for_variations(request))
 
-    def _ask(self, request: RandomRequest | VariationRequest, prompt: str) -> Answer:
-        client, policy, credentials = self._opened.get()
-        count, seed = len(request), int(request.seeds[0] % 2**31)
-        outcome = policy.call(lambda: credentials.ask(lambda: self._send(client, prompt, count, seed)), self._read)
+    def _ask(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
+        if self._given.batch is not None:
+            return self._ask_by_batch(request, prompts)
+        endpoint, count = self._opened.get()[0], len(request)
+        create: Any = endpoint.client.chat.completions.with_raw_response.create
+        body = self._body(prompts[0], request.seeds[0], count)
+        known = {name: body[name] for name in ("model", "messages")}
+        outcome = endpoint.ask(lambda: create(**known, extra_body=body), self._read)
         came, billed = outcome.result or ([], Usage(0))
         lacking = outcome.miss or Failed(f"the endpoint sent {len(came)} texts where {count} were asked for")
         outcomes = [*came[:count], *[lacking] * (count - len(came))]
         return answer_of(outcomes, self._given.longest, request.conditions, Usage(outcome.calls, len(came)) + billed)
 
-    def _send(self, client: openai.OpenAI, prompt: str, count: int, seed: int) -> httpx2.Response:
+    def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
+        """The answers of a batch; where they cannot be had for now, the run stops, so that none is paid twice.
+
+        Raises:
+            APIError: the endpoint is away, has forgotten the batch, or will not take it (`Rejected`).
+        """
+        (endpoint, batches), job = self._opened.get(), request.job
+        bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
+        try:
+            outcome = endpoint.policy.call(lambda: batches.ended(bodies, job), batches.read)
+        except Ended as ended:
+            raise APIError(f"{self._host}: {ended}: resume the run, which then submits it again.") from None
+        if outcome.result is None:
+            batch = f"its batch {job.job}" if job.job else "a batch"
+            raise APIError(f"{self._host} gives no answers to {batch} ({outcome.fault}): resume the run later.")
+        read = {i: self._answered(line) for i, line in outcome.result.items() if i < len(bodies)}
+        lacking = Failed(f"the batch {job.job} holds no answer to the request")
+        outcomes = [read[i][0] if i in read else lacking for i in range(len(bodies))]
+        usage = sum((billed for _, billed in read.values()), Usage(job.calls))
+        return answer_of(outcomes, self._given.longest, request.conditions, usage)
+
+    def _answered(self, line: Line) -> tuple[Outcome, Usage]:
+        """What became of one request of a batch, and what it cost."""
+        try:
+            if isinstance(line, Fault):
+                raise line
+            came, billed = self._read(line)
+        except Fault as fault:
+            return Refused(fault.words) if fault.refusal else Failed(str(fault), retryable=fault.heals), Usage(0)
+        return came[0] if came else Failed("the endpoint sent no text"), Usage(0, len(came)) + billed
+
+    def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:
+        """A request for texts."""
         given, messages = self._given, [{"role": "user", "content": prompt}]
         if given.system is not None:
             messages.insert(0, {"role": "system", "content": given.system})
         fields = stated(temperature=given.temperature, top_p=given.top_p, n=count if count > 1 else None)
         fields |= {given.limit_field: given.max_tokens}
-        body = (given.extra or {}) | ({given.seed_field: seed} if given.seed_field else {})
-        completions: Any = client.chat.completions.with_raw_response
-        return sent(lambda: completions.create(model=given.model, messages=messages, **fields, extra_body=body))
+        seeded = {given.seed_field: int(seed % 2**31)} if given.seed_field else {}
+        return {"model": given.model, "messages": messages, **fields, **(given.extra or {}), **seeded}
 
-    def _read(self, response: httpx2.Response) -> Read:
-        answer = object_of(response)
+    def _read(self, answer: Mapping[str, Any]) -> Read:
         choices = answer.get("choices")
         if not isinstance(choices, list) or (not choices and answer.get("error")):
             raise Fault.of_object(answer, "the answer holds no list of choices")
@@ -212,8 +190,8 @@ class Chat:
         if not isinstance(message, dict):
             return Failed(f"the endpoint sent {type(choice).__name__} without a message in place of a text")
         ended, content = choice.get("finish_reason"), message.get("content")
-        if message.get("refusal"):
-            return Refused(one_line(str(message["refusal"])))
+        if refusal := message.get("refusal") or _behind(message).get("refusal"):
+            return Refused(one_line(str(refusal)))
         if ended == "content_filter":
             return Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")
         if isinstance(content, list):  # parts, as some servers send them
@@ -222,13 +200,15 @@ class Chat:
             return Failed(f"the endpoint sent {type(content).__name__} in place of a text")
         return self._given.take(content or "", ended=ended != "length")
 
-    def _open(self) -> tuple[openai.OpenAI, Policy, Credentials]:
-        given = self._given
-        credentials = Credentials(given, header=key_header(given, given.key_expires))
-        pool = open_client(given, given.concurrency, credentials)
-        finalize(self, pool.close)
-        policy = Policy(self._host, concurrency=given.concurrency, tries=given.tries, clean=credentials.clean)
-        return open_sdk(given, credentials, pool, "OpenAI's chat completions"), policy, credentials
+    def _open(self) -> tuple[SDKEndpoint, Batches]:
+        endpoint = SDKEndpoint(self._given, self._given.concurrency, "OpenAI's chat completions")
+        return endpoint, Batches(endpoint, "/v1/chat/completions", self._given.poll)
+
+
+def _behind(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a message that LiteLLM's proxy (1.106.2) moved, as it does with all that it has no place for."""
+    fields = message.get("provider_specific_fields")
+    return fields if isinstance(fields, dict) else {}
 
 
 def billed(usage: Any) -> Usage:

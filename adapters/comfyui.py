@@ -19,8 +19,9 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from adapters.http import Asked, Received, Scalar, Size, object_of
 from adapters.http.faults import Fault
-from adapters.http.jobs import ByJobs, Ended, Finished, JobClient, JobGenerator, Look, content_of
+from adapters.http.jobs import ByJobs, Finished, JobClient, JobGenerator, content_of
 from adapters.http.pictures import Pixels
+from adapters.http.waiting import Ended, Look
 from adapters.prompts import Ladder
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.protocols import Failed

@@ -14,10 +14,11 @@ from typing import Any
 
 from adapters.http import Asked, Credentials, Received, object_of
 from adapters.http.faults import Fault
-from adapters.http.jobs import Ended, Finished, JobClient, Look
+from adapters.http.jobs import Finished, JobClient
 from adapters.http.models import ManyModels, Model, ModelHost, data_uri
 from adapters.http.pictures import Pixels
 from adapters.http.starters import hosted
+from adapters.http.waiting import Ended, Look
 from pe.plugins.protocols import Failed, Refused
 
 

@@ -16,12 +16,15 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from adapters.fonts import SIDE, Fonts, Templates, find_fonts, rasterise
+from adapters.glyph_prompts import heed_words, read_quote
 from adapters.pen import BLOCK, PARAMETERS, SHAPE, Pen
+from adapters.prompts import PROMPT, Prompts, TextsByLabel, prompts_of
 from pe.data.conditions import Conditions
 from pe.data.fonts import draws
 from pe.data.images import Images
+from pe.data.seeds import mix
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Refused, Seeds, VariationRequest
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -33,8 +36,8 @@ class Glyphs:
     The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on its
     seed and its condition alone, to the last bit, and not on the chunk that it came in.
 
-    Conditions: `text` and `font` (names), `parameters` (float32, n×106: the scores z of scale, width,
-    height, rotation, slant, shift x, shift y, stroke, then of the warp's control points).
+    Conditions: `text` and `font` (names), `parameters` (float32, n×106: the scores z of scale, width, height, rotation,
+    slant, shift x, shift y, stroke, then of the warp's control points), and `prompt` where there are `prompts`.
 
     Args:
         size: pixels of an image's side, ≥ 8.
@@ -43,6 +46,9 @@ class Glyphs:
         fonts: a folder of .ttf and .otf files, or `matplotlib` for those that it installs. Fonts
             without glyphs for a text are left out for that text.
         texts: label name → the texts drawn for it; labels that are not named are drawn themselves.
+        prompts: a text, a list to draw from, or either for each label; `{label}` is replaced. A new sample is then
+            the first text in quotation marks of its prompt, 1 to 40 characters, whose words name halves of ranges:
+            small, large; narrow, wide; short, tall; backward, italic (slant); thin, bold (stroke).
         scale: range of the text's longer side, as a fraction of the image's side.
         width: range of the factor that stretches the text horizontally.
         height: range of the factor that stretches it vertically.
@@ -67,6 +73,7 @@ class Glyphs:
         white_on_black: bool = True,
         fonts: Fonts = "matplotlib",
         texts: Mapping[str, Sequence[str]] | None = None,
+        prompts: TextsByLabel | None = None,
         scale: tuple[float, float] = (0.5, 0.9),
         width: tuple[float, float] = (0.6, 1.2),
         height: tuple[float, float] = (0.8, 1.2),
@@ -89,6 +96,11 @@ class Glyphs:
         self._book = _Book()
         for label in self._texts:
             self._choices(label)
+        self._prompts = None if prompts is None else Prompts.of(prompts)
+        if self._prompts is not None:
+            if self._texts:
+                raise RecipeError("texts and prompts are given: prompts quote what is drawn, so leave texts out.")
+            self.draw_conditions = self._prompts.draw  # only such a generator's conditions are drawn before the work
 
     @property
     def capabilities(self) -> Capabilities:
@@ -96,7 +108,10 @@ class Glyphs:
         return Capabilities(max_chunk=4096)
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if no font draws the text of a label."""
+        """Raise RecipeError if no font draws the text of a label, or if a label has no prompt."""
+        if self._prompts is not None:
+            self._prompts.check(labels)
+            return
         for label in labels:
             self._choices(label)
 
@@ -106,7 +121,15 @@ class Glyphs:
         Raises:
             RecipeError: no font draws the text of a label.
         """
-        return self._new(request.labels, request.seeds, None, 1.0)
+        if self._prompts is None:
+            return self._new(request.labels, request.seeds, None, 1.0)
+        prompts = prompts_of(request.conditions, len(request))
+        texts = [read_quote(prompt) for prompt in prompts.tolist()]
+        missing = {i: why for i, text in enumerate(texts) if (why := self._refusal(text))}
+        kept = np.array([i for i in range(len(texts)) if i not in missing], dtype=np.int64)
+        return replace(
+            self._new([texts[i] for i in kept], request.seeds[kept], None, 1.0, prompts[kept]), missing=missing
+        )
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Each parent drawn again with its parameters moved by the degree; degree 0 gives its very pixels.
@@ -114,10 +137,19 @@ class Glyphs:
         Raises:
             APIError: the parents' conditions are not of this simulator, or of fonts that it lacks.
         """
-        return self._new(request.labels, request.seeds, request.conditions, request.degree)
+        prompts = request.conditions.get(PROMPT)  # a text that was quoted stays
+        labels = request.labels if prompts is None else request.conditions.get("text", prompts).tolist()
+        return self._new(labels, request.seeds, request.conditions, request.degree, prompts)
 
-    def _new(self, labels: Sequence[str], seeds: Seeds, parents: Conditions | None, degree: float) -> Answer:
-        """The drawings that lie `degree` away from `parents`; without parents, of degree 1."""
+    def _new(
+        self,
+        labels: Sequence[str],
+        seeds: Seeds,
+        parents: Conditions | None,
+        degree: float,
+        prompts: npt.NDArray[np.str_] | None = None,
+    ) -> Answer:
+        """The drawings that lie `degree` away from `parents`; without parents, of degree 1, as the prompts tell."""
         choices = [self._choices(label) for label in labels]
         counts = np.array([len(choice) for choice in choices], dtype=np.int64)
         draws_ = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
@@ -131,10 +163,12 @@ class Glyphs:
             font = np.where(draws_[:, 2] < degree**2, font, old_font)
             keep, move = np.float32(np.sqrt(1.0 - degree**2)), np.float32(degree)
             scores = keep * old_scores + move * scores
+        elif prompts is not None:
+            scores = heed_words(scores, prompts.tolist())
         font = self._book.draw_font(text, font, draws_[:, 3])
         pixels = self._draw(scores, self._book.rows[text, font])
         conditions = {"text": self._book.names(text), "font": self._names[font], "parameters": scores}
-        return Answer(Images(pixels), Conditions(conditions))
+        return Answer(Images(pixels), Conditions(conditions | ({} if prompts is None else {PROMPT: prompts})))
 
     def _choices(self, label: str) -> tuple[int, ...]:
         """The texts of a label, by their place in the book, which learns them when they are new."""
@@ -145,6 +179,16 @@ class Glyphs:
             if text not in self._book.places:
                 self._learn(text, label)
         return tuple(self._book.places[text] for text in texts)
+
+    def _refusal(self, text: str) -> Refused | None:
+        """Why the text that a prompt quotes is not drawn."""
+        if not text:
+            return Refused("the prompt has no text of 1 to 40 characters in quotation marks")
+        try:
+            self._choices(text)
+        except RecipeError:
+            return Refused(f"no font draws the text '{text}', which the prompt quotes")
+        return None
 
     def _learn(self, text: str, label: str) -> None:
         able = [i for i, name in enumerate(self._names) if text.strip() and draws(self._files[name], text)]
@@ -235,16 +279,10 @@ class _Book:
 def _uniforms(seeds: Seeds, count: int, *, stream: int) -> npt.NDArray[np.float64]:
     """float64, n×count in (0, 1): the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014)."""
     golden = 0x9E3779B97F4A7C15
-    state = _mix64(np.asarray(seeds, dtype=np.uint64) ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64))
+    state = mix(np.asarray(seeds, dtype=np.uint64) ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64))
     steps = np.array([golden * (k + 1) % 2**64 for k in range(count)], dtype=np.uint64)
-    bits = _mix64(state[:, None] + steps)
+    bits = mix(state[:, None] + steps)
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-
-
-def _mix64(z: Seeds) -> Seeds:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def _check(size: int, channels: int, ranges: Mapping[str, tuple[float, float]], warp: float) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
@@ -15,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from adapters.text_prompts import Outcome
+from adapters.text_prompts import Outcome, TextPrompts, answer_of
+from pe.data.conditions import Conditions
 from pe.data.quiet import quiet_transformers
 from pe.errors import APIError, MissingDependency, RecipeError
 from pe.plugins.devices import count_cards, find_device, memory_refused, require_torch, words_of
-from pe.plugins.protocols import PluginInfo
+from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import Count, Settings
 
 if TYPE_CHECKING:
@@ -142,6 +145,61 @@ class Workers(Generic[Model]):
                 for worker in self._workers:
                     finalize(self, worker.thread.shutdown, wait=False)
             return self._workers
+
+
+class LocalTexts(ABC, Generic[Model]):
+    """What generators over such a model share: prompts, the parents at degree 0, batches on all devices.
+
+    Args:
+        given: names the model, the devices and the chunk.
+        longest: bytes of the longest text.
+        prompts: of new samples.
+        load: the model on a device.
+    """
+
+    info = INFO
+
+    def __init__(
+        self, given: LocalModel, longest: int, prompts: TextPrompts, load: Callable[[torch.device], Model]
+    ) -> None:
+        self.info = replace(INFO, by_label=prompts.by_label)
+        self._prompts, self._longest = prompts, longest
+        self._workers = Workers(load, given)
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if a label has no prompt, or no value of an attribute."""
+        self._prompts.check(labels)
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """The prompt of each new sample, and the attributes in it."""
+        return self._prompts.draw(labels, seeds)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """A variation of each parent; at degree 0 the parents.
+
+        Raises:
+            RecipeError: the weights or the device are not there.
+            APIError: the parents are no texts, or the device has not enough memory for one.
+        """
+        return Answer(request.samples, usage=Usage(0)) if request.degree == 0 else self._vary(request)
+
+    @abstractmethod
+    def _vary(self, request: VariationRequest) -> Answer:
+        """Variations of a degree above 0."""
+
+    def _made(
+        self,
+        request: RandomRequest | VariationRequest,
+        texts: Sequence[str],
+        make: Callable[[Model, list[str], Seeds], Sequence[Outcome]],
+    ) -> Answer:
+        """The answer that `make` gives for the items' texts, batch by batch, each item with its seed."""
+
+        def of(model: Model, places: Sequence[int]) -> Sequence[Outcome]:
+            return make(model, [texts[place] for place in places], request.seeds[list(places)])
+
+        outcomes = self._workers.run([len(text) for text in texts], of)
+        return answer_of(outcomes, self._longest, request.conditions)
 
 
 class _Worker(Generic[Model]):

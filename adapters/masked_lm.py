@@ -12,15 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from adapters.local_text import INFO, REQUESTS, LocalModel, Workers, pick
+from adapters.local_text import REQUESTS, LocalModel, LocalTexts, pick
 from adapters.prompts import prompts_of
-from adapters.text_prompts import Outcome, TextPrompts, answer_of, share_of, strings_of
-from adapters.text_settings import Drawn
-from pe.data.conditions import Conditions
+from adapters.text_prompts import Outcome, TextPrompts, share_of, strings_of
+from adapters.text_settings import LONGEST_LINE, Drawn
 from pe.data.seeds import generator
 from pe.data.texts import plain
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Seeds, VariationRequest
 from pe.plugins.validation import Count, read_settings
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class MaskedSettings(LocalModel, Drawn):
     top_k: Annotated[int, Field(ge=0)] = 0
 
 
-class MaskedLM:
+class MaskedLM(LocalTexts["_Filler"]):
     """RANDOM_API and VARIATION_API by a local masked language model of transformers.
 
     The degree is exactly the share of a parent's tokens that are masked, rounded to a whole number, at least one. The
@@ -62,12 +61,15 @@ class MaskedLM:
     """
 
     Settings = MaskedSettings
-    info = INFO
+    starter = f"""\
+  model: my-model\t# a folder, or a repository of the Hugging Face hub
+  prompts: {{prompts}}\t# replace it by public texts to begin with: a list of them, or a list for each label
+{LONGEST_LINE}  batch_size: 32
+"""
 
     def __init__(self, **settings: Any) -> None:
         self._given = given = read_settings(MaskedSettings, settings, "MaskedLM")
-        self._prompts = TextPrompts.of(given)
-        self._workers = Workers(lambda device: _Filler(given, device), given)
+        super().__init__(given, given.longest, TextPrompts.of(given), lambda device: _Filler(given, device))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -77,14 +79,6 @@ class MaskedLM:
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return f"{degree:.3g} of the tokens masked and filled in anew" if degree else "the parent itself"
-
-    def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if a label has no text to begin with, or no value of an attribute."""
-        self._prompts.check(labels)
-
-    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """The public text that each new sample begins with, and the attributes in it."""
-        return self._prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Public texts, with a share of their tokens filled in anew.
@@ -96,23 +90,11 @@ class MaskedLM:
         texts = [plain(str(text)) for text in prompts_of(self._prompts.of_request(request), len(request))]
         return self._fill(request, texts, self._given.random_degree)
 
-    def variation_api(self, request: VariationRequest) -> Answer:
-        """The parents, with the share `degree` of their tokens filled in anew.
-
-        Raises:
-            RecipeError: see `random_api`.
-            APIError: the parents are no texts, or the device has not enough memory for one.
-        """
-        if request.degree == 0:
-            return Answer(request.samples, usage=Usage(0))
+    def _vary(self, request: VariationRequest) -> Answer:
         return self._fill(request, strings_of(request.samples), request.degree)
 
     def _fill(self, request: RandomRequest | VariationRequest, texts: list[str], degree: float) -> Answer:
-        def make(filler: _Filler, places: Sequence[int]) -> list[Outcome]:
-            return filler.fill([texts[place] for place in places], request.seeds[list(places)].tolist(), degree)
-
-        outcomes = self._workers.run([len(text) for text in texts], make)
-        return answer_of(outcomes, self._given.longest, request.conditions)
+        return self._made(request, texts, lambda filler, those, seeds: filler.fill(those, seeds, degree))
 
 
 class _Filler:
@@ -128,18 +110,19 @@ class _Filler:
         limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
         self._longest = min(limit, tokenizer.model_max_length)
 
-    def fill(self, texts: Sequence[str], seeds: Sequence[int], degree: float) -> list[Outcome]:
+    def fill(self, texts: Sequence[str], seeds: Seeds, degree: float) -> list[Outcome]:
         """Each text with the share `degree` of its tokens filled in anew, in an order drawn by its seed."""
+        drawn = seeds.tolist()
         rows = [np.array(self._tokenizer(text)["input_ids"], np.int64) for text in texts]
         free = [np.flatnonzero(~np.isin(row, self._special)) for row in rows]
         outcomes: dict[int, Outcome] = {i: self._fault(rows[i], free[i]) for i in range(len(rows))}
         fits = [i for i, (row, places) in enumerate(zip(rows, free, strict=True)) if self._takes(row, places)]
-        chosen = {i: generator(seeds[i], "masks").permutation(free[i])[: share_of(len(free[i]), degree)] for i in fits}
+        chosen = {i: generator(drawn[i], "masks").permutation(free[i])[: share_of(len(free[i]), degree)] for i in fits}
         for i in fits:
             rows[i][chosen[i]] = self._mask
         for step in range(self._given.passes if fits else 0):
             groups = [np.array_split(chosen[i], self._given.passes)[step] for i in fits]
-            numbers = [generator(seeds[i], f"fill/{step}").random(len(g)) for i, g in zip(fits, groups, strict=True)]
+            numbers = [generator(drawn[i], f"fill/{step}").random(len(g)) for i, g in zip(fits, groups, strict=True)]
             if any(map(len, groups)):
                 self._pass([rows[i] for i in fits], groups, np.concatenate(numbers))
         for i in fits:

@@ -59,6 +59,11 @@ class Prompts:
             raise RecipeError(f"{name} is empty: give a text, a list of texts, or either for each label.")
         return cls(found, name)
 
+    @property
+    def by_label(self) -> bool:
+        """Whether a prompt says of which label the sample is to be."""
+        return isinstance(self.texts, Mapping) or all("{label}" in text for text in self.texts)
+
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
         """A prompt for each item: drawn by its seed alone from those of its label.
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from adapters.http import Asked, Received, object_of
 from adapters.http.faults import Fault
-from adapters.http.jobs import Ended, Finished, JobClient, Look
+from adapters.http.jobs import Finished, JobClient
 from adapters.http.models import ManyModels, Model, ModelHost, data_uri
 from adapters.http.starters import hosted
+from adapters.http.waiting import Ended, Look
 
 LARGEST = 1_000_000
 """Bytes of a parent that goes into a request; a larger one is uploaded as a file."""

@@ -128,7 +128,8 @@ class ServerClient:
         self._endpoints = OnFirstUse(lambda: Endpoints(given.urls, given, given.concurrency))
         self._model = OnFirstUse(self._described)
         self._hosts = tuple(urlsplit(url).netloc for url in given.urls)
-        self.info = replace(self.info, hosts=self._hosts)
+        knows = self._classes is not None if self._prompts is None else self._prompts.by_label
+        self.info = replace(self.info, hosts=self._hosts, by_label=knows)
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:

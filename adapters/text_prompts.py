@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import Literal
 
 import numpy as np
 
@@ -58,6 +57,11 @@ class TextPrompts:
             Prompts.of(given.prompts),
             {name: Prompts.of(values, f"attributes.{name}") for name, values in attributes.items()},
         )
+
+    @property
+    def by_label(self) -> bool:
+        """Whether a prompt, or an attribute of it, says of which label the text is to be."""
+        return any(each.by_label for each in (self.prompts, *self.attributes.values()))
 
     def check(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt, or no value of an attribute."""
@@ -111,11 +115,6 @@ class Asking:
         ladder = Ladder.of(WORDINGS[given.variation] if given.wordings is None else given.wordings)
         fills = given.variation == "fill_in"
         return cls(TextPrompts.of(given), ladder, fills, given.length_sigma, given.least_words)
-
-    @property
-    def degree(self) -> Literal["exact", "wording"]:
-        """How a degree is obeyed."""
-        return "exact" if self.fills else "wording"
 
     def describe(self, degree: float) -> str:
         """What `pe plan` says of `degree`."""

@@ -19,6 +19,14 @@ Variation = Literal["fill_in", "paraphrase"]
 BLANK = "_"
 """In place of a word."""
 
+PROMPTED = "  prompts: {prompts}\t# public: a text, a list to draw from, or either for each label\n"
+LONGEST_LINE = "  longest: {longest}\t# bytes: of a longer text the beginning counts\n"
+WRITTEN = f"""\
+{PROMPTED}  variation: fill_in\t# the degree is the share of words to be replaced; or paraphrase: told in words
+  max_tokens: 512\t# of one answer
+{LONGEST_LINE}"""
+"""Lines that starting recipes share; see `HasStarter` of pe/recipe/starter.py."""
+
 _ALONE = "Answer with the text alone."
 FILL_IN: dict[float, Texts] = {
     1.0: f"Some words of the text below are missing; each gap is written as {BLANK}. Put words that fit into all gaps, "

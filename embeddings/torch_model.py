@@ -1,11 +1,11 @@
 """A torch network as an embedding: device, precision, batches.
 
-A record's vector must not depend, to the last bit, on the images beside it. In a batch of one fixed
+A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one fixed
 shape a network treats its rows alike unless a library gives the rows at the batch's edges another order of
-summation. Whether it does is tried out, once for each shape, with one image in every place; where it
-does, images are run one at a time.
+summation. Whether it does is tried out, once for each shape, with one sample in every place; where it
+does, samples are run one at a time.
 
-Several GPUs share the batches if they are of one kind and give that image the same vector.
+Several GPUs share the batches if they are of one kind and give that sample the same vector.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import copy
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Precision = Literal["fp32", "bf16", "fp16"]
+Batch = npt.NDArray[Any]
+"""n×…: samples as a network's `prepare` takes them."""
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +50,13 @@ class Network:
 
     Attributes:
         module: with its weights; `embed` copies it to each device.
-        prepare: float32 n×3×h×w in 0…255, on the device → what the module takes.
+        prepare: what `_tensor` makes of a batch, of images float32 n×3×h×w in 0…255 → what the module takes.
         features: the module and what it takes → n×d.
     """
 
     module: nn.Module
-    prepare: Callable[[Tensor], Tensor]
-    features: Callable[[nn.Module, Tensor], Tensor]
+    prepare: Callable[[Tensor], Any]
+    features: Callable[[nn.Module, Any], Tensor]
 
 
 class _Copy(NamedTuple):
@@ -65,12 +67,12 @@ class _Copy(NamedTuple):
 
 
 class TorchEmbedding(ABC):
-    """An embedding by a network, which is built, and whose weights are read, at the first image.
+    """An embedding by a network, which is built, and whose weights are read, at the first sample.
 
     Args:
         device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
         precision: of the network's arithmetic, fp32, bf16 or fp16; what goes in and comes out is float32.
-        batch_size: images per batch on each device, ≥ 1.
+        batch_size: samples per batch on each device, ≥ 1.
         offline: fetch nothing.
 
     Raises:
@@ -78,6 +80,7 @@ class TorchEmbedding(ABC):
     """
 
     kind: ClassVar[str]
+    noun: ClassVar[str] = Images.noun
     info: PluginInfo = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
 
     def __init__(self, device: str, precision: Precision, batch_size: int, offline: bool) -> None:
@@ -89,7 +92,6 @@ class TorchEmbedding(ABC):
             raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
         self._wanted, self._precision, self._offline = device, precision, offline
         self._each = batch_size
-        self._copies: list[_Copy] = []
         self._alike: dict[tuple[int, ...], bool] = {}
 
     @property
@@ -119,13 +121,14 @@ class TorchEmbedding(ABC):
         if not isinstance(samples, Images):
             raise ContractError(f"The embedding '{self.kind}' takes images, not {type(samples).__name__}.")
         pixels = samples.pixels
-        if not self._copies:
-            self._copies = self._build()
         if not len(pixels):
             return self._run(self._copies[0], np.zeros((1, *samples.shape), np.uint8))[:0]
-        batches = [pixels[start : start + self._each] for start in range(0, len(pixels), self._each)]
-        if len(batches[0]) == self._each:
-            self._try_places(batches[0].shape)
+        return self._share([pixels[start : start + self._each] for start in range(0, len(pixels), self._each)])
+
+    def _share(self, batches: Sequence[Batch]) -> Vectors:
+        """float32, n×d: the rows of all batches, one or more, which the devices share."""
+        for shape in {batch.shape for batch in batches if len(batch) == self._each}:
+            self._try_places(shape)
         copies = self._copies[: len(batches)]
 
         def share(i: int) -> list[Vectors]:
@@ -153,42 +156,53 @@ class TorchEmbedding(ABC):
         """What `head` makes of the module and of features, float32 (n, d), that `embed` gave."""
         import torch
 
-        self._copies = self._copies or self._build()
         network, device = self._copies[0]
         with torch.inference_mode(), _arithmetic(device):
             found: Vectors = head(network.module, torch.from_numpy(vectors).to(device)).cpu().numpy()
             return found
 
-    def _batch(self, on: _Copy, pixels: npt.NDArray[np.uint8]) -> Vectors:
-        if len(pixels) < self._each or self._alike[pixels.shape]:
-            return self._run(on, pixels)
-        return np.concatenate([self._run(on, image[None]) for image in pixels])
+    def _example(self, shape: tuple[int, ...]) -> Batch:
+        """A made-up sample as it stands in batches of this shape, a batch of one."""
+        return np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
+
+    def _tensor(self, batch: Batch, device: torch.device) -> Tensor:
+        """The batch on the device, as the network's `prepare` takes it."""
+        import torch
+
+        given = torch.from_numpy(np.array(np.moveaxis(batch, 3, 1), order="C")).to(device).float()
+        return given.expand(-1, 3, -1, -1)
+
+    def _batch(self, on: _Copy, batch: Batch) -> Vectors:
+        if len(batch) < self._each or self._alike[batch.shape]:
+            return self._run(on, batch)
+        return np.concatenate([self._run(on, row[None]) for row in batch])
 
     def _try_places(self, shape: tuple[int, ...]) -> None:
-        """Find out, once for a shape, if an image has one vector in every place of such a batch and on every device."""
+        """Find out, once for a shape, if a sample has one vector in every place of such a batch and on every device."""
         if shape in self._alike:
             return
-        image = np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
-        found = [self._run(each, np.repeat(image, shape[0], axis=0)) for each in self._copies]
+        sample = self._example(shape)
+        found = [self._run(each, np.repeat(sample, shape[0], axis=0)) for each in self._copies]
         if any((vectors != found[0]).any() for vectors in found[1:]):
-            log.warning("Two GPUs give an image two vectors: the embedding '%s' uses the first alone.", self.kind)
+            log.warning("Two GPUs give a sample two vectors: the embedding '%s' uses the first alone.", self.kind)
             del self._copies[1:]
         self._alike[shape] = bool((found[0] == found[0][:1]).all())
 
-    def _run(self, on: _Copy, pixels: npt.NDArray[np.uint8]) -> Vectors:
+    def _run(self, on: _Copy, batch: Batch) -> Vectors:
         """float32, n×d, of one batch."""
         import torch
 
         network, device = on
-        with self._memory_for(f"{len(pixels)} images at once"), torch.inference_mode(), _arithmetic(device):
-            given = torch.from_numpy(np.array(np.moveaxis(pixels, 3, 1), order="C")).to(device).float()
-            given = network.prepare(given.expand(-1, 3, -1, -1))
+        with self._memory_for(f"{len(batch)} {self.noun} at once"), torch.inference_mode(), _arithmetic(device):
+            given = network.prepare(self._tensor(batch, device))
             with _precision(device, self._precision):
                 found = network.features(network.module, given)
             vectors: Vectors = found.float().cpu().numpy()
             return vectors
 
-    def _build(self) -> list[_Copy]:
+    @cached_property
+    def _copies(self) -> list[_Copy]:
+        """The network on each device."""
         require_torch("embeddings", f"The embedding '{self.kind}'")
         devices = [find_device(place) for place in self._places]
         network = self._load()

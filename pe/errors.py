@@ -13,6 +13,7 @@
      │    └── BudgetExceeded     a release that would cost more than the budget holds
      ├── RunError                a run directory that exists, is missing or held
      │    └── DamagedFile        a file of a run that is gone, or is not what was written
+     ├── ClusterError            a Ray cluster whose workers are lost, or do not fit together
      └── APIError                a generator that cannot answer, for good
           ├── LimitReached       a limit of the recipe stops the run; exit status 3
           └── Interrupted        the user stops the run; exit status 130, after SIGTERM 143
@@ -96,6 +97,10 @@ class RunError(PEError):
 
 class DamagedFile(RunError):
     """A file of a run is gone, or is not what was written; the message names it."""
+
+
+class ClusterError(PEError):
+    """A Ray cluster cannot do private work: its workers are lost, or do not fit together."""
 
 
 class APIError(PEError):

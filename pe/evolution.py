@@ -6,17 +6,16 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from pe.data.population import Mask, Members, Population
 from pe.data.seeds import generator
 from pe.dispatch.dispatcher import Dispatcher
-from pe.histogram import Votes, dp_nn_histogram
+from pe.histogram import CountVotes, Votes, dp_nn_histogram
 from pe.lookahead import KeptVectors, lookahead_embeddings
 from pe.plugins.protocols import Embedding
 from pe.privacy.ledger import Ledger
 from pe.private.embeddings import PrivateEmbeddings
-from pe.selection import descend
+from pe.selection import descend, votes_of_equals
 from pe.steps import Plan, Step, by_label
 
 
@@ -27,35 +26,44 @@ def evolve(
     embedding: Embedding,
     ledger: Ledger,
     warn: Callable[[str], None],
+    count: CountVotes,
+    made: Callable[[int], None] = lambda t: None,
 ) -> Population:
     """Algorithm 3: Private Evolution with labels; Algorithm 1 when there is one label.
 
     Guarantee: everything that `api` is asked and that is returned is post-processing of the releases
-    charged to `ledger`.
+    charged to `ledger`. `made` is told of t when S_t is there.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
     kept, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding)
+    made(0)
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
-        histogram = dp_nn_histogram(private, candidates, population.labels, step.release, ledger, plan.voting)  # Alg. 2
-        members = choose(histogram, population.labels, kept, step, plan, warn)  # P and S'
+        labels = population.labels
+        histogram = dp_nn_histogram(private, candidates, labels, step.release, ledger, plan.voting, count)  # Alg. 2
+        members = choose(histogram, population, kept, step, plan, warn)  # P and S'
         population = api.variations(step.t, population, members, step.degree, step.reuse)  # S_t
         kept = vectors.follow(members)
+        made(step.t)
         api.forget(f"lookahead/{step.t}")
     return population
 
 
 def choose(
-    histogram: Votes, labels: npt.NDArray[np.int32], kept: Mask, step: Step, plan: Plan, warn: Callable[[str], None]
+    histogram: Votes, population: Population, kept: Mask, step: Step, plan: Plan, warn: Callable[[str], None]
 ) -> Members:
-    """How S_t follows from S_{t-1}, label by label."""
+    """How S_t follows from S_{t-1}, label by label.
+
+    Where parents are ranked, equal candidates have one rank: their votes are those of the first of them.
+    """
+    alike = step.descent.selection == "rank" and not step.lookahead  # with lookahead each has votes of its own
     rng = generator(plan.seed, f"selection/{step.t}")
     found: list[Members] = []
     for label, (name, size) in enumerate(zip(plan.classes, step.sizes, strict=True)):
-        rows = np.flatnonzero(labels == label)
+        rows = np.flatnonzero(population.labels == label)
         if size == 0:
             continue
-        votes = histogram[rows]
+        votes = votes_of_equals(histogram[rows], population.samples.take(rows)) if alike else histogram[rows]
         if (highest := votes.max()) <= step.threshold:
             warn(
                 f"Iteration {step.t}, label '{name}': no candidate's noisy votes exceed the threshold of "

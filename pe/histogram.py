@@ -22,6 +22,8 @@ from pe.private.embeddings import PrivateEmbeddings
 Votes = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 Metric = Literal["l2", "cosine"]
+CountVotes = Callable[[PrivateEmbeddings, Vectors, npt.NDArray[np.int32], int, "Voting"], Counts]
+"""What `count_votes` does, wherever it is done."""
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +118,7 @@ def dp_nn_histogram(
     release: Release,
     ledger: Ledger,
     voting: Voting = BY_DEFAULT,
+    count: CountVotes | None = None,
 ) -> Votes:
     """Noisy votes of the private records for the candidates of their own label (Alg. 2, lines 1–4).
 
@@ -130,6 +133,7 @@ def dp_nn_histogram(
         release: what is charged; one of `histogram_releases`.
         ledger: the door to noise.
         voting: how records vote.
+        count: who counts the votes; None: `count_votes`, here.
 
     Returns:
         float64 (m,): votes plus noise of standard deviation sensitivity × noise_multiplier; may be
@@ -137,13 +141,13 @@ def dp_nn_histogram(
 
     Guarantee: the release's, by noise on an integer grid from the operating system's entropy; none for a release
     without noise, whose clean votes leave. A label without private records gets noise alone; a record whose embedding
-    is not finite casts no vote; ties go to the lowest index.
+    is not finite casts no vote; ties go to the lowest index, and so do all votes for equal candidates.
     """
     vectors = None if ledger.drawn(release) else (private(), candidates())
 
     def draw(noise: Noise) -> Counts:
         assert vectors is not None
-        return noisy_votes(*vectors, labels, release, noise, voting)
+        return noisy_votes(*vectors, labels, release, noise, voting, count)
 
     return ledger.release(release, draw) / release.grid
 
@@ -155,9 +159,10 @@ def noisy_votes(
     release: Release,
     noise: Noise,
     voting: Voting,
+    count: CountVotes | None = None,
 ) -> Counts:
     """The votes in grid steps, int64 (m,), with the release's noise; CONFIDENTIAL where no ledger has charged it."""
-    votes = count_votes(private, candidates, labels, release.grid, voting)
+    votes = (count or count_votes)(private, candidates, labels, release.grid, voting)
     return votes + noise.discrete_gaussian(len(labels), release.scale) if release.noised else votes
 
 

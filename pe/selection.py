@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import Mask, Members
+from pe.data.samples import Samples, distinct
 
 Votes = npt.NDArray[np.float64]
 Items = npt.NDArray[np.int64]
@@ -63,6 +64,21 @@ def descend(
         staying = np.unique(parents)
     offspring = np.sort(np.resize(parents, size - len(staying)))
     return Members(np.concatenate([staying, offspring]), np.arange(size) < len(staying))
+
+
+def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
+    """The noisy votes of one label, where equal candidates all bear those of the first of them.
+
+    Records vote for the first of equal vectors, so without lookahead the others have noise alone.
+
+    Guarantee: post-processing: which candidates are equal is public.
+
+    Args:
+        histogram: noisy votes (m,).
+        samples: the m candidates.
+    """
+    first, place = distinct(samples)
+    return histogram[first[place]]
 
 
 def parent_weights(histogram: Votes, threshold: float) -> tuple[Votes, bool]:

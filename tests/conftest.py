@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.adapters.server.serving import FOLDER, MEANWHILE
+from tests.adapters.server.serving import FOLDER, HELD, STARTING
 
 settings.register_profile("without timings", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("without timings")
@@ -26,11 +26,11 @@ class ByFile(LoadScopeScheduling):
     """Give each process whole files, those of most tests first, so that none makes what another has made already.
 
     The tests of the diffusion server are one piece of work: a server takes gigabytes. So that nobody waits for it to
-    start, those of the hosts, which compute little, belong to the same piece and are run meanwhile.
+    start, those of hosts and of HTTP, which compute little, belong to the same piece and are run meanwhile.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return FOLDER if nodeid.startswith((FOLDER, *MEANWHILE)) else nodeid.partition("::")[0]
+        return FOLDER if nodeid.startswith((FOLDER, *STARTING, *HELD)) else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

@@ -17,7 +17,7 @@ from adapters.diffusion.improved_unet import waves
 from adapters.glyphs import Glyphs
 from adapters.pen import _spline_basis
 from adapters.trained.diffusion.network import scheduler
-from adapters.trained.dp_merf.features import frequencies
+from adapters.trained.noisy_mean.dp_merf import frequencies
 from embeddings.pixels import Pixels, _reduction, _resampling
 from embeddings.resizing import _filter, _legacy
 from pe.data.images import Images
@@ -62,7 +62,7 @@ BUILT: dict[str, Callable[[], Iterator[np.ndarray]]] = {
     "resizing for networks": resizes,
     "drawn glyphs": glyphs,
     "noise schedules": schedules,
-    "DP-MERF's frequencies": lambda: iter([frequencies(2000, 784, 10.0, 0)]),
+    "DP-MERF's frequencies": lambda: iter([frequencies(2000, 784, [10.0], 0)]),
     "shipped weights": weights,
 }
 

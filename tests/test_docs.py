@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import runpy
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from tests.generators import Mean, Shades
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+FITTED = ("privimage.yaml", "finetune.yaml")
 
 
 def test_the_adapter_of_the_page_is_a_generator_of_40_lines_at_most(tmp_path: Path) -> None:
@@ -73,7 +77,7 @@ def test_the_python_of_the_page_of_commands_runs(tmp_path: Path, monkeypatch: py
 def test_every_example_is_planned_without_data_keys_or_weights(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     # all records in every step: accounted in no time
-    quick = ["--set", "api.training.expected_batch=4000"] if path.name == "privimage.yaml" else []
+    quick = ["--set", "api.training.expected_batch=4000"] if path.name in FITTED else []
     result = CliRunner().invoke(plan, [str(path), *quick, "--json"], catch_exceptions=False)
     found = json.loads(result.output)
     assert found["api_calls"]["images"] > 0
@@ -85,6 +89,29 @@ def test_every_example_is_planned_without_data_keys_or_weights(path: Path, monke
 def test_the_page_of_all_keys_is_what_the_code_reads() -> None:
     page = CliRunner().invoke(explain, ["--markdown"], catch_exceptions=False).output
     assert (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8") == page, "pe explain --markdown > docs/recipe.md"
+
+
+def test_the_site_s_reference_has_every_public_name_and_each_says_what_its_arguments_are() -> None:
+    found = runpy.run_path(str(ROOT / "docs" / "site" / "conf.py"))["_names"]()
+    names = [name for group in found.values() for name in group]
+    assert {f"pe.{name}" for name in pe.__all__} - {"pe.__version__"} <= set(names)
+    assert {"pe.PluginInfo", "pe.plugins.protocols.DrawsConditions"} <= set(names)
+    assert len(names) == len(set(names))
+    for name in names:
+        module, _, last = name.rpartition(".")
+        value = getattr(import_module(module), last)
+        text = inspect.getdoc(value) or ""
+        assert text, name
+        assert not text.startswith(f"{last}("), name  # as dataclasses write for those without
+        if inspect.isfunction(value) and module == "pe":
+            missing = [each for each in inspect.signature(value).parameters if f" {each}:" not in text.replace("*", "")]
+            assert not missing, f"{name}: {missing}"
+
+
+def test_the_menu_of_the_site_names_pages_that_are_there() -> None:
+    settings = runpy.run_path(str(ROOT / "docs" / "site" / "conf.py"))
+    for entry in (entry for entries in settings["PAGES"].values() for entry in entries):
+        assert list((ROOT / "docs").glob(f"{entry}.md")) or (ROOT / "docs" / f"{entry}.md").is_file(), entry
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import re
 import time
 from pathlib import Path
 
@@ -29,6 +30,7 @@ SUBJECTS = {
     "wine": ["vineyard", "harvest", "barrel", "grape", "cellar", "tasting", "vintage", "cork", "bottle"],
     "rail": ["locomotive", "platform", "signal", "carriage", "timetable", "conductor", "junction", "freight"],
 }
+LEAST = ("--no-one-vote", "--no-random-selection", "--classifiers", "linear_probe", "--seeds", 1)
 HTML = "<script>alert(1)</script> & المحطة"
 
 
@@ -132,6 +134,36 @@ def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Pat
     assert rows["text"].to_pylist()[:40] == after.samples.strings
     again = pe.TextTable(tmp_path / "table" / "synthetic.parquet", classes=[*SUBJECTS], label_column="label").open()
     assert again.labels.tolist()[:40] == after.labels.tolist()  # what is exported can be read as any table
+    for form in ("csv", "jsonl"):
+        invoke("export", run, "--to", tmp_path / form, "--format", form)
+        source = pe.TextTable(tmp_path / form / f"synthetic.{form}", classes=[*SUBJECTS], label_column="label").open()
+        assert source.labels.tolist()[:40] == after.labels.tolist()
+
+
+def test_nothing_that_is_said_of_a_run_over_texts_speaks_of_images(recipe: Path, tmp_path: Path) -> None:
+    lines = (tmp_path / "data" / "notes.csv").read_text("utf-8").splitlines(keepends=True)
+    (tmp_path / "data" / "notes.csv").write_text("".join(lines[:101]), "utf-8")
+    (tmp_path / "test.csv").write_text("".join([lines[0], *lines[-40:]]), "utf-8")
+    paid = ("--set", "api.price={image: 0.1}", "--spend", 50, "--set", "evolution=auto")
+    said = [invoke("plan", recipe), invoke("plan", recipe, *paid)]
+    assert "t  calls  texts  degree" in said[0]
+    assert "40 texts at the end" in said[0]
+    said.append(invoke("probe", recipe, "--out", tmp_path / "probe.png"))
+    assert "4 texts of 200 (bytes at most)" in said[-1]
+    run = tmp_path / "run"
+    said += [invoke("run", recipe, "--out", run), invoke("status", run)]
+    stopped("run", recipe, "--out", tmp_path / "short", "--set", "limits.max_images=50")
+    said += [invoke("report", run), (run / "certificate.md").read_text()]
+    said.append(invoke("evaluate", run, "--test", tmp_path / "test.csv", *LEAST))
+    said.append(invoke("compare", run, tmp_path / "short"))
+    invoke("report", run, "--confidential")
+    pages = (run / "report.html", run / "confidential" / "report.html")
+    said += [
+        re.sub(r"<style>.*?</style>|data:image/\S+|<code>.*?</code>", "", page.read_text(), flags=re.S)
+        for page in pages
+    ]
+    for text in said:
+        assert re.findall(r"(?<!max_)images?\b", re.sub(r'"[^"]*"', "", text), re.I) == [], text
 
 
 @pytest.mark.parametrize("seed", range(3))

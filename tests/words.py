@@ -29,6 +29,7 @@ class Words:
 
     kind: ClassVar[str] = "words"
     noun: ClassVar[str] = "words"
+    axes: ClassVar[str] = "letters"
     suffix: ClassVar[str] = ".txt"
     feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
     embedding: ClassVar[str] = "letters"

@@ -74,6 +74,7 @@ class PixelSpace(LocalDiffusion):
         if wrong := [number for number in numbers_of(self.guidance) if not 1 <= number < inf]:
             raise RecipeError(f"guidance is {wrong[0]}: it must be at least 1, which is none.")
         self._of_label = None if self.classes is None else {str(label): named for label, named in self.classes.items()}
+        self.info = replace(self.info, by_label=self._of_label is not None)
         self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
         self._found: PixelFiles | None = None
         self._finding = Lock()

@@ -88,6 +88,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         if self._negative and low and not self.arguments:
             raise RecipeError(f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave it out.")
         self._prompts = Prompts.of(self.prompts)
+        self.info = replace(self.info, by_label=self._prompts.by_label)
         self._loader = self.loader(self.precision, self.offline, self._job(None, 1) if self.compile else None)
         self._engine = Engine(self._loader.load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
 

@@ -31,7 +31,8 @@ _REFUSAL_CODES = frozenset(
     }
 )
 _REFUSAL_WORDS = re.compile(
-    r"safety system|content[ _](?:policy|filter|management|checker)|moderation|nsfw|flagged as sensitive", re.IGNORECASE
+    r"safety system|content[ _]?(?:policy|filter|management|checker)|moderation|nsfw|flagged as sensitive",
+    re.IGNORECASE,
 )
 _SAYING = ("message", "detail", "error", "errors", "title")
 _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)

@@ -77,7 +77,14 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn, given.kept)
         self._opened, self._settled = OnFirstUse(self._open), OnFirstUse(self._settle)
         self._host = urlsplit(given.url).netloc
-        self.info = replace(self.info, hosts=(self._host,), shape=self._rule.shape, drawn=given.drawn, kept=given.kept)
+        self.info = replace(
+            self.info,
+            hosts=(self._host,),
+            by_label=self._prompts.by_label,
+            shape=self._rule.shape,
+            drawn=given.drawn,
+            kept=given.kept,
+        )
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """What a degree comes to here."""

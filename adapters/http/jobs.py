@@ -5,14 +5,10 @@ A job is noted before anybody waits for it. The same request, made again after a
 
 from __future__ import annotations
 
-import logging
-import random
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 from weakref import finalize
 
@@ -25,20 +21,13 @@ from adapters.http.generator import Asked, PromptedGenerator
 from adapters.http.pictures import PictureRule, Pixels
 from adapters.http.policy import Outcome
 from adapters.http.settings import Concurrent, Prompted, Seconds
+from adapters.http.waiting import Ended, Look, Watch
 from adapters.prompts import Ladder, Texts
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.validation import Count
 
 if TYPE_CHECKING:
     import httpx2
-
-log = logging.getLogger(__name__)
-
-GRACE = 15.0
-"""Seconds for which a host may not know a job before the job counts as forgotten: hosts have several machines."""
-
-RARER = 1.5, 10.0
-"""By what factor each wait for a job exceeds the one before, and the longest the first."""
 
 
 class ByJobs(Prompted):
@@ -67,38 +56,6 @@ class ByJobs(Prompted):
 
 
 Given = TypeVar("Given", bound=ByJobs)
-
-
-class Ended(Exception):  # no Fault: the policy would make the request again
-    """A job that ended without a result.
-
-    Args:
-        words: why.
-        refused: a content filter ended it, though the words may not say so.
-
-    Attributes:
-        fault: why; perhaps a refusal.
-    """
-
-    def __init__(self, words: str, *, refused: bool = False) -> None:
-        super().__init__(words)
-        fault = Fault(words, 400, "content_filter" if refused else "")
-        self.fault = fault if fault.refusal else Fault(words)
-
-
-@dataclass(frozen=True)
-class Look:
-    """What a host says of a job that has not failed.
-
-    Attributes:
-        state: `waiting`: it is queued or at work; `unknown`: the host knows of none; `done`: it has a result.
-        answer: the host's words on one that is done.
-        wait: seconds that the host asks to wait.
-    """
-
-    state: Literal["waiting", "unknown", "done"]
-    answer: Mapping[str, Any] = field(default_factory=dict)
-    wait: float | None = None
 
 
 @dataclass(frozen=True)
@@ -254,44 +211,19 @@ class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):
             Ended: there is none, or not in time.
             Fault: it cannot be submitted, or the host will not say.
         """
-        given, note = self._given, asked.job
-        end = time.monotonic() + given.job_timeout
-        if found := bool(note.job):
-            log.info("%s: waiting for the job %s, which is noted", self._host, note.job)
-        else:
-            self._start(client, asked)
-        pause, known = given.poll, time.monotonic()
-        while True:
-            look = self._look_patiently(client, note.job)
-            now = time.monotonic()
-            if look.state == "done":
-                return Finished(asked, look.answer)
-            if look.state == "waiting":
-                known = now
-            elif now - known >= GRACE:
-                if not found:
-                    raise Ended(f"the host does not know the job {note.job}, which it has taken")
-                log.warning("%s does not know the job %s: it is submitted again.", self._host, note.job)
-                self._start(client, asked)
-                found, pause, known = False, given.poll, time.monotonic()
-                continue
-            if now >= end:
-                with suppress(Fault):
-                    self._cancel(client, note.job)
-                raise Ended(f"the job {note.job} did not end within job_timeout, {given.job_timeout:g} s")
-            time.sleep(min(max(look.wait or 0.0, random.uniform(pause / 2, pause)), end - now))
-            pause = min(pause * RARER[0], given.poll * RARER[1])
+        given = self._given
+        watch = Watch(
+            self._host,
+            asked.job,
+            start=lambda: self._start(client, asked),
+            look=lambda job: self._look(client, job),
+            cancel=lambda job: self._cancel(client, job),
+            clean=self._opened.get()[2].clean,
+            poll=given.poll,
+            timeout=given.job_timeout,
+        )
+        return Finished(asked, watch.wait())
 
     def _start(self, client: JobClient, asked: Asked) -> None:
         asked.job.calls += 1
         self._submit(client, asked)
-
-    def _look_patiently(self, client: JobClient, job: str) -> Look:
-        """What the host says of a job; one that does not answer for now is asked again later."""
-        try:
-            return self._look(client, job)
-        except Fault as fault:
-            if not fault.heals:
-                raise
-            log.info("%s: %s; looking at the job again later", self._host, self._opened.get()[2].clean(str(fault)))
-            return Look("waiting", wait=fault.wait)

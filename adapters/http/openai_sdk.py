@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from urllib.parse import urlsplit
+from weakref import finalize
 
-from adapters.http.client import check_redirect
+from adapters.http.client import check_redirect, object_of, open_client
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
+from adapters.http.policy import Outcome, Policy
+from adapters.http.settings import Connection
 from pe.errors import MissingDependency
 
 if TYPE_CHECKING:
     import httpx2
     import openai
+
+Result = TypeVar("Result")
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -29,6 +35,57 @@ class SpeaksOpenAI(Protocol):
     def azure_api_version(self) -> str | None:
         """For Azure OpenAI, whose address is the resource's; None: another."""
         ...
+
+
+class OpenAIConnection(Connection):
+    """How an endpoint that speaks OpenAI's API is reached.
+
+    Attributes:
+        base_url: of the endpoint; None: OpenAI's own.
+        azure_api_version: for Azure OpenAI, whose `base_url` is the resource's address.
+    """
+
+    base_url: str | None = None
+    key_env: str | None = "OPENAI_API_KEY"
+    azure_api_version: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Where samples are sent."""
+        return self.base_url or OPENAI
+
+
+class SDKEndpoint:
+    """An endpoint by the SDK, under the one policy.
+
+    Attributes:
+        host: what messages call it.
+        client: the SDK.
+        credentials: who asks.
+        policy: retries and rates.
+
+    Args:
+        given: how it is reached.
+        concurrency: requests at once, at the most.
+        purpose: what the SDK is needed for.
+
+    Raises:
+        MissingDependency: it is not installed; the message begins with `purpose`.
+        RecipeError: what a setting names is not there.
+    """
+
+    def __init__(self, given: OpenAIConnection, concurrency: int, purpose: str) -> None:
+        self.host = urlsplit(given.url).netloc
+        self.credentials = Credentials(given, header=key_header(given, given.key_expires))
+        pool = open_client(given, concurrency, self.credentials)
+        finalize(self, pool.close)
+        self.policy = Policy(self.host, concurrency=concurrency, tries=given.tries, clean=self.credentials.clean)
+        self.client = open_sdk(given, self.credentials, pool, purpose)
+
+    def ask(self, send: Callable[[], Any], read: Callable[[dict[str, Any]], Result]) -> Outcome[Result]:
+        """What came of one call by the SDK, whose answer is a JSON object; see `Policy.call`."""
+        ask = self.credentials.ask
+        return self.policy.call(lambda: ask(lambda: sent(send)), lambda response: read(object_of(response)))
 
 
 def open_sdk(given: SpeaksOpenAI, credentials: Credentials, pool: httpx2.Client, purpose: str) -> openai.OpenAI:

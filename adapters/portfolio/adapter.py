@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from adapters.parts import Request, cut, part_of, together
 from adapters.portfolio.members import members
-from adapters.portfolio.parts import Request, cut, part_of, together
 from pe.data.conditions import DRAWN, GENERATOR, Conditions
 from pe.data.samples import Array, Shape
 from pe.data.seeds import uniforms
@@ -71,6 +71,29 @@ class Portfolio:
 
     Settings = PortfolioSettings
     info = PluginInfo()
+    starter = """\
+  explore: 0.05\t# public: so many of a population's offspring are new samples, by the shares below
+  of:\t# two or more, each as `api` describes one; all make samples of one size
+    - kind: openai_images\t# an endpoint (docs/endpoints.md); `pe init IMAGES --api KIND` shows each kind's settings
+      name: server\t# stands in samples and report; default: the kind
+      share: 1\t# of S_0, beside the others' shares
+      base_url: http://127.0.0.1:8000/v1
+      key_env: null
+      model: my-model
+      prompts: {prompts}
+      image_size: {size}
+      channels: {channels}
+      size: 512x512
+#     price: {{image: 0.01}}\t# of this generator alone; then state limits.max_cost, too
+    - kind: diffusion\t# a model on this machine
+      name: local
+      share: 1
+      model: stable-diffusion-v1-5/stable-diffusion-v1-5
+      prompts: {prompts}
+      size: 512
+      image_size: {size}
+      channels: {channels}
+"""
 
     def __init__(self, **settings: Any) -> None:
         given = read_settings(PortfolioSettings, settings, "portfolio")

@@ -25,7 +25,7 @@ from pe.plugins.protocols import (
     info_of,
 )
 from pe.plugins.registry import construct, require
-from pe.plugins.specs import MemberSpec
+from pe.plugins.specs import MemberSpec, members_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -134,4 +134,6 @@ def _constructed(spec: MemberSpec, name: str) -> GenerationAPI:
         )
     if hasattr(api, "ways"):
         raise RecipeError(f"portfolio: '{name}' is a portfolio, too: list its generators here.")
+    if members_of(spec):
+        raise RecipeError(f"portfolio: '{name}' has generators of its own, which a portfolio does not take: omit it.")
     return api

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Mapping
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.server.settings import Settings
 from pe.errors import MissingDependency, RecipeError
+from pe.plugins.start_ray import ray_errors, start_ray
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -24,15 +23,11 @@ DOOR = "adapters.server.door:middlewares"
 LOGGING = {"encoding": "JSON", "enable_access_log": False}
 
 _START = {
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": DOOR,
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # three times; else one that is slow to come is killed after 15 s
-    "RAY_AUTH_MODE": "token",
-    "RAY_worker_niceness": "0",  # else 15: whatever else the machine does would come first
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
 }
-"""What Ray's processes must find in their environment; `--address` takes those of the cluster's own."""
+"""What Ray's processes must find in their environment, if they are started here."""
 
 _PATIENCE = 300.0
 """Seconds for Ray's first HTTP proxy to come up."""
@@ -110,27 +105,16 @@ def start(address: str | None, host: str, port: int) -> None:
     """
     if address is None:
         _check_port(host, port)
-        os.environ.update(_START, RAY_AUTH_TOKEN=secrets.token_hex(16))
+    start_ray(address, extra="server", purpose="A diffusion server", environment=_START)
     try:
-        import ray
         from ray import serve
-    except ImportError as error:
-        raise MissingDependency.of("ray", "server", "A diffusion server") from error
-    logging.getLogger("ray").setLevel(logging.WARNING)
+    except ImportError as error:  # Ray is there without it
+        raise MissingDependency.of("ray[serve]", "server", "A diffusion server") from error
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     where = {"host": host, "port": port}
     place = "HeadOnly" if address is None else "EveryNode"
-    try:
-        if address is None:
-            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common)
-        else:
-            ray.init(address=address, **common)
-        with suppress(TimeoutError):  # Serve waits for its proxies for a minute; `deploy` waits longer
-            serve.start(proxy_location=place, http_options=where, logging_config=LOGGING)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        why = " ".join(str(error).split())[:200].rstrip(".")
-        raise RecipeError(f"Ray cannot be started or joined: {why}.") from error
+    with ray_errors(), suppress(TimeoutError):  # Serve waits for its proxies for a minute; `deploy` waits longer
+        serve.start(proxy_location=place, http_options=where, logging_config=LOGGING)
 
 
 def _check_port(host: str, port: int) -> None:

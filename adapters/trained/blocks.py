@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from adapters.diffusion.device import choose_devices
 from adapters.trained.dp_sgd import DPSGD, calibrated, releases
 from adapters.trained.dp_sgd.hyperparameters import FineTuning
-from pe.errors import Interrupted
+from pe.errors import Interrupted, RecipeError
 from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
+from pe.plugins.devices import words_for
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 
@@ -67,9 +68,12 @@ def train_blocks(
     Raises:
         Interrupted: the fit was told to stop.
         RecipeError: memory does not suffice.
+        RunError: another process of the training ended.
     """
     state = training.start()
-    with fitting.progress.task(what, training.settings.steps) as task:
+    with closing(training), fitting.progress.task(what, training.settings.steps) as task:
+        if not all(fitting.ledger.drawn(release) for release in blocks):
+            training.gather()
         for release in blocks:
             check_stop(fitting)
             state = fitting.ledger.release(release, _next(training, state, private))
@@ -101,6 +105,24 @@ def training_device(wanted: str | list[str]) -> torch.device:
 
     found = choose_devices(wanted)[0]
     return found if found.type != "mps" else torch.device("cpu")
+
+
+def training_devices(wanted: str | list[str], training: FineTuning) -> list[torch.device]:
+    """Where each process of a training computes: a GPU of its own, or all on the processor; see `training_device`.
+
+    Raises:
+        RecipeError: there is no such device, or there are fewer GPUs than processes.
+    """
+    first, count = training_device(wanted), training.processes
+    if first.type == "cpu":
+        return [first] * count
+    found = choose_devices(wanted)
+    if len(found) < count:
+        raise RecipeError(
+            f"{training.section}.processes is {count}, and device names {words_for(len(found))}: name as many GPUs, or "
+            f"take {training.section}.processes: {len(found)}."
+        )
+    return found[:count]
 
 
 def check_stop(fitting: Fitting) -> None:

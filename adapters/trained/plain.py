@@ -55,7 +55,7 @@ def train(
     generator = torch.Generator(device).manual_seed(torch_seed(seed, phase))
     batches = np.random.default_rng(torch_seed(seed, f"{phase}/batches"))
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate_at(step, settings.steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_at(step, settings.steps))
     average = [parameter.detach().clone() for parameter in model.parameters()]
     for step in range(settings.steps):
         chosen = batches.integers(len(public.images), size=settings.batch)
@@ -89,7 +89,8 @@ def torch_seed(seed: int, phase: str) -> int:
     return int(seeded(seed, f"diffusion/{phase}").integers(2**63))
 
 
-def _rate_at(step: int, steps: int) -> float:
+def rate_at(step: int, steps: int) -> float:
+    """Of the highest rate, the share at a step: it rises, then falls as a cosine."""
     return min(1.0, (step + 1) * _RISING / steps) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 

@@ -56,6 +56,7 @@ class Trained:
         machine_settings=("settings.device", "settings.batch_size", "settings.public.path"),
         code_settings=("settings.teacher",),
         fitted_before=True,
+        by_label=True,
     )
 
     def __init__(

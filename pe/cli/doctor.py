@@ -33,7 +33,7 @@ def doctor(
     """Tell what is installed, what works and what is missing.
 
     With the command that installs it. With RECIPE or --endpoint: whether that endpoint can be reached and takes the
-    key, which server answers, and what it heeds. A recipe's keys, headers and certificates are used; no image is asked
+    key, which server answers, and what it heeds. A recipe's keys, headers and certificates are used; no sample is asked
     for. With --gpu: whether what we claim holds on this machine's first GPU, and what it can do.
     """
     if gpu:

@@ -26,7 +26,7 @@ _WHAT = {
 
 _CLASSIFIERS = (
     "Of linear_probe, logistic_regression, mlp, resnet9, wrn-16-2, wrn-40-4, NAME-x5; of texts linear_probe, "
-    "tfidf_regression."
+    "tfidf_regression, transformer:FOLDER."
 )
 _WIDTH = 110  # of a paragraph
 
@@ -208,8 +208,22 @@ def _memorisation(found: dict[str, Any], noun: str) -> list[str]:
         f"to {attack['high']:.3f}; 0.5 tells nothing)",
         f"  copies of private records: {copies['exact']:,} exact, {copies['near']:,} near, of {copies['generated']:,} "
         f"generated {noun} (near, of {copies['heldout']:,} held-out ones: {copies['heldout_near']:,})",
+        *_by_loss(found),
         *_of_texts(found),
         f"  nearest pairs: {', '.join(found['nearest_pairs']['files'])}",
+    ]
+
+
+def _by_loss(found: dict[str, Any]) -> list[str]:
+    """The attack on a fitted model, where there is one."""
+    if (attack := found.get("membership_by_loss")) is None:
+        return []
+    hits, allowed = attack["tpr"], attack["allowed"]
+    bound = "no guarantee bounds it" if allowed is None else f"the fit's guarantee allows {100 * allowed['tpr']:.1f} %"
+    return [
+        f"  membership by the loss of {attack['model']}: {100 * hits['share']:.1f} % of records found at "
+        f"{100 * attack['fpr']:.0f} % false alarms ({100 * hits['level']:g} % interval {100 * hits['low']:.1f} to "
+        f"{100 * hits['high']:.1f}; {bound}), AUC {attack['auc']['auc']:.3f}",
     ]
 
 

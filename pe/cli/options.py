@@ -25,7 +25,7 @@ quiet_option = click.option("--quiet", is_flag=True, help="No progress; warnings
 
 
 def _set_level(_context: click.Context, _option: click.Parameter, value: str) -> None:
-    from pe.engine.logs import LOGGERS
+    from pe.data.quiet import LOGGERS
 
     for name in LOGGERS:
         logging.getLogger(name).setLevel(value.upper())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("recipe", type=PATH)
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
 @click.option(
-    "--images-per-second",
+    "--samples-per-second",
     type=click.FloatRange(min=0, min_open=True),
     help="The generator's rate, to tell the time from.",
 )
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def plan(
     recipe: Path,
     changes: tuple[str, ...],
-    images_per_second: float | None,
+    samples_per_second: float | None,
     like: Path | None,
     dry_run: bool,
     spend: float | None,
@@ -52,21 +52,21 @@ def plan(
 
     wanted = Recipe.load(recipe, changes if spend is None else (*changes, f"limits.max_cost={spend!r}"))
     api, unknown = set_up_generator(wanted.api)
-    rate = images_per_second if like is None else _measure_rate(like, api, wanted.limits.max_concurrency)
+    rate = samples_per_second if like is None else _measure_rate(like, api, wanted.limits.max_concurrency)
     here = [*look_ahead(wanted, api), *([unknown] if unknown else [])]
     found = forecast(wanted, api, here, rate, dry_run, alternatives=spend is not None)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
 
 
 def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> float:
-    """Images a second with as many requests at once as the plan will have, at the rate of one request in `run`."""
+    """Samples a second with as many requests at once as the plan will have, at the rate of one request in `run`."""
     from pe.errors import RunError
     from pe.store.run import Run
     from pe.store.writer import read_journal
 
     with read_journal(Run.open(run)) as journal:
-        rate = journal.images_per_second()
+        rate = journal.samples_per_second()
     if rate is None:
-        raise RunError(f"{run} has no images yet, so it tells no rate: state --images-per-second.")
+        raise RunError(f"{run} has no samples yet, so it tells no rate: state --samples-per-second.")
     concurrency = 1 if api is None else api.capabilities.concurrency
     return rate * min(concurrency, most or concurrency)

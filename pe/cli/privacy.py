@@ -60,16 +60,17 @@ def privacy(run: Path, as_json: bool) -> None:
     RUN may be an exported folder. ε must follow from the releases, and every file have the hash that it was certified
     with.
     """
+    from pe.errors import printable
     from pe.privacy.markdown import certificate_markdown
     from pe.store.export import examine
 
     certificate, problems = examine(run)
     if as_json:
-        click.echo(json.dumps(certificate | {"problems": problems}, ensure_ascii=False))
+        click.echo(json.dumps(certificate | {"problems": problems}))
     else:
-        click.echo(_page(certificate, certificate_markdown))
+        click.echo("\n".join(map(printable, _page(certificate, certificate_markdown).split("\n"))))
         for problem in problems:
-            click.echo(f"✗ {problem}")
+            click.echo(f"✗ {printable(problem)}")
         if not problems:
             told = "ε follows from the releases" if certificate["holds"] else "It promises nothing: NO GUARANTEE"
             click.echo(f"✓ {told}, and every file is as it was certified.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,26 @@ import click
 
 from pe.cli.options import PATH, json_option, log_level_option, quiet_option
 from pe.cli.signals import stop_on_interrupt
+from pe.cli.watch import watch_option, watching
 
 if TYPE_CHECKING:
     from pe.engine.execution import Surroundings
+    from pe.private_work import PrivateWork
+    from pe.recipe.schema import Recipe
     from pe.store.run import Run
+
+ray_option = click.option(
+    "--ray",
+    metavar="auto|HOST:PORT",
+    help="Embed records and count votes on Ray: of its own on this machine, or a cluster to join.",
+)
+logger_option = click.option(
+    "--logger",
+    "loggers",
+    multiple=True,
+    metavar="NAME=WHERE",
+    help="Log each iteration: tensorboard=DIR, mlflow=URI, wandb=PROJECT.",
+)
 
 
 @click.command()
@@ -22,10 +39,23 @@ if TYPE_CHECKING:
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
 @click.option("--out", type=PATH, help="The run's directory; must not exist.")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
+@ray_option
+@watch_option
+@logger_option
 @json_option
 @quiet_option
 @log_level_option
-def run(recipe: Path, changes: tuple[str, ...], out: Path | None, go_on: bool, as_json: bool, quiet: bool) -> None:
+def run(
+    recipe: Path,
+    changes: tuple[str, ...],
+    out: Path | None,
+    go_on: bool,
+    ray: str | None,
+    watched: bool,
+    loggers: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Run RECIPE (a YAML file) to its end."""
     from pe.engine.start import resume_run, run_recipe
     from pe.recipe.schema import Recipe
@@ -33,22 +63,36 @@ def run(recipe: Path, changes: tuple[str, ...], out: Path | None, go_on: bool, a
     wanted = Recipe.load(recipe, changes)
     if go_on and out is None:
         raise click.UsageError("--resume needs --out, the directory of the run to go on with.")
+    if watched and out is None:
+        raise click.UsageError("--watch needs --out, the directory of the run to follow.")
 
     def carry_out(surroundings: Surroundings) -> Run:
         if go_on and out is not None and out.exists():
             return resume_run(out, surroundings, wanted)
         return run_recipe(wanted, out, surroundings)
 
-    _report(carry_out, as_json, quiet)
+    with watching(out, _tell) if watched and out is not None else nullcontext():
+        _report(carry_out, wanted, ray, loggers, as_json, quiet)
 
 
 @click.command()
 @click.argument("run_folder", metavar="RUN", type=PATH)
 @click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting.")
+@ray_option
+@watch_option
+@logger_option
 @json_option
 @quiet_option
 @log_level_option
-def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+def resume(
+    run_folder: Path,
+    changes: tuple[str, ...],
+    ray: str | None,
+    watched: bool,
+    loggers: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Go on with RUN from its last committed chunk.
 
     Nothing that was answered is asked again.
@@ -56,18 +100,43 @@ def resume(run_folder: Path, changes: tuple[str, ...], as_json: bool, quiet: boo
     from pe.engine.start import resume_run, stored_recipe
 
     recipe = stored_recipe(run_folder, changes)
-    _report(lambda surroundings: resume_run(run_folder, surroundings, recipe), as_json, quiet)
+    with watching(run_folder, _tell) if watched else nullcontext():
+        _report(lambda surroundings: resume_run(run_folder, surroundings, recipe), recipe, ray, loggers, as_json, quiet)
 
 
-def _report(carry_out: Callable[[Surroundings], Run], as_json: bool, quiet: bool) -> None:
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[PrivateWork]:
+    """Who does the private work: this process, or a Ray cluster."""
+    if ray is None:
+        from pe.private_work import InThisProcess
+
+        return nullcontext(InThisProcess())
+    from pe.cluster.start import on_ray
+
+    return on_ray(ray, recipe)
+
+
+def _report(
+    carry_out: Callable[[Surroundings], Run],
+    recipe: Recipe,
+    ray: str | None,
+    loggers: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Carry out and say what came of it."""
     from pe.engine.bars import Bars
     from pe.engine.execution import Surroundings
+    from pe.engine.loggers import logger
     from pe.engine.summary import summary
     from pe.privacy.words import NO_EPSILON, guarantee, round_up
 
-    with stop_on_interrupt() as stop:
-        finished = carry_out(Surroundings(progress=Bars(quiet), stop=stop))
+    with _private_work(ray, recipe) as work, stop_on_interrupt() as stop:  # Ray sets a handler of its own
+        told = tuple(map(logger, loggers))
+        finished = carry_out(Surroundings(progress=Bars(quiet), stop=stop, work=work, loggers=told))
     result, noun = summary(finished), finished.synthetic.samples.noun
     if as_json:
         click.echo(json.dumps(result))

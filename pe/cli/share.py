@@ -1,4 +1,4 @@
-"""`pe export` and `pe purge`: the two sides of a run."""
+"""`pe export`, `pe push` and `pe purge`: the two sides of a run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 @click.argument("run", type=PATH)
 @click.option("--to", type=PATH, required=True, help="A new folder.")
 @click.option(
-    "--format", "form", type=click.Choice(["folder", "npz", "parquet"]), default="npz", show_default=True,
-    help="How the synthetic images are written: PNG files, one .npz, or one Parquet file.",
-)  # fmt: skip
+    "--format",
+    "form",
+    type=click.Choice(["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "webdataset"]),
+    default="npz",
+    show_default=True,
+    help="How the synthetic samples are written: docs/handing-on.md.",
+)
 def export(run: Path, to: Path, form: Format) -> None:
     """Copy what may be shared of RUN to a new folder.
 
@@ -32,6 +36,24 @@ def export(run: Path, to: Path, form: Format) -> None:
     if Run.open(run).noiseless:
         click.echo(f"warning: {NO_NOISE}", err=True)
     click.echo(f"Exported to {Run.open(run).export(to, form)}. Check it with: pe privacy {to}")
+
+
+@click.command()
+@click.argument("folder", type=PATH)
+@click.option("--to", required=True, help="OWNER/NAME of a data-set repository, new or empty.")
+@click.option("--public", is_flag=True, help="Everybody may read it at once; else only you.")
+def push(folder: Path, to: str, public: bool) -> None:
+    """Put FOLDER, an export, on Hugging Face's hub.
+
+    By your own token (HF_TOKEN, or `hf auth login`). What the certificate covers goes there, and nothing else.
+    """
+    from pe.privacy.words import NO_NOISE
+    from pe.store.hub import push as push_folder
+    from pe.store.run import Run
+
+    if Run.open(folder).noiseless:
+        click.echo(f"warning: {NO_NOISE}", err=True)
+    click.echo(f"Pushed to {push_folder(folder, to, public=public)}")
 
 
 @click.command()

@@ -31,9 +31,8 @@ def status(run_folder: Path, as_json: bool) -> None:
     recipe = Recipe.load(run.folder / RECIPE)
     found = status_of(run, plan_of(run, recipe), price_of(recipe), recipe.privacy.delta)
     finished = (run.folder / CERTIFICATE).is_file()
-    click.echo(
-        json.dumps({"run": str(run_folder)} | found.to_dict()) if as_json else _page(run_folder, found, finished)
-    )
+    known = {"run": str(run_folder), "noun": recipe.private.modality.noun}
+    click.echo(json.dumps(known | found.to_dict()) if as_json else _page(run_folder, found, finished))
 
 
 def _page(folder: Path, found: Status, certified: bool) -> str:
@@ -64,7 +63,7 @@ def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
     facts = [
         ("Iteration", f"{found.iteration} of {found.iterations}"),
         ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),
-        ("Images", f"{spent.images:,} (calls: {spent.calls:,}, refused: {refused:,})"),
+        ("Samples", f"{spent.images:,} (calls: {spent.calls:,}, refused: {refused:,})"),
         ("Cost", f"{cost:,.2f} {found.price.currency}" if not found.price.free else "free"),
         ("Privacy", total if found.promises else NO_EPSILON),
     ]

@@ -24,6 +24,9 @@ CONDITION = "condition."
 SOFT_LABEL = "soft_label"
 """The column in which a generator may give each sample's probabilities of the labels: float32 (n, labels)."""
 
+CAPTION = "caption"
+"""The column in which a generator may keep the text that each sample was drawn from."""
+
 DRAWN = "drawn"
 """The column in which a generator may keep each sample as it was drawn, before it was resized, to vary that:
 uint8 (n, height, width, 3). It is no reason to ask for samples apart."""

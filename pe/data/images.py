@@ -34,6 +34,7 @@ class Images:
 
     kind: ClassVar[str] = "images"
     noun: ClassVar[str] = "images"
+    axes: ClassVar[str] = "height×width×channels"
     suffix: ClassVar[str] = ".png"
     feature: ClassVar[Mapping[str, str]] = {"_type": "Image"}
     embedding: ClassVar[str] = "pixels"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,13 @@ import numpy.typing as npt
 
 from pe.data.columns import load_columns
 from pe.data.conditions import CONDITION, Conditions
-from pe.data.samples import Array, Indices, Samples, kind_among, modality
+from pe.data.display import paragraph, table, thumbnail
+from pe.data.samples import Array, Indices, Readable, Samples, kind_among, modality
 from pe.errors import ContractError
 
 Mask = npt.NDArray[np.bool_]
 NO_PARENT = -1
+_LABELS, _SHOWN, _BEGINNING = 20, 8, 300  # in a notebook: labels, samples of each, characters of each text
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,17 @@ class Population:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    def _repr_html_(self) -> str:
+        """Some samples of each label, for a notebook; labels are numbers here, and the run has their names."""
+        rows, labels = [], np.unique(self.labels)
+        for label in labels[:_LABELS]:
+            members = np.flatnonzero(self.labels == label)
+            shown = self.samples.take(members[:_SHOWN])
+            rows.append((str(label), f"{len(members):,}", _cell(shown, label)))
+        left = f"; labels {labels[_LABELS]} and above are not shown" if len(labels) > _LABELS else ""
+        head = paragraph(f"Population of {len(self):,} {self.samples.noun}{left}")
+        return head + table(("label", self.samples.noun, f"the first {_SHOWN}"), rows)
 
     def take(self, indices: Indices) -> Population:
         """The members at `indices`, in that order, with their own parents."""
@@ -89,3 +103,14 @@ def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
     kind = kind_among(columns.keys())
     conditions = {name.removeprefix(CONDITION): array for name, array in columns.items() if name.startswith(CONDITION)}
     return modality(kind)(columns[kind]), Conditions(conditions)
+
+
+def _cell(samples: Samples, label: int) -> str:
+    """Samples of a label side by side; texts by their beginnings, below each other."""
+    if isinstance(samples, Readable):
+        return "".join(f'<div dir="auto">{escape(_beginning(text))}</div>' for text in samples.strings)
+    return " ".join(thumbnail(image, f"label {label}, number {i}") for i, image in enumerate(samples.pictures(), 1))
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _BEGINNING else f"{text[:_BEGINNING]} …"

@@ -96,7 +96,7 @@ class PublicTexts:
             else:
                 for number, line in enumerate(read_lines(self.path, self.encoding), 1):
                     yield f"line {number:,} of {self.path}", None, line
-        elif self.path.is_dir() and not _holds_tables(self.path):
+        elif self.path.is_dir() and not tables_in(self.path):
             files = files_below(self.path, (TEXT,))
             for file, label in zip(files, folder_labels(self.path, files), strict=True):
                 yield str(file), label, file
@@ -110,8 +110,3 @@ class PublicTexts:
                 if text is not None and not isinstance(text, str):
                     raise RecipeError(f"Row {number:,} of {file} holds no text in '{self.text_column}'.")
                 yield f"row {number:,} of {file}", str(label[0]) if label else None, text or ""
-
-
-def _holds_tables(folder: Path) -> bool:
-    """Whether tables lie at the top of a folder, besides the list of its files' labels."""
-    return any(file.name != "labels.csv" for file in tables_in(folder))

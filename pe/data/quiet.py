@@ -14,6 +14,9 @@ from typing import Any, cast
 
 import PIL
 
+LOGGERS = ("pe", "adapters", "embeddings")
+"""Of the toolkit; a third party's package logs where it says."""
+
 _lock = threading.Lock()
 _inside = 0
 _silenced = ExitStack()

@@ -31,6 +31,7 @@ class Samples(Protocol):
     Attributes:
         kind: the modality's name: of its entry point, and of its column on disk.
         noun: what people call samples: `images`.
+        axes: what the numbers of a shape are: `height×width×channels`.
         suffix: of a file that holds one sample: `.png`.
         feature: what Hugging Face's data sets call a column of such files.
         embedding: of a recipe that names none.
@@ -39,6 +40,7 @@ class Samples(Protocol):
 
     kind: ClassVar[str]
     noun: ClassVar[str]
+    axes: ClassVar[str]
     suffix: ClassVar[str]
     feature: ClassVar[Mapping[str, str]]
     embedding: ClassVar[str]

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from pe.data.public_folders import LABELS_CSV
 from pe.data.text_decoding import UTF_8, with_mark
 from pe.errors import BadTable, MissingDependency, nearest_name
 
@@ -52,9 +53,9 @@ def table_files(path: Path) -> list[Path]:
 
 
 def tables_in(folder: Path) -> list[Path]:
-    """The tables at the top of a folder; hidden files are left out."""
+    """The tables at the top of a folder; hidden files and `labels.csv`, the list of other files, are left out."""
     found = (file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-    return sorted(file for file in found if not file.name.startswith("."))
+    return sorted(file for file in found if not file.name.startswith(".") and file.name != LABELS_CSV)
 
 
 def columns_of(file: Path, encoding: str = UTF_8) -> list[str]:

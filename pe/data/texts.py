@@ -40,6 +40,7 @@ class Texts:
 
     kind: ClassVar[str] = "texts"
     noun: ClassVar[str] = "texts"
+    axes: ClassVar[str] = "bytes at most"
     suffix: ClassVar[str] = ".txt"
     feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
     embedding: ClassVar[str] = "tfidf"

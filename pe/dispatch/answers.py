@@ -89,11 +89,16 @@ class Answers:
     run: RunWriter
     progress: Progress
 
-    def job_of(self, request: str) -> JobNote:
-        """The note of a request's job, as it is; any thread may ask."""
+    def job_of(self, request: str, items: Items) -> JobNote:
+        """The note of the job of a request for `items`, as it is; any thread may ask."""
         jobs = Jobs(self.run.journal)
         job = jobs.find(request)
-        return JobNote(job, calls=int(bool(job)), key=request, keep=partial(jobs.keep, request))
+        keep = partial(jobs.keep, request, items.astype(np.int64).tobytes())
+        return JobNote(job, calls=int(bool(job)), key=request, keep=keep)
+
+    def noted(self, phase: str) -> dict[str, Items]:
+        """The requests of a phase whose jobs are noted: name → items."""
+        return {request: np.frombuffer(items, np.int64) for request, items in Jobs(self.run.journal).of_phase(phase)}
 
     def store(self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote) -> Stored:
         """Put the samples of an answer to `items`, which took `seconds`, in a durable file; any thread may."""

@@ -224,7 +224,7 @@ class Dispatcher:
         """
         workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
-        chunks = work.chunks(wanted, standing, self.api)
+        chunks = work.chunks(wanted, standing, self.api, self._answers.noted(work.phase))
         error: Exception | None = None
         with Waits(self.api, task, self.run) as waits, ThreadPoolExecutor(workers, "pe-api") as pool:
             while True:
@@ -257,7 +257,7 @@ class Dispatcher:
     def _ask(self, work: Work, items: Items, standing: Standing) -> Stored:
         """Ask for `items`, and make the answer's file durable."""
         started = time.monotonic()
-        job = self._answers.job_of(work.name_request(items, standing))
+        job = self._answers.job_of(work.name_request(items, standing), items)
         answer = work.ask(self.api, items, standing, job)
         return self._answers.store(work.phase, items, answer, time.monotonic() - started, job)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 
 from pe.errors import Interrupted, LimitReached, PEError
 from pe.plugins.price import Price
+from pe.plugins.usage import NOTHING, Usage
 from pe.store.journal import Totals
 
 MEANINGFUL = 20
@@ -55,11 +56,13 @@ class Meter:
         limits: where to stop.
         price: what things cost.
         stop: set from outside (a signal) to stop at the next chunk's boundary.
+        expected: the tokens of a sample, where they are known before the first answer.
     """
 
     limits: Limits = field(default_factory=Limits)
     price: Price = field(default_factory=Price)
     stop: Event = field(default_factory=Event)
+    expected: Usage = NOTHING
     _asked: float = 0.0
     _since: float | None = None
 
@@ -91,7 +94,7 @@ class Meter:
         made = spent.usage.images
         if limits.max_images is not None and made + images > limits.max_images:
             return LimitToRaise(
-                f"limits.max_images = {limits.max_images} is reached: {made} images are made, and the next "
+                f"limits.max_images = {limits.max_images} is reached: {made} samples are made, and the next "
                 f"request, with those under way, would make them {made + images}.",
                 "limits.max_images",
             )
@@ -103,7 +106,8 @@ class Meter:
                 "were refused): change the prompts in a new run, or raise the share.",
                 "refusals.max_share",
             )
-        cost = self.price.of(spent.usage) + self.price.of_next(spent.usage, calls, images)
+        before = spent.usage if made else replace(self.expected, images=1)
+        cost = self.price.of(spent.usage) + self.price.of_next(before, calls, images)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"
             return LimitToRaise(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import zip_longest
@@ -77,12 +77,24 @@ class Work:
         asks = self.retries + 1 if self.source is not None else (self.retries + 1) * self.attempts
         return np.flatnonzero(~standing.answered & (standing.failed < self.attempts) & (standing.refused < asks))
 
-    def chunks(self, wanted: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
+    def chunks(
+        self, wanted: Items, standing: Standing, api: GenerationAPI, noted: Mapping[str, Items] | None = None
+    ) -> Iterator[Items]:
         """Cut `wanted` into requests that the generator can take.
 
         An item that was never asked for always comes in the same request, wherever the run was broken off;
-        those asked for in vain are packed together.
+        those asked for in vain are packed together. First come the requests whose jobs are noted, as they were.
+
+        Args:
+            wanted: the items.
+            standing: says how often each was asked for.
+            api: the generator.
+            noted: name → items of requests whose jobs a broken-off run has left behind; None: there are none.
         """
+        for request, items in (noted or {}).items():
+            if items.size and np.isin(items, wanted).all() and self.name_request(items, standing) == request:
+                yield items
+                wanted = np.setdiff1d(wanted, items)
         again = standing.tries(wanted) > 0
         yield from self._cut(wanted[again], standing, api)
         first = np.zeros(len(self), dtype=bool)
@@ -218,7 +230,7 @@ def check_answer(where: str, answer: object, count: int) -> Answer:
         ContractError: another type, or another number of samples, conditions or missing items.
     """
     if not isinstance(answer, Answer):
-        raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(pe.Images(array)).")
+        raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(samples).")
     got = len(answer.samples)
     if got + len(answer.missing) != count or not all(0 <= i < count for i in answer.missing):
         raise ContractError(

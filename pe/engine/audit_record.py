@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from pe.engine.software import software_versions
@@ -21,12 +22,23 @@ AUDIT_RECORD = f"{CONFIDENTIAL}/audit-record.json"
 
 
 def write_audit_record(
-    run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embedding, ledger: Ledger
+    run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embedding, ledger: Ledger, cluster: Sequence[str]
 ) -> None:
-    """Write the record as things stand: at every start, and again when the run is finished."""
-    run.write(
-        AUDIT_RECORD, json.dumps(_record(run, recipe, api, embedding, ledger), indent=2, ensure_ascii=False) + "\n"
-    )
+    """Write the record as things stand: at every start, and again when the run is finished.
+
+    Args:
+        run: which, and where it is written.
+        recipe: of the run.
+        api: its generator.
+        embedding: its embedding.
+        ledger: its ledger.
+        cluster: the machines of a Ray cluster that does its private work.
+    """
+    record = _record(run, recipe, api, embedding, ledger)
+    if cluster:
+        data = "the private records themselves, and their embeddings and those of synthetic samples"
+        record["recipients"].append({"who": "Ray's workers", "hosts": list(cluster), "data": data})
+    run.write(AUDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def _record(run: RunWriter, recipe: Recipe, api: GenerationAPI, embedding: Embedding, ledger: Ledger) -> dict[str, Any]:

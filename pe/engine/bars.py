@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -32,7 +33,7 @@ _WARM, _SHARE = 30.0, 0.1
 
 
 class Bars(Progress):
-    """Bars while stderr is a terminal; one plain line per finished phase otherwise."""
+    """Bars while stderr is a terminal, or in a notebook with ipywidgets; else a plain line per finished phase."""
 
     def __init__(
         self, quiet: bool = False, console: Console | None = None, clock: Callable[[], float] | None = None
@@ -46,7 +47,7 @@ class Bars(Progress):
         """A phase of `total` items."""
         if self._quiet:
             yield Task()
-        elif self._console.is_terminal:
+        elif self._console.is_terminal or _has_widgets(self._console):
             options: dict[str, Any] = {
                 "console": self._console,
                 "auto_refresh": self._clock is None,
@@ -54,6 +55,7 @@ class Bars(Progress):
             }
             with RichProgress(*_columns(total), **options) as bars:
                 yield _Bar(bars, bars.add_task(description, total=total, spent="", waits=""))
+                bars.refresh()  # rich leaves a notebook's bar as it was last drawn
         else:
             yield _Line(description)
             print(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr, flush=True)
@@ -66,6 +68,11 @@ class Bars(Progress):
         """A line of its own."""
         if not self._quiet:
             self._console.print(message, markup=False, soft_wrap=True)
+
+
+def _has_widgets(console: Console) -> bool:
+    """Whether rich can draw in a notebook."""
+    return console.is_jupyter and find_spec("ipywidgets") is not None
 
 
 def _columns(total: int | None) -> list[ProgressColumn]:

@@ -35,7 +35,7 @@ def public_clock(
         recipe: of the run.
         plan: of the recipe.
         api: asked whom it sends requests to.
-        embedding: tried on black images.
+        embedding: tried on blank samples.
         run: where missed deadlines are noted.
         progress: told of warnings.
         stop: set to wait for no deadline.

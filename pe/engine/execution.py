@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
@@ -15,6 +16,7 @@ from pe.engine.audit_record import write_audit_record
 from pe.engine.clock import public_clock
 from pe.engine.fitting import fit_generator
 from pe.engine.going_on import to_resume
+from pe.engine.loggers import logging_of
 from pe.engine.logs import logging_to
 from pe.engine.measuring import check_degree
 from pe.engine.private_side import PrivateSide
@@ -38,8 +40,10 @@ from pe.privacy.markdown import certificate_files
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 from pe.privacy.words import NOT_DECLARED
+from pe.private_work import InThisProcess, PrivateWork
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
+from pe.report.logged import Logger
 from pe.report.pictures import contact_sheet
 from pe.steps import Plan
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, SYNTHETIC
@@ -62,6 +66,8 @@ class Surroundings:
         stop: set it to stop at the next chunk's boundary.
         noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
         python: whether the user is in Python, so that messages name calls in place of commands.
+        work: who embeds the private records and counts their votes.
+        loggers: told of each population, shareable values alone.
     """
 
     api: GenerationAPI | None = None
@@ -70,6 +76,8 @@ class Surroundings:
     stop: Event = field(default_factory=Event)
     noise: Noise | None = None
     python: bool = False
+    work: PrivateWork = field(default_factory=InThisProcess)
+    loggers: Sequence[Logger] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class Execution:
             recipe = settle(recipe, api).recipe
             plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
         embedding = build_embedding(recipe, surroundings.embedding)
-        private = PrivateSide(recipe.private, embedding, surroundings.progress)
+        private = PrivateSide(recipe.private, embedding, surroundings.progress, surroundings.work)
         return cls(recipe, plan, api, embedding, private, surroundings)
 
     def check_start(self) -> None:
@@ -158,7 +166,8 @@ class Execution:
 
     def _evolve(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
         """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
-        write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
+        work = self.surroundings.work
+        write_audit_record(run, self.recipe, self.api, self.embedding, ledger, work.hosts)
         progress = self.surroundings.progress
         known = guarantee_warnings(self.recipe, self.plan, ledger.total())
         of_api = [*overlap_warnings(self.recipe, self.api, self.embedding), *size_warnings(self.recipe, self.api)]
@@ -175,15 +184,19 @@ class Execution:
         if isinstance(self.api, Trainer):
             check_degree(self.recipe, self.plan, dispatcher, self.embedding)
         private = partial(self.private.embeddings, run)
-        population = evolution.evolve(plan, private, dispatcher, self.embedding, ledger, progress.warn)
-        self.check_pool(run)  # as it was read by the generator
-        run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
-        publish(run.folder)
-        run.write_samples(SYNTHETIC, population, plan.classes)  # after that: a copy would be no fresher
-        self._certify(run, ledger, data_set)
-        level_times(run.folder)
-        run.journal.add_event("finished")
-        write_audit_record(run, self.recipe, self.api, self.embedding, ledger)
+        told = self.surroundings.loggers
+        with logging_of(self.recipe, plan, run, ledger, told=told, progress=progress) as made:
+            population = evolution.evolve(
+                plan, private, dispatcher, self.embedding, ledger, progress.warn, work.count_votes, made
+            )
+            self.check_pool(run)  # as it was read by the generator
+            run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
+            publish(run.folder)
+            run.write_samples(SYNTHETIC, population, plan.classes)  # after that: a copy would be no fresher
+            self._certify(run, ledger, data_set)
+            level_times(run.folder)
+            run.journal.add_event("finished")
+            write_audit_record(run, self.recipe, self.api, self.embedding, ledger, work.hosts)
 
     def _set_clock(self, run: RunWriter, ledger: Ledger) -> None:
         """Hold private work back as the recipe says."""
@@ -271,6 +284,6 @@ def _largest(total: dict[str, Any]) -> float:
 
 
 def _recipients(embedding: Embedding) -> str | None:
-    """To whom the certificate says that private images go; see `build_certificate`."""
+    """To whom the certificate says that private records go; see `build_certificate`."""
     hosts = info_of(embedding).hosts
     return NOT_DECLARED if hosts is None else ", ".join(hosts) or None

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LOGGERS = ("pe", "adapters", "embeddings")
-"""Of the toolkit; a third party's package logs where it says."""
+from pe.data.quiet import LOGGERS
 
 
 @contextmanager

@@ -20,13 +20,14 @@ from pe.plugins.embed import check_comparable, try_embedding
 from pe.plugins.protocols import Embedding
 from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetLedger
-from pe.privacy.register import Register
+from pe.privacy.register import Register, Remembered
 from pe.privacy.release import Release
 from pe.private.dataset import Preflight, PrivateDataset
 from pe.private.digests import Overlap, find_overlap
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.faults import listing
 from pe.private.source import PrivateSource
+from pe.private_work import PrivateWork
 from pe.progress import Progress
 from pe.store.durable import sha256, writing
 from pe.store.places import CONFIDENTIAL
@@ -95,16 +96,19 @@ class PrivateSide:
         source: where the records are.
         embedding: maps them to vectors.
         progress: told that something happens, never how much.
+        work: who embeds the records.
         clock: holds the embedding back until its deadline, if it has one.
     """
 
     source: PrivateSource
     embedding: Embedding
     progress: Progress
+    work: PrivateWork
     clock: PublicClock = field(default_factory=PublicClock, init=False)
     _dataset: PrivateDataset | None = field(default=None, init=False)
     _embedded: PrivateEmbeddings | None = field(default=None, init=False)
     _found: Preflight | None = field(default=None, init=False)
+    _remembered: Remembered | None = field(default=None, init=False)
 
     def preflight(self) -> Identity:
         """Check all records before the run exists.
@@ -195,15 +199,15 @@ class PrivateSide:
         data_set = self._data_set()
         if data_set is None:
             return
-        if self._found is not None and self.source.place is not None:
-            Register().check(self._found.digests, data_set, self.source.ledger_file is not None)
+        if self._remembered is not None and self.source.place is not None:
+            Register().check(self._remembered, data_set, self.source.ledger_file is not None)
         data_set.check(releases)
 
     def _register(self, data_set: DataSetLedger, run: str) -> AbstractContextManager[None]:
         """What notes that these records' runs stand in `data_set`; of a run that is all drawn, this was done before."""
-        if self._found is None or self.source.place is None:
+        if self._remembered is None or self.source.place is None:
             return nullcontext()
-        return Register().entering(self._found.digests, data_set, self.source.ledger_file is not None, run)
+        return Register().entering(self._remembered, data_set, self.source.ledger_file is not None, run)
 
     def _data_set(self) -> DataSetLedger | None:
         return data_set_ledger(self.source)
@@ -261,7 +265,7 @@ class PrivateSide:
             else:
                 held = self.clock.hold(EMBEDDING)
                 with self.progress.task("embedding private records", None), held, writing(path):
-                    self._embedded = embed_private(dataset, self.embedding, path.parent)
+                    self._embedded = embed_private(dataset, self.embedding, path.parent, self.work.embed)
                     run.journal.add_files({name: sha256(path)})
         return self._embedded
 
@@ -272,7 +276,7 @@ class PrivateSide:
     def _check(self, key: str) -> str:
         with self.progress.task("checking private records", None), listing(self.source.place):
             found = self.dataset().preflight(bytes.fromhex(key))
-        self._found = found
+        self._found, self._remembered = found, Remembered(found.digests)
         return found.fingerprint
 
     def log_bad_records(self) -> None:

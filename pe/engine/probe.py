@@ -57,11 +57,12 @@ class Call:
 
     def line(self, currency: str) -> str:
         """In a line, as a person reads it."""
-        shape = "×".join(map(str, self.samples.shape))
+        shape = f"{'×'.join(map(str, self.samples.shape))} ({self.samples.axes})"
+        noun = self.samples.noun
         cost = f", {self.cost:.4g} {currency}" if self.cost else ""
         tokens = f", {self.usage.tokens:,} tokens" if self.usage.tokens else ""
         calls = f" in {self.usage.calls} calls" if self.usage.calls != 1 else ""
-        return f"{self.api:<14}{len(self.samples)} of {shape}{calls}, {self.seconds:.2f} s{tokens}{cost}"
+        return f"{self.api:<14}{len(self.samples)} {noun} of {shape}{calls}, {self.seconds:.2f} s{tokens}{cost}"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from pe.data.conditions import Conditions
+from pe.data.display import Page, picture
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Samples
 from pe.dispatch.answers import Items, Standing
@@ -68,6 +69,9 @@ class LadderProbe:
             f"Does the distance grow with the degree? {grows}",
         ]
         return "\n".join([*lines, f"The degree is {in_words(asdict(self.verdict))}"])
+
+    def _repr_html_(self) -> str:
+        return Page(self)._repr_html_() + picture(self.picture(), "one row per parent: itself, then each degree")
 
     @property
     def rises(self) -> dict[str, bool]:

@@ -35,6 +35,10 @@ from pe.store.run import Run
 def api(kind: str, **settings: Any) -> ApiSpec:
     """A generator by its entry point's name, with its settings; constructed when the run is.
 
+    Args:
+        kind: the name, such as "public_images".
+        **settings: its keys, as in a recipe.
+
     Raises:
         PluginError: there is none of this name.
     """
@@ -44,6 +48,10 @@ def api(kind: str, **settings: Any) -> ApiSpec:
 
 def embedding(kind: str, **settings: Any) -> PluginSpec:
     """An embedding by its entry point's name, with its settings; constructed when the run is.
+
+    Args:
+        kind: the name, such as "pixels".
+        **settings: its keys, as in a recipe.
 
     Raises:
         PluginError: there is none of this name.
@@ -98,7 +106,7 @@ def plan(
     api: GenerationAPI | ApiSpec | None = None,
     *,
     embedding: Embedding | PluginSpec | str | None = None,
-    images_per_second: float | None = None,
+    samples_per_second: float | None = None,
     dry_run: bool = False,
     spend: float | None = None,
     **settings: Any,
@@ -109,7 +117,7 @@ def plan(
         private: a recipe's file, alone; or the records, as for `pe.evolve`.
         api: as for `pe.evolve`.
         embedding: as for `pe.evolve`.
-        images_per_second: the generator's rate, > 0, to tell the time from; None: the time is unknown.
+        samples_per_second: the generator's rate, > 0, to tell the time from; None: the time is unknown.
         dry_run: whether a few steps of a generator's fit are tried here, on random images.
         spend: also tell what this money, in the currency of the generator's price, can buy (`Forecast.alternatives`);
             it takes the place of `max_cost`.
@@ -121,7 +129,7 @@ def plan(
     recipe = _recipe("pe.plan", private, api, embedding, settings, {} if spend is None else {"max_cost": spend})
     given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
     here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
-    return forecast(recipe, given, here, images_per_second, dry_run, alternatives=spend is not None)
+    return forecast(recipe, given, here, samples_per_second, dry_run, alternatives=spend is not None)
 
 
 def probe(
@@ -209,13 +217,13 @@ def extend(
 def evaluate(
     run: Run | str | Path, test: str | Path, *, progress: Progress | None = None, **settings: Any
 ) -> dict[str, Any]:
-    """Measure a run's data against real images, beside controls, as `pe evaluate` does.
+    """Measure a run's data against real ones, beside controls, as `pe evaluate` does.
 
     The answer is internal: it is computed from real records without noise. It also goes to confidential/metrics.json.
 
     Args:
         run: the run, or its directory.
-        test: real images that no run has seen: a folder, an .npz or .parquet file.
+        test: real samples that no run has seen: a folder, an .npz or .parquet file.
         progress: as for `pe.evolve`.
         **settings: the other attributes of `pe.evaluation.request.Request`, such as `metrics=("fidelity",)`; an
             embedding may be a name.

@@ -132,7 +132,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
     Raises:
         RunError: the journal is damaged, or of another version of this software.
     """
-    running, pid = _writer_of(run)
+    running, pid = writer_of(run)
     try:
         found = _read_progress(run, plan, delta)
     except sqlite3.Error as error:
@@ -146,12 +146,13 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
         delta=delta,
         price=price,
         journal=found,
-        waits=_waits(run) if running else "",
+        waits=waits_of(run) if running else "",
         degree=run.degree,
     )
 
 
-def _waits(run: Run) -> str:
+def waits_of(run: Run) -> str:
+    """What a running run waits for; empty: for nothing."""
     try:
         return printable((run.folder / WAITING).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -197,7 +198,7 @@ def _has_tables(journal: Path) -> bool:
     return bool(version)
 
 
-def _writer_of(run: Run) -> tuple[bool, int | None]:
+def writer_of(run: Run) -> tuple[bool, int | None]:
     """Whether a process writes the run, and its id.
 
     The probe is a shared lock, so that two readers do not take each other for a writer; it is let go of at
@@ -216,3 +217,17 @@ def _writer_of(run: Run) -> tuple[bool, int | None]:
         return True, int(holder) if holder.isdecimal() else None
     finally:
         os.close(descriptor)
+
+
+def is_writer(run: Run, pid: int) -> bool:
+    """Whether process `pid` of this machine has the run's lock open; true where the system does not tell (no /proc).
+
+    A lock on a shared folder may be held in another container, where the number is another process's.
+    """
+    if not Path("/proc/self/fd").is_dir():
+        return True
+    try:
+        lock = (run.confidential / "lock").stat()
+        return any(os.path.samestat(each.stat(), lock) for each in Path(f"/proc/{pid}/fd").iterdir() if each.exists())
+    except OSError:  # it has ended, or is another user's
+        return False

@@ -16,8 +16,8 @@ def summary(run: Run) -> dict[str, Any]:
     """What `pe run --json` prints.
 
     Returns:
-        epsilon and delta (None where no ε holds), data_set (the total of all runs), images (the number of synthetic
-        samples), different (how many of them differ), api_calls, warnings (a sentence, if nearly all samples are
+        epsilon and delta (None where no ε holds), data_set (the total of all runs), noun (what samples are called),
+        images (their number), different (how many of them differ), api_calls, warnings (a sentence, if nearly all are
         copies of a few) and run (its directory).
     """
     certificate, synthetic, populations = run.guarantee, run.synthetic.samples, run.populations()
@@ -29,6 +29,7 @@ def summary(run: Run) -> dict[str, Any]:
         "epsilon": certificate["epsilon"],
         "delta": certificate["delta"],
         "data_set": certificate["data_set"],
+        "noun": synthetic.noun,
         "images": len(synthetic),
         "different": len(distinct(synthetic)[0]),
         "api_calls": calls,

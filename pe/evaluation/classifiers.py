@@ -17,6 +17,8 @@ ON_PIXELS = {"logistic_regression": fit_logistic_regression, "mlp": fit_mlp}
 ON_WORDS = {"tfidf_regression": fit_tfidf_regression}
 SHALLOW = {LINEAR_PROBE: fit_linear_probe} | ON_PIXELS | ON_WORDS
 NETWORKS = ("resnet9", "wrn-16-2", "wrn-40-4")
+TRANSFORMER = "transformer:"
+"""Before the folder of an encoder."""
 KNOWN = (*SHALLOW, *NETWORKS)
 
 _ENSEMBLE = re.compile(r"(?P<single>.+)-x(?P<members>\d+)")
@@ -25,7 +27,7 @@ _WIDE = re.compile(r"wrn-(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What a user may set of the convolutional classifiers' training.
+    """What a user may set of the networks' training.
 
     Attributes:
         epochs: passes over the training part, ≥ 1.
@@ -43,7 +45,7 @@ class Classifier:
     """A classifier by its name.
 
     Attributes:
-        single: of KNOWN, or another wide ResNet, `wrn-D-K`.
+        single: of KNOWN, another wide ResNet, `wrn-D-K`, or `transformer:FOLDER`, an encoder of transformers.
         members: how many are trained, each from a seed of its own, and averaged in their logits.
         settings: of the networks.
     """
@@ -63,7 +65,7 @@ class Classifier:
         single, members = (found["single"], int(found["members"])) if found else (name, 1)
         wide = _WIDE.fullmatch(single)
         possible = wide and int(wide[1]) >= 10 and (int(wide[1]) - 4) % 6 == 0 and int(wide[2]) >= 1
-        if members < 1 or not (single in KNOWN or possible):
+        if members < 1 or not (single in KNOWN or possible or single.removeprefix(TRANSFORMER) not in ("", single)):
             raise RecipeError(
                 f"Unknown classifier '{name}' (an ensemble of 5 is NAME-x5): {nearest_name(single, KNOWN)}"
             )
@@ -84,7 +86,7 @@ class Classifier:
         """The modality that it can be trained on; None: any, by what an embedding makes of it."""
         if self.single == LINEAR_PROBE:
             return None
-        return "texts" if self.single in ON_WORDS else "images"
+        return "texts" if self.single in ON_WORDS or self.single.startswith(TRANSFORMER) else "images"
 
     def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
         """Train it; the stopping point is chosen on `validation`.
@@ -110,9 +112,20 @@ class Classifier:
     def _fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
         if self.shallow:
             return SHALLOW[self.single](train, validation, classes, seed)
+        if self.single.startswith(TRANSFORMER):
+            return self._fine_tune(train, validation, classes, seed)
         try:
             from pe.evaluation.training import Training, fit_network
         except ImportError as error:
             raise MissingDependency.of("torch", "evaluation", f"The classifier '{self.single}'") from error
         settings = Training(self.settings.epochs, self.settings.flip, device=self.settings.device)
         return fit_network(self.single, train, validation=validation, classes=classes, seed=seed, settings=settings)
+
+    def _fine_tune(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+        try:
+            from pe.evaluation.fine_tuning import FineTuning, fit_transformer
+        except ImportError as error:
+            raise MissingDependency.of("transformers", "text", f"The classifier '{self.single}'") from error
+        settings = FineTuning(self.settings.epochs, device=self.settings.device)
+        place = self.single.removeprefix(TRANSFORMER)
+        return fit_transformer(place, train, validation, classes, seed, settings)

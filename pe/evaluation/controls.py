@@ -95,7 +95,7 @@ class ControlRun:
         """Whether so many images took the run at most QUICK seconds; unknown, hence no, once its journal is gone."""
         try:
             with read_journal(self.run) as journal:
-                rate = journal.images_per_second()
+                rate = journal.samples_per_second()
         except RunError:
             return False
         return rate is not None and images / rate <= QUICK

@@ -14,6 +14,7 @@ from pe.data.samples import Samples
 from pe.errors import Interrupted, RecipeError
 from pe.evaluation.features import Seen, described
 from pe.evaluation.fidelity import fidelity
+from pe.evaluation.loss_attack import attack_model
 from pe.evaluation.memorisation import memorisation
 from pe.evaluation.real import RealSet
 from pe.evaluation.remedies import MOST, ONE_VOTE_INSTEAD, remedies
@@ -243,9 +244,13 @@ def _memorisation(
         more = methods.traces(generated, private, heldout, request.planted)
         rows, records = found.pairs.T
         suffix, content = methods.pairs(generated.take(rows), private.take(records), found.pair_distances)
-    values = found.to_dict()
+        by_loss, why = attack_model(sets.run, sets.recipe, sets.private, sets.test.content)
+    if why:
+        sets.notes.add(why)
+    values = found.to_dict() | ({} if by_loss is None else {"membership_by_loss": by_loss})
     values["nearest_pairs"]["files"] = [pairs_file(suffix)]
-    warnings = [*values["copies"]["warnings"], *more.pop("warnings", ())]
+    told = [] if by_loss is None else by_loss["warnings"]
+    warnings = [*values["copies"]["warnings"], *told, *more.pop("warnings", ())]
     return {"memorisation": {"embedding": seen.name} | values | more | {"warnings": warnings}}, (suffix, content)
 
 

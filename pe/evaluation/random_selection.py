@@ -10,13 +10,12 @@ import numpy.typing as npt
 
 from pe.data.population import Members, Population
 from pe.data.seeds import generator
-from pe.dispatch.answers import Items
 from pe.dispatch.dispatcher import Dispatcher
 from pe.evaluation.controls import ControlRun
 from pe.planning.calls import Span, variation_calls
 from pe.plugins.protocols import GenerationAPI
 from pe.recipe.schema import Recipe
-from pe.selection import Descent
+from pe.selection import Descent, descend
 from pe.steps import Plan
 from pe.store.run import Run
 
@@ -24,49 +23,50 @@ from pe.store.run import Run
 def random_selection_run(
     run: Run, recipe: Recipe, plan: Plan, api: GenerationAPI, populations: Sequence[Population]
 ) -> ControlRun:
-    """The control by random selection of a run with this plan and these S_0 … S_t; nothing is asked yet."""
-    total, steps = Span(), plan.steps[: len(populations) - 1]
-    sizes = [tuple(np.bincount(population.labels, minlength=len(plan.classes)).tolist()) for population in populations]
-    for step, before, after in zip(steps, sizes, sizes[1:], strict=False):
-        offspring_only = replace(step, sizes=after, lookahead=0, reuse=0, descent=Descent())
-        total += variation_calls(before, offspring_only, api)
-    degrees = [step.degree for step in steps]
+    """The control by random selection of a run with this plan and these S_0 … S_t; nothing is asked yet.
+
+    From the same S_0, each step follows from equal votes for all candidates by the run's own `keep` and `offspring`.
+    The offspring are asked for as in the run; the lookahead is not: it only serves the votes.
+    """
+    total, images, steps = Span(), 0, plan.steps[: len(populations) - 1]
+    chosen: list[tuple[Members, float]] = []
+    for step, before, after in zip(steps, populations, populations[1:], strict=False):
+        seeds = generator(recipe.seed, f"control/random-selection/{step.t}")
+        members = choose_without_votes(before.labels, after.labels, step.descent, seeds)
+        chosen.append((members, step.degree))
+        candidates, new = (
+            tuple(np.bincount(labels, minlength=len(plan.classes)).tolist())
+            for labels in (before.labels, before.labels[members.parents[~members.kept]])
+        )
+        total += variation_calls(candidates, replace(step, sizes=new, lookahead=0, reuse=0, descent=Descent()), api)
+        images += sum(new)
+
+    def make(dispatcher: Dispatcher) -> Population:
+        population = populations[0]
+        for t, (members, degree) in enumerate(chosen, start=1):
+            population = dispatcher.variations(t, population, members, degree)
+        return population
+
     return ControlRun(
-        run=run,
-        recipe=recipe,
-        api=api,
-        name="random-selection",
-        images=sum(map(len, populations[1:])),
-        calls=total.most,
-        make=lambda dispatcher: random_selection(populations, degrees, recipe.seed, dispatcher),
+        run=run, recipe=recipe, api=api, name="random-selection", images=images, calls=total.most, make=make
     )
 
 
-def random_selection(
-    populations: Sequence[Population], degrees: Sequence[float], seed: int, dispatcher: Dispatcher
-) -> Population:
-    """What the run would have come to without votes: from the same S_0, parents chosen uniformly within each label.
-
-    The offspring are asked for as in the run, as many of each label in every iteration. The lookahead is not:
-    it only serves the votes.
+def choose_without_votes(
+    candidates: npt.NDArray[np.int32], wanted: npt.NDArray[np.int32], descent: Descent, rng: np.random.Generator
+) -> Members:
+    """How S_t follows from S_{t-1} if all candidates of a label have the same votes, whichever of them stay.
 
     Args:
-        populations: the run's S_0 … S_T.
-        degrees: v_1 … v_T.
-        seed: of the choice.
-        dispatcher: asks, commits and limits; it writes elsewhere than into the run's own populations.
+        candidates: labels of S_{t-1}.
+        wanted: labels of S_t, ascending.
+        descent: the run's; but parents are drawn with replacement, each as likely as any other.
+        rng: of the choice.
     """
-    population = populations[0]
-    for t, (evolved, degree) in enumerate(zip(populations[1:], degrees, strict=True), start=1):
-        parents = _uniform(population.labels, evolved.labels, generator(seed, f"control/random-selection/{t}"))
-        population = dispatcher.variations(t, population, Members.offspring(parents), degree)
-    return population
-
-
-def _uniform(candidates: npt.NDArray[np.int32], wanted: npt.NDArray[np.int32], rng: np.random.Generator) -> Items:
-    """A parent of each of the labels `wanted`, drawn with replacement among the candidates of that label."""
-    parents = np.empty(len(wanted), np.int64)
-    for label in np.unique(wanted):
-        rows = np.flatnonzero(wanted == label)
-        parents[rows] = np.sort(rng.choice(np.flatnonzero(candidates == label), len(rows)))
-    return parents
+    found = []
+    for label, size in zip(*np.unique(wanted, return_counts=True), strict=True):
+        rows = rng.permutation(np.flatnonzero(candidates == label))
+        none = np.zeros(len(rows), np.bool_)
+        one = descend(np.ones(len(rows)), none, int(size), 0.0, replace(descent, selection="sample"), rng)
+        found.append(Members(rows[one.parents], one.kept))
+    return Members(np.concatenate([one.parents for one in found]), np.concatenate([one.kept for one in found]))

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from pe.data.samples import Samples, distinct
-from pe.data.tables import tables_in
 from pe.data.texts import Texts, plain
 from pe.errors import RecipeError
 from pe.evaluation.chance import beyond_chance
@@ -18,8 +17,8 @@ from pe.evaluation.classifiers import LINEAR_PROBE, ON_WORDS
 from pe.evaluation.frechet import Reals
 from pe.evaluation.methods import Mask, Methods, Values, declarations
 from pe.evaluation.words import Hashes, runs, words
+from pe.private.look import text_kind_at
 from pe.private.source import PrivateSource, read_source
-from pe.private.text_folder import TextFolder
 from pe.private.text_source import TextSource
 from pe.private.text_table import TextTable
 
@@ -49,7 +48,7 @@ def text_source_at(place: str, private: PrivateSource, labelled: bool = True) ->
     path, classes = Path(place), (private.class_names or ()) if labelled else ()
     if not path.exists():
         raise RecipeError(f"{place} does not exist: name a folder of .txt files, a table, or a folder of tables.")
-    kind = TextFolder.kind if path.is_dir() and not tables_in(path) else TextTable.kind
+    kind = text_kind_at(path)
     if kind == private.kind:
         declared = declarations(private)
     else:

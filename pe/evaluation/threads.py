@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pe.errors import MissingDependency
 
@@ -16,6 +18,14 @@ MEMORY = 2**31
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+
+@lru_cache(maxsize=1)
+def _libraries(_modules: int) -> Any:
+    """The loaded libraries that have threads: looked for, among hundreds, only when more modules are loaded."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 class _Limits:
@@ -28,14 +38,15 @@ class _Limits:
         """Enter, as the first one or one more."""
         try:
             from sklearn.exceptions import ConvergenceWarning
-            from threadpoolctl import threadpool_limits
+
+            libraries = _libraries(len(sys.modules))
         except ImportError as error:
             raise MissingDependency.of("scikit-learn", extra, "Measuring accuracy") from error
         with self._lock:
             if not self._inside:
                 self._stack.enter_context(warnings.catch_warnings())
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                self._stack.enter_context(threadpool_limits(1))
+                self._stack.enter_context(libraries.limit(limits=1))
             self._inside += 1
 
     def leave(self) -> None:
@@ -70,9 +81,8 @@ def at_once(jobs: int, features: int) -> int:
         jobs: their number.
         features: numbers, as float64, that the largest of them trains on.
     """
-    from threadpoolctl import threadpool_info
-
-    threads = max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
+    pools = _libraries(len(sys.modules)).info()
+    threads = max((pool["num_threads"] for pool in pools if pool["user_api"] == "blas"), default=1)
     return max(1, min(threads, jobs, MEMORY // max(8 * features, 1)))
 
 

@@ -64,8 +64,8 @@ def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, se
         from sklearn.linear_model import LogisticRegression
 
         features = TfidfVectorizer(analyzer=_words_or_none, sublinear_tf=True)
-        model = LogisticRegression(max_iter=_STEPS).fit(features.fit_transform(_strings(train)), train.labels)
-    return lambda given: log_probabilities(model, features.transform(_strings(given)), classes)
+        model = LogisticRegression(max_iter=_STEPS).fit(features.fit_transform(strings_of(train)), train.labels)
+    return lambda given: log_probabilities(model, features.transform(strings_of(given)), classes)
 
 
 def _words_or_none(text: str) -> list[str]:
@@ -73,6 +73,7 @@ def _words_or_none(text: str) -> list[str]:
     return words(text) or [""]
 
 
-def _strings(of: Labelled) -> list[str]:
+def strings_of(of: Labelled) -> list[str]:
+    """The texts."""
     assert isinstance(of.samples, Texts)
     return of.samples.strings

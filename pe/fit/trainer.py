@@ -223,6 +223,26 @@ class ChecksMachine(Protocol):
         ...
 
 
+@runtime_checkable
+class HasRecordLoss(Protocol):
+    """A `Trainer` whose fitted model has a loss of its own on a record, by which an evaluation attacks it."""
+
+    def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> npt.NDArray[np.float64]:
+        """The loss of the model in `folder` on each sample, float64 (n,): the smaller, the better the model knows it.
+
+        A loss is a function of that sample, its label and the model alone: what else it needs is fixed and public.
+
+        Args:
+            folder: of a fitted model, as `load` takes it.
+            samples: as the records of the fit were stored.
+            labels: the label name of each.
+
+        Raises:
+            RecipeError: there is no such model, or it was fitted for other labels.
+        """
+        ...
+
+
 def load_model(api: object, run: Path) -> None:
     """Let a generator that was fitted in the run's folder `run` answer from that model; others need nothing."""
     if isinstance(api, Trainer) and (run / MODEL).is_dir():

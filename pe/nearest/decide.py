@@ -11,10 +11,12 @@ import numpy.typing as npt
 from pe.nearest.exact import NO_DIRECTION, Metric, exact_nearest, merge, settle, undirected
 from pe.nearest.frame import Frame
 from pe.nearest.margin import Arithmetic, Integers, Mask, Reals, Vectors, unseen
+from pe.nearest.threads import Threads
 
 _SPARE = 15  # candidates retrieved beyond q: near-ties up to this many cost no second search
 _ROWS = 4096  # queries searched together
-_BLOCK = 2**22  # most elements of a block of queries
+_SHARE = 512  # queries for each core from which threads share them
+_BLOCK = 2**23  # most elements of a block of queries
 _FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
 
 
@@ -49,6 +51,11 @@ class Search(Protocol):
         """How the distances are computed by which it leaves candidates out."""
         ...
 
+    @property
+    def threads(self) -> Threads:
+        """Those that may search at once."""
+        ...
+
     def __call__(self, queries: Vectors, k: int) -> Found:
         """The candidates, at most k ≤ m, that seem nearest to each query."""
         ...
@@ -80,8 +87,7 @@ class Decider:
         step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
         rows = np.arange(len(queries))
         for search in self.searches if len(self.searched) else ():  # all blocks first: few rows take as long as many
-            blocks = (rows[start : start + step] for start in range(0, len(rows), step))
-            rows = np.concatenate([rows[:0], *(block[self._block(search, queries, answer, block)] for block in blocks)])
+            rows = self._search(search, queries, answer, rows, step)
         centre = self.frame.centre.astype(np.float64)
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
@@ -92,8 +98,21 @@ class Decider:
             answer[part] = exact_nearest(queries[part], self.candidates, self.q, self.metric, centre)
         return answer
 
+    def _search(self, search: Search, queries: Vectors, answer: Integers, rows: Integers, step: int) -> Integers:
+        """Write what can be decided from the search for queries[rows] into `answer`; tell of which rows it cannot.
+
+        Threads share them, if there are enough for all. No row depends on another.
+        """
+        threads = search.threads.count()
+        if len(rows) < threads * _SHARE:
+            threads = 1
+        each = -(-len(rows) // (threads * max(min(step, _SHARE), step // threads)))  # blocks of a thread
+        blocks = [block for block in np.array_split(rows, max(1, threads * each)) if len(block)]  # none of them small
+        left = search.threads.map(lambda block: block[self._block(search, queries, answer, block)], blocks, threads)
+        return np.concatenate([rows[:0], *left])
+
     def _block(self, search: Search, queries: Vectors, answer: Integers, rows: Integers) -> Mask:
-        """Write what can be decided from the search for queries[rows] into `answer`; tell what cannot."""
+        """The same for a block; tell which of its rows are left."""
         consecutive = rows[-1] - rows[0] == len(rows) - 1
         block = np.ascontiguousarray(queries[rows[0] : rows[-1] + 1] if consecutive else queries[rows])
         placed, radii = self.frame.place(block)

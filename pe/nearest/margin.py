@@ -41,6 +41,15 @@ Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as 
    A distance of sketches so exceeds s²·D by less than (γ_{d+32} + 2.1(h² + h))(a + b)². That it may be far below does
    not matter to whom it is only a lower bound: it leaves out a candidate that is no nearer.
 
+8. Vectors rounded to 8 bits (pe/nearest/rounding.py). x̂ = s₈·i and ĉ = s₈·j, with whole numbers i_k and j_k of size 127
+   at most, next to x'_k/s₈ or nearer to 0, and s₈ > 0 of at most 16 bits. So s₈·i_k is a float32, x'_k − s₈·i_k meets
+   one rounding, and `radius` of these differences, proven for d + 32, is an upper bound e on |x' − x̂|; likewise f on
+   |c' − ĉ|. S = |i|² + |j|² − 2i·j is computed in whole numbers, exactly: s₈²S = |x̂ − ĉ|². By the triangle inequality
+   √D' ≥ s₈√S − (e + f). By Cauchy and Schwarz x'·c' − x̂·ĉ = x'·(c' − ĉ) + (x' − x̂)·ĉ ≤ |x'|f + |ĉ|e, so
+   D' ≥ s₈²S − l with l = (|x̂|² − |x'|²) + (|ĉ|² − |c'|²) + 2(|x'|f + |ĉ|e). The larger of the two stays a lower bound
+   for a smaller S and a larger e, f or l. What is computed for it in float64 moves it by less than 2⁻²⁷(a + b)², as
+   |x̂_k| ≤ 3|x'_k| and d < 2²². So it may stand for the distance computed in 1, to which γ_{d+32} leaves more.
+
 A candidate that a search did not return has no computed distance to go by, only one, L, that it does not fall
 below. `unseen` turns this into a lower bound on the distance to every candidate not returned, however large its
 radius. Let g ≥ γ be the bound's factor of (a + b)², and ρ = (1 + 2g)(a + √L) + 2p. A candidate with r ≤ ρ is, by the
@@ -118,6 +127,17 @@ def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Reals:
     squares = np.einsum("ij,ij->i", vectors, vectors).astype(np.float64)
     bound = np.sqrt(squares) * (1 + gamma(dimensions, roundoff)) + pad(dimensions, roundoff)
     return np.where(np.isfinite(bound), bound, np.inf)
+
+
+def rounded(squares: Reals, apart: Reals, lost: Reals) -> Reals:
+    """A lower bound on the squared distance of two vectors, from that of their roundings (8 of the proof).
+
+    Args:
+        squares: at most the squared distance of the roundings; may be negative.
+        apart: at least e + f, how far the two vectors are from their roundings.
+        lost: at least l.
+    """
+    return np.maximum(np.square(np.maximum(np.sqrt(np.maximum(squares, 0)) - apart, 0)), squares - lost)
 
 
 def unseen(last: Reals, query_radius: Reals, largest: float, dimensions: int, slack: float) -> Reals:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
 from pe.nearest.decide import Found
-from pe.nearest.exact import merge
 from pe.nearest.margin import FLOAT32, Arithmetic, Integers, Mask, Reals, Vectors
+from pe.nearest.pairs import Pairs, Pairwise
 from pe.nearest.sketch import GIVE_UP, Sketch
-
-Pairwise = Callable[[Vectors, Vectors, Integers, Integers], npt.NDArray[np.float32]]
-"""(queries, candidates, rows, columns) ↦ the squared distance of each pair, a float32 sum in any order."""
+from pe.nearest.threads import ALONE, Threads
 
 _BLOCK = 2**22  # products computed together
 _COLUMNS = 2**14  # most candidates among them
@@ -30,15 +26,20 @@ class SieveSearch:
     Attributes:
         returned: float32.
         sieve: of the sketches.
+        threads: as given.
     """
 
     returned = Arithmetic(FLOAT32)
 
-    def __init__(self, candidates: Vectors, sketch: Sketch, q: int, pairwise: Pairwise) -> None:
-        """Search these candidates, m×d, for the q nearest."""
+    def __init__(
+        self, candidates: Vectors, sketch: Sketch, q: int, pairwise: Pairwise, threads: Threads = ALONE
+    ) -> None:
+        """Search these candidates, m×d, for the q nearest; the threads given keep NumPy and `pairwise` to one core."""
+        self.threads = threads
         self._candidates, self._sketch, self._q, self._pairwise = candidates, sketch, q, pairwise
         self.sieve = sketch.arithmetic
-        sketches = sketch(candidates)
+        count = threads.count()
+        sketches = np.concatenate(threads.map(sketch, np.array_split(candidates, count), count))
         halves = np.square(sketches, dtype=np.float64).sum(axis=1, keepdims=True) / 2
         self._factors = np.hstack([-sketches, halves.astype(np.float32)])
 
@@ -56,7 +57,7 @@ class SieveSearch:
         n, m = len(queries), len(self._factors)
         squares = np.square(sketches, dtype=np.float64).sum(axis=1)
         factors = np.hstack([sketches, np.ones((n, 1), np.float32)]).T
-        pairs, left, limit = _Pairs(n, self._q), np.zeros(n, np.int64), np.full(n, np.inf, np.float32)
+        pairs, left, limit = Pairs(n, self._q), np.zeros(n, np.int64), np.full(n, np.inf, np.float32)
         for start in range(0, m, _COLUMNS):
             part = self._factors[start : start + _COLUMNS]
             products = _products(part, factors, values[: len(part) * n].reshape(-1, n))
@@ -73,7 +74,7 @@ class SieveSearch:
             limit = np.minimum(limit, self._limit(pairs.near, squares))
         return pairs.found(k, 2 * limit.astype(np.float64) + squares)
 
-    def _compute(self, queries: Vectors, rows: Integers, columns: Integers, pairs: _Pairs) -> None:
+    def _compute(self, queries: Vectors, rows: Integers, columns: Integers, pairs: Pairs) -> None:
         """Add these pairs and their distances."""
         pairs.add(rows, columns, self._pairwise(queries, self._candidates, rows, columns).astype(np.float64))
 
@@ -85,36 +86,6 @@ class SieveSearch:
         reach = np.maximum(near[:, -1], 0)
         room = 4 * self.sieve.slack(self._candidates.shape[1]) * (2 * np.sqrt(squares) + np.sqrt(reach)) ** 2
         return np.minimum((reach + room - squares) / 2, _LARGEST).astype(np.float32)
-
-
-class _Pairs:
-    """Pairs whose distances were computed.
-
-    Attributes:
-        near: the q smallest distances of each query, n×q, in order; infinite where there are fewer.
-    """
-
-    def __init__(self, n: int, q: int) -> None:
-        self.near = np.full((n, q), np.inf)
-        self._rows = [np.empty(0, np.int64)]
-        self._columns = [np.empty(0, np.int64)]
-        self._distances = [np.empty(0)]
-
-    def add(self, rows: Integers, columns: Integers, distances: Reals) -> None:
-        """These as well."""
-        self._rows.append(rows)
-        self._columns.append(columns)
-        self._distances.append(distances)
-        self.near = merge(self.near, np.zeros(self.near.shape, np.int64), rows, columns, distances)[0]
-
-    def found(self, k: int, last: Reals) -> Found:
-        """For each query the k nearest of those at most `last` away, if the others' sketches are no nearer."""
-        rows, columns, distances = (np.concatenate(each) for each in (self._rows, self._columns, self._distances))
-        kept, shape = distances <= last[rows], (len(last), k)
-        best, chosen = merge(
-            np.full(shape, np.inf), np.full(shape, -1, np.int64), rows[kept], columns[kept], distances[kept]
-        )
-        return Found(best.astype(np.float32), chosen, np.minimum(last, best[:, -1]))
 
 
 def _products(candidates: Vectors, queries: Vectors, out: Vectors) -> Vectors:

@@ -12,6 +12,7 @@ import numpy as np
 from pe.errors import MissingDependency, RecipeError
 from pe.nearest.decide import Found, Search
 from pe.nearest.margin import FLOAT32, TENSOR_CORES, Arithmetic, Vectors
+from pe.nearest.threads import ALONE
 from pe.plugins.devices import find_cards
 
 if TYPE_CHECKING:
@@ -37,9 +38,11 @@ class TorchSearch:
     Attributes:
         returned: float32.
         sieve: of the products.
+        threads: one; torch has its own.
     """
 
     returned = Arithmetic(FLOAT32)
+    threads = ALONE
 
     def __init__(self, candidates: Tensor, precision: Precision) -> None:
         """Search these candidates, float32 m×d, on the device where they lie."""
@@ -102,7 +105,10 @@ class SharedSearch:
     Attributes:
         returned: as of each.
         sieve: as of each.
+        threads: one; it begins one for each device.
     """
+
+    threads = ALONE
 
     def __init__(self, searches: Sequence[TorchSearch]) -> None:
         """Search by these, of the same candidates and precision."""

@@ -15,8 +15,8 @@ from pe.errors import PluginError, RecipeError
 from pe.plugins.price import Price
 from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, info_of
 from pe.plugins.registry import Group, construct, plugins, require
-from pe.plugins.specs import PluginSpec, members_of
-from pe.plugins.usage import KINDS, Usage
+from pe.plugins.specs import MemberSpec, PluginSpec, members_of
+from pe.plugins.usage import KINDS, NOTHING, Usage
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.store.writer import RunWriter
@@ -74,21 +74,24 @@ def build_dispatcher(
         attempts=recipe.evolution.attempts,
         retries=recipe.refusals.retries,
         progress=progress,
-        meter=Meter(limits, price_of(recipe), stop),
+        meter=Meter(limits, price_of(recipe), stop, info_of(api).tokens or NOTHING),
         command=command,
     )
 
 
 def price_of(recipe: Recipe) -> Price:
-    """What the recipe says that the generator costs, or each of several.
+    """What the recipe says that the generator costs, each of several, or all that do a part of each sample.
 
     Raises:
         RecipeError: several have prices in several currencies.
     """
-    several = [member.price.price for member in members_of(recipe.api).values()]
+    members = members_of(recipe.api).values()
+    several = [member.price.price for member in members]
     if all(price.free for price in several):
         return recipe.api.price.price
-    return Price.of_several(several)
+    if all(isinstance(member, MemberSpec) for member in members):
+        return Price.of_several(several)
+    return Price.of_parts(several)
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:

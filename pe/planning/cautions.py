@@ -40,8 +40,10 @@ def refusals(degrees: Iterable[tuple[float, int]], api: GenerationAPI | None) ->
     return [f"A run would not start: {sentence}" for sentence in dict.fromkeys(found) if sentence]
 
 
-def cost_warnings(price: Price, api: GenerationAPI | None, calls: Span | None, images: Span) -> list[str]:
-    """About numbers of calls and images, and costs, that are not settled yet."""
+def cost_warnings(
+    price: Price, api: GenerationAPI | None, calls: Span | None, images: Span, noun: str = "images"
+) -> list[str]:
+    """About numbers of calls and samples, and costs, that are not settled yet."""
     found = []
     if calls is not None and calls.least < calls.most:
         found.append(
@@ -50,21 +52,22 @@ def cost_warnings(price: Price, api: GenerationAPI | None, calls: Span | None, i
         )
     if images.least < images.most:
         found.append(
-            f"The run makes {images.least:,} to {images.most:,} images, as the votes decide: what is kept, or was made "
+            f"The run makes {images.least:,} to {images.most:,} {noun}, as the votes decide: what is kept, or was made "
             "by the lookahead that is reused, is not asked for again; the larger number is stated."
         )
-    if price.each and usage_of(price, api, 0, 0) is not None:
+    if len(price.each) > 1 and usage_of(price, api, 0, 0) is not None:
         found.append(
-            "Each generator has its own price, and the votes decide who makes how many images: the cost is stated from "
-            "all images by the cheapest to all by the dearest."
+            f"Each generator has its own price, and the votes decide who makes how many {noun}: the cost is stated "
+            f"from all {noun} by the cheapest to all by the dearest."
         )
     if usage_of(price, api, 0, 0) is None:
         least = f"{price.least_of(Usage(calls.least if calls else 0, images.least)):.2f} {price.currency}"
         what = "tokens are" if price.has_tokens else "the size is at which the generator draws"
-        found.append(f"The cost is unknown, because {what}; calls and images alone cost {least} or more.")
+        found.append(f"The cost is unknown, because {what}; calls and {noun} alone cost {least} or more.")
     elif calls is None and price.call:
         most = f"{price.most_of(Usage(images.most, images.most)):.2f} {price.currency}"
-        found.append(f"The cost is unknown, because the calls are; with one image a call it would be {most}.")
+        one = f"with a call for each of the {noun}"
+        found.append(f"The cost is unknown, because the calls are; {one} it would be {most}.")
     return found
 
 

@@ -27,8 +27,9 @@ SIGNAL_ONCE, SIGNAL = 0.25, 0.75
 choose from; in each of several."""
 
 BLIND, ONCE, VARIED, AGAIN = 2.5, -1.0, 0.5, 1.0
-"""H, in standard deviations of the noise: of one vote for samples of unknown labels, whose mistakes stay; of one for
-samples of known ones that are not varied, of which hardly any is left out, and that are; of each of several."""
+"""H, in standard deviations of the noise: of every vote for samples of unknown labels, of which most are of another
+label; of samples of known ones, of one vote if they are not varied, so that hardly any is left out, of one vote if they
+are, and of each of several."""
 
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, LEAST = 1000, 2000, 150, 10
@@ -124,7 +125,7 @@ def settle(recipe: Recipe, api: object | None = None) -> Choice:
     if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
         chosen["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
         changes["privacy"] = recipe.privacy.model_copy(update={"schedule": chosen["privacy.schedule"]})
-    return Choice(recipe.model_copy(update=changes), chosen, _reasons(numbers, whole))
+    return Choice(recipe.model_copy(update=changes), chosen, _reasons(numbers, whole, recipe.private.modality.noun))
 
 
 def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +154,7 @@ def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
 def _threshold(numbers: Numbers, iterations: int) -> float:
     """H, in standard deviations of the noise."""
     if iterations > 1:
-        return AGAIN
+        return AGAIN if numbers.by_label or numbers.labels == 1 else BLIND
     if not numbers.by_label:
         return BLIND
     return VARIED if numbers.degrees and numbers.degrees[-1] else ONCE
@@ -215,7 +216,7 @@ def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
             f"({private.privacy_unit}) there are (it will be public)."
         )
     each = price.image + price.call + price.megapixel * (prod(info.drawn) / 1e6 if info.drawn else 1)
-    each += price.of(info.tokens) if info.tokens else 0.0
+    each += price.most_of(info.tokens) if info.tokens else 0.0
     limits = [float(recipe.limits.max_images or inf)]
     if each and recipe.limits.max_cost is not None:
         limits.append(recipe.limits.max_cost / each)
@@ -255,7 +256,7 @@ def _info(recipe: Recipe, api: object | None) -> PluginInfo:
     return info_of(load("pe.adapters", recipe.api.kind)) if recipe.api.kind in plugins("pe.adapters") else PluginInfo()
 
 
-def _reasons(numbers: Numbers, whole: dict[str, Any]) -> tuple[str, ...]:
+def _reasons(numbers: Numbers, whole: dict[str, Any], noun: str) -> tuple[str, ...]:
     iterations, neighbors = whole["iterations"], whole["neighbors"]
     if not iterations:
         return ()
@@ -269,7 +270,7 @@ def _reasons(numbers: Numbers, whole: dict[str, Any]) -> tuple[str, ...]:
     copies = final / numbers.labels / members
     unvaried = (degrees[-1] if isinstance(degrees, list) else degrees) == 0
     told = (
-        f"Degree 0 varies nothing, so the {final:,} images at the end are copies of the candidates: {copies:.2g} of "
+        f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the candidates: {copies:.2g} of "
         "each if all were chosen, and more of those with many votes.",
     )
     return (

@@ -1,6 +1,6 @@
 """Until when private work is held back, so that its end tells nothing: by the declared size and a try on this machine.
 
-Nothing here reads a private record: random vectors and black images stand in for them.
+Nothing here reads a private record: random vectors and blank samples stand in for them.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def deadlines(
     Args:
         recipe: with a declared size.
         plan: of the recipe.
-        embedding: tried on black images, once or twice.
+        embedding: tried on blank samples, once or twice.
         dry_runs: of the fit, where there is one.
     """
     private, slack = recipe.private, recipe.privacy.clock_slack

@@ -36,7 +36,7 @@ def forecast(
     recipe: Recipe,
     api: GenerationAPI | None,
     here: Sequence[str] = (),
-    images_per_second: float | None = None,
+    samples_per_second: float | None = None,
     dry_run: bool = False,
     alternatives: bool = False,
 ) -> Forecast:
@@ -46,7 +46,7 @@ def forecast(
         recipe: the recipe.
         api: the generator (`pe.planning.build.set_up_generator`), asked what it can do; None: the calls are unknown.
         here: warnings about this machine (`pe.planning.readiness.obstacles`), and why the calls are unknown.
-        images_per_second: the generator's rate, > 0; None: the time is unknown.
+        samples_per_second: the generator's rate, > 0; None: the time is unknown.
         dry_run: whether a few steps of the fit are tried here, on random images.
         alternatives: whether to tell what else `limits.max_cost` can buy.
 
@@ -60,17 +60,18 @@ def forecast(
     dry_runs = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
     clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
     bill = bill_of(recipe, plan, api)
-    images = bill.images
+    images, noun = bill.images, recipe.private.modality.noun
     delta = recipe.privacy.delta
     spent = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     told = [
         *here,
         *refusals(degrees_asked(recipe, plan, api), api),
-        *cost_warnings(bill.price, api, bill.calls, images),
+        *cost_warnings(bill.price, api, bill.calls, images, noun),
     ]
-    told += limit_warnings(recipe, images, (bill.least, bill.most), images_per_second)
+    told += limit_warnings(recipe, images, (bill.least, bill.most), samples_per_second)
     told += _of_the_guarantee(recipe, plan, clock, spent)
     found = Forecast(
+        noun,
         bill.iterations,
         cost=bill.most,
         cost_at_least=bill.least,
@@ -78,7 +79,7 @@ def forecast(
         epsilon=spent,
         delta=delta,
         degree=None if api is None else api.capabilities.degree,
-        seconds=None if images_per_second is None else images.most / images_per_second,
+        seconds=None if samples_per_second is None else images.most / samples_per_second,
         warnings=tuple(told),
         clock=clock,
         synthetic=sum(plan.steps[-1].sizes if plan.steps else plan.sizes),

@@ -19,19 +19,20 @@ _DEGREES = {
     "none": "the generator does not obey it: every variation is as large as it makes it",
     None: "unknown",
 }
-_BOUGHT = ("", "T", "candidates", "at the end", "q", "images", "calls", "cost", "signal")
-_HEAD = ("t", "calls", "images", "degree", "candidates", "votes/candidate", "σ, votes", "H, votes")
+_BOUGHT = ("", "T", "candidates", "at the end", "q", "calls", "cost", "signal")
+_HEAD = ("t", "calls", "degree", "candidates", "votes/candidate", "σ, votes", "H, votes")
 
 
 def page_of(name: str, found: Forecast) -> str:
     """The forecast as a person reads it."""
+    head = (*_HEAD[:2], found.noun, *_HEAD[2:])
     rows = [
-        _HEAD,
+        head,
         *_measuring(found),
         *(_row(one) for one in found.iterations),
         ("all", _calls(found.calls), _calls(found.images)),
     ]
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(_HEAD))]
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(head))]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
     facts = [f"{key:<12}{value}" for key, value in _facts(found)]
     facts += [f"{'':<12}{line}" for line in _meanings(found)]
@@ -45,8 +46,9 @@ def page_of(name: str, found: Forecast) -> str:
 
 def _alternatives(found: Forecast) -> list[str]:
     """What the money can buy: a table, and of each line why and how."""
-    rows = [_BOUGHT, *(_bought(one, found.currency) for one in found.alternatives)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_BOUGHT))]
+    head = (*_BOUGHT[:5], found.noun, *_BOUGHT[5:])
+    rows = [head, *(_bought(one, found.currency) for one in found.alternatives)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     told = ["What the money can buy; the planner takes the line with *:", *lines]
     for one in found.alternatives:
@@ -89,12 +91,12 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
     multipliers = list(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in found.signals))
     return [
         ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
-        ("Synthetic", f"{found.synthetic:,} images at the end; `pe extend` makes more of them at no further ε"),
+        ("Synthetic", f"{found.synthetic:,} {found.noun} at the end; `pe extend` makes more of them at no further ε"),
         *([] if found.disk is None else [("Disk", f"up to {_bytes(found.disk)} for samples")]),
         ("Cost", _money(found.cost_at_least, found.cost, found.currency)),
         (
             "Time",
-            "unknown (state --images-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
+            "unknown (state --samples-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
         ),
         ("Guarantee", guarantee(found.epsilon, found.delta, 4, ", ")),
         *_fit(found),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pe.data.display import Page
 from pe.fit.trainer import DryRun
 from pe.planning.calls import Span, total
 from pe.planning.choice import Choice
@@ -95,6 +96,7 @@ class Forecast:
     """What a run will do if no item is refused or fails.
 
     Attributes:
+        noun: what people call the samples: `images`.
         iterations: t = 0 … T.
         cost: the most that it costs, in `currency`; None: unknown.
         cost_at_least: the least; None: unknown.
@@ -117,6 +119,7 @@ class Forecast:
         page: all of it as a person reads it, which `print` shows.
     """
 
+    noun: str
     iterations: tuple[Iteration, ...]
     cost: float | None
     cost_at_least: float | None
@@ -140,6 +143,9 @@ class Forecast:
 
     def __str__(self) -> str:
         return self.page
+
+    def _repr_html_(self) -> str:
+        return Page(self.page)._repr_html_()
 
     @property
     def images(self) -> Span:
@@ -170,6 +176,7 @@ class Forecast:
         """As JSON values; calls, images and cost are the most there can be, `…_at_least` the fewest."""
         fewest = [signal.fewest for signal in self.signals if signal.fewest is not None]
         return {
+            "noun": self.noun,
             "api_calls": {
                 "random": most_of(self.random),
                 "variation": most_of(self.variation),

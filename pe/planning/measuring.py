@@ -70,7 +70,7 @@ def degrees_asked(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> list
 def may_measure(recipe: Recipe, info: PluginInfo) -> bool:
     """Whether a run of the recipe may measure it, as far as the generator's info tells."""
     how = recipe.evolution.measure_degree
-    return how == "always" or (how == "auto" and info.hosts != ())
+    return how == "always" or (how == "auto" and info.hosts != () and not info.anew)
 
 
 def _is_measured(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
@@ -83,5 +83,6 @@ def _is_measured(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
         return False
     can, degrees = api.capabilities, {step.degree for step in plan.steps if step.degree}
     words = can.degree == "wording" and len(degrees) > 1
-    several = can.shares != "parent" and can.max_chunk > 1 and not can.deterministic and bool(degrees)
+    mixable = can.shares != "parent" and can.max_chunk > 1 and not can.one_by_one
+    several = mixable and not can.deterministic and bool(degrees)
     return words or several or recipe.evolution.measure_degree == "always"

@@ -172,12 +172,13 @@ def overlap_warnings(recipe: Recipe, *plugins: object) -> list[str]:
 def size_warnings(recipe: Recipe, api: object | None) -> list[str]:
     """What it means that the generator declares another size than the private images have; nothing if it does not."""
     made, private = None if api is None else info_of(api).shape, recipe.private.shape
+    noun, axes = recipe.private.modality.noun, recipe.private.modality.axes
     if made is None or made == private:
         return []
     theirs, ours = ("×".join(map(str, shape)) for shape in (made, private))
     return [
-        f"The generator makes images of {theirs} (height, width, channels), and the private images are {ours}: the "
-        f"embedding must bring both to one size for the votes, and the synthetic images are {theirs}."
+        f"The generator makes {noun} of {theirs} ({axes}), and the private {noun} are {ours}: the embedding must bring "
+        f"both to one size for the votes, and the synthetic {noun} are {theirs}."
     ]
 
 

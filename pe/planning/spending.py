@@ -52,17 +52,17 @@ def alternatives_of(recipe: Recipe, api: GenerationAPI | None) -> tuple[Alternat
     Raises:
         RecipeError: no price is given, or what an image costs is not known before it is made.
     """
-    money = recipe.limits.max_cost
+    money, noun = recipe.limits.max_cost, recipe.private.modality.noun
     price = price_of(recipe)
     if money is None or price.free:
         raise RecipeError(
             "What money can buy is unknown, because api.price is not given: state it, or say by limits.max_images how "
-            "many images the run may make."
+            f"many {noun} the run may make."
         )
     if usage_of(price, api, 0, 0) is None:
         what = "tokens have a price" if price.has_tokens else "it is not known how large the generator draws"
         raise RecipeError(
-            f"What money can buy is unknown, because {what}: say by limits.max_images how many images the run may make."
+            f"What money can buy is unknown, because {what}: say by limits.max_images how many {noun} the run may make."
         )
     rule = _plan(_RULE, recipe, api, money)
     found = [_alternative(_GIVEN, recipe, recipe, _bill(recipe, api)), rule] if recipe.evolution.settled else [rule]

@@ -170,7 +170,7 @@ def _of_blank(embedding: Embedding, samples: Samples) -> Vectors:
     except Exception as error:
         log.error("%s fails on blank samples.", name, exc_info=error)
         failed = type(error).__name__
-    raise ContractError(f"{name}.embed fails even on black images ({failed}): the log says why.")
+    raise ContractError(f"{name}.embed fails even on blank samples ({failed}): the log says why.")
 
 
 def check_vectors(embedding: Embedding, vectors: object, count: int) -> Vectors:

@@ -11,8 +11,9 @@ class JobNote:
     """The job of one request.
 
     A generator whose host answers by jobs writes the job's id before it waits for the job. After a kill or a stop the
-    same request comes with the same note, and the generator waits for that job in place of starting another. The run
-    forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts for one request.
+    same request comes with the same items and the same note, and the generator waits for that job in place of starting
+    another. The run forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts
+    for one request.
 
     Attributes:
         job: the id, or whatever else names the job to its host; empty: none was noted.

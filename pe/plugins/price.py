@@ -29,8 +29,9 @@ class Price:
         text_out: likewise.
         image_out: likewise.
         currency: of all of them.
-        each: the prices of several generators in one run; every amount above is then the largest of theirs, and what
-            was billed says itself what it cost (`Usage.cost`). Empty: there is one price.
+        each: what a sample may cost that is not made yet, by each of several generators in one run; every amount above
+            is then the largest of theirs, and what was billed says itself what it cost (`Usage.cost`). Empty: there is
+            one price.
     """
 
     call: float = 0.0
@@ -50,12 +51,20 @@ class Price:
         Raises:
             RecipeError: they are in several currencies.
         """
-        currencies = sorted({price.currency for price in prices if not price.free})
-        if len(currencies) > 1:
-            raise RecipeError(f"api: prices are in {' and '.join(currencies)}: state all of them in one currency.")
-        amounts = [field.name for field in fields(cls) if field.name not in ("currency", "each")]
-        dearest = {name: max(getattr(price, name) for price in prices) for name in amounts}
-        return cls(**dearest, currency=currencies[0] if currencies else "USD", each=tuple(prices))
+        dearest = {name: max(getattr(price, name) for price in prices) for name in _AMOUNTS}
+        return cls(**dearest, currency=_currency(prices), each=tuple(prices))
+
+    @classmethod
+    def of_parts(cls, prices: Sequence[Price]) -> Price:
+        """The price of a run whose every sample several generators make together, a call of each for a sample.
+
+        Raises:
+            RecipeError: they are in several currencies.
+        """
+        total = {name: sum(getattr(price, name) for price in prices) for name in _AMOUNTS}
+        total["image"] += total.pop("call")
+        whole = cls(**total, currency=_currency(prices))
+        return replace(whole, each=(whole,))
 
     @property
     def has_tokens(self) -> bool:
@@ -89,6 +98,21 @@ class Price:
         return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(spent.images, 1)
 
 
+_AMOUNTS = tuple(field.name for field in fields(Price) if field.name not in ("currency", "each"))
+
+
+def _currency(prices: Sequence[Price]) -> str:
+    """Of all prices.
+
+    Raises:
+        RecipeError: there are several.
+    """
+    found = sorted({price.currency for price in prices if not price.free})
+    if len(found) > 1:
+        raise RecipeError(f"api: prices are in {' and '.join(found)}: state all of them in one currency.")
+    return found[0] if found else "USD"
+
+
 class TokenPrices(Settings):
     """What a million tokens of each kind cost; a kind that is left out costs as the dearest."""
 
@@ -102,7 +126,7 @@ class PriceSection(Settings):
     """What the generator's provider charges."""
 
     call: Amount = Field(0.0, description="of a request")
-    image: Amount = Field(0.0, description="of an image that is made")
+    image: Amount = Field(0.0, description="of a sample (an image, a text) that is made")
     megapixel: Amount = Field(0.0, description="of a million pixels of images, as the generator draws them")
     million_tokens: Amount | TokenPrices = Field(
         0.0, description="of a million tokens; or, by kind: text_in, image_in, text_out, image_out"

@@ -34,6 +34,7 @@ class Capabilities:
             or the parent; a RANDOM_API request of the last two has one drawn condition (`DrawsConditions`).
         degree: whether the variation degree is obeyed exactly, by wording, or not at all.
         deterministic: the same request gives the same answer, whatever the chunk it came in.
+        one_by_one: the items of a request are asked for one by one, so that no answer can be taken for another's.
     """
 
     max_chunk: int = 1024
@@ -41,6 +42,7 @@ class Capabilities:
     shares: Literal["nothing", "condition", "parent"] = "nothing"
     degree: Literal["exact", "wording", "none"] = "exact"
     deterministic: bool = True
+    one_by_one: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class PluginInfo:
         kept: (height, width) at which it keeps each image, too, and varies that (condition `drawn`); None: none.
         tokens: that a sample is billed as, on average, as far as the recipe tells beforehand; None: not known.
         degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
+        anew: variations are drawn from scratch, of a varied caption, say: how far one is from its parent does not tell
+            whether the degree was heeded, so a run does not measure it unless it is told to.
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
         disjoint_from: of such a one, the run whose records are declared to be others than this run's.
         standard_inception: of an embedding, that distances between its vectors are FID and KID as published.
@@ -79,6 +83,7 @@ class PluginInfo:
     kept: tuple[int, int] | None = None
     tokens: Usage | None = None
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
+    anew: bool = False
     fitted_before: bool = False
     disjoint_from: Path | None = None
     standard_inception: bool = False

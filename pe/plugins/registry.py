@@ -18,7 +18,7 @@ from pe.errors import MissingDependency, PEError, PluginError, nearest_name
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.gpu_checks"]
+Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.gpu_checks", "pe.loggers"]
 
 _NOUN = {
     "pe.adapters": "adapter",
@@ -26,6 +26,7 @@ _NOUN = {
     "pe.sources": "source",
     "pe.commands": "command",
     "pe.gpu_checks": "check",
+    "pe.loggers": "logger",
 }
 _SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}
 _REQUIREMENT = re.compile(r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*["']([\w.-]+)["']\s*""")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,7 +26,14 @@ class PluginSpec(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
-class MemberSpec(PluginSpec):
+class PartSpec(PluginSpec):
+    """A generator that does a part of each item for another."""
+
+    kind: str = Field(description="which generator; its own keys beside it")
+    price: PriceSection = PriceSection()
+
+
+class MemberSpec(PartSpec):
     """One of several generators that a generator passes its items on to."""
 
     kind: str = Field(description="of each entry of the list: which generator; its own keys beside it")
@@ -33,13 +41,12 @@ class MemberSpec(PluginSpec):
     share: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         1.0, description="public share of the first population, and of what explores; on any scale"
     )
-    price: PriceSection = PriceSection()
 
 
-def members_of(spec: PluginSpec) -> dict[str, MemberSpec]:
-    """The generators that a recipe's generator passes its items on to, by key (`of.0`); none for most.
+def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
+    """The generators that a recipe's generator asks, by key (`of.0`, `draw`); none for most.
 
-    They stand in those of its settings whose type names `MemberSpec`.
+    They stand in those of its settings whose type names `PartSpec`, or a list of `MemberSpec`.
 
     Raises:
         RecipeError: one of them is no mapping with a `kind`, or its name, share or price is wrong.
@@ -50,10 +57,17 @@ def members_of(spec: PluginSpec) -> dict[str, MemberSpec]:
         fields = settings_of(load("pe.adapters", spec.kind)).model_fields
     except PluginError:  # whoever needs it says so
         return {}
-    listed = {name: spec.settings.get(name) for name, one in fields.items() if MemberSpec in models_in(one.annotation)}
-    return {
-        f"{name}.{i}": read_settings(MemberSpec, value, f"api.{name}.{i}")
-        for name, values in listed.items()
-        if isinstance(values, list | tuple)
-        for i, value in enumerate(values)
-    }
+    found: dict[str, PartSpec] = {}
+    for name, one in fields.items():
+        value, model = spec.settings.get(name), part_among(models_in(one.annotation))
+        if model is None or value is None:
+            continue
+        listed = isinstance(value, list | tuple)
+        entries = {f"{name}.{i}": entry for i, entry in enumerate(value)} if listed else {name: value}
+        found |= {key: read_settings(model, entry, f"api.{key}") for key, entry in entries.items()}
+    return found
+
+
+def part_among(models: Iterable[type[Any]]) -> type[PartSpec] | None:
+    """The model by which a setting names a generator; None: it names none."""
+    return next((model for model in models if issubclass(model, PartSpec)), None)

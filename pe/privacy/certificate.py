@@ -39,11 +39,11 @@ def build_certificate(
         declared_size: the public number of private records; None: not stated.
         software: distribution → version.
         data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
-        private_data_sent_to: the host to which the recipe lets private images go; None: to nobody; or
+        private_data_sent_to: the host to which the recipe lets private records go; None: to nobody; or
             words.NOT_DECLARED, where the embedding does not say.
         fitted_on_others: the run that fitted the generator, and that fit's releases, which this ledger does not hold
             because the recipe declares that run's private records disjoint from these; None: there is no such run.
-        pool_overlaps: "declared" where public images may be private records, as the recipe declares; else None.
+        pool_overlaps: "declared" where public samples may be private records, as the recipe declares; else None.
         declared_units: the public number of privacy units, where these are not records; None: not stated.
         warnings: what else a reader should worry about, which does not follow from the certificate's own numbers.
     """

@@ -10,17 +10,20 @@ CONFIDENTIAL = "confidential"
 BANNER = "NO-GUARANTEE.txt"
 """Of a run without noise: that nothing is promised, for whoever sees the folder and opens no certificate."""
 CERTIFICATES = frozenset({"certificate.json", "certificate.md"})
+SIGNED = "certificate.dsse.json"
+"""The owner's signature under the certificate, if there is one."""
+_NOT_COVERED = CERTIFICATES | {SIGNED}
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Name → SHA-256 of every file below `folder`, but confidential/ and the certificate itself.
+    """Name → SHA-256 of every file below `folder`, but confidential/, the certificate itself and its signature.
 
     Names are relative, with `/`, sorted. A symbolic link is not followed and not listed.
     """
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not path.is_file() or name in CERTIFICATES or _confidential(name):
+        if path.is_symlink() or not path.is_file() or name in _NOT_COVERED or _confidential(name):
             continue
         found[name] = sha256(path)
     return found
@@ -30,12 +33,15 @@ def compare_files(folder: Path, covered: Mapping[str, str]) -> list[str]:
     """One sentence for each file that is missing, changed, or not covered though it is there."""
     problems = []
     for name, digest in sorted(covered.items()):
-        if not _inside(name):
-            problems.append(f"'{name}' is not the name of a file inside the folder.")
-        elif (folder / name).is_symlink() or not (folder / name).is_file():
-            problems.append(f"'{name}' is covered but missing.")
-        elif sha256(folder / name) != digest:
-            problems.append(f"'{name}' was changed: its SHA-256 is not the certificate's.")
+        try:
+            if not _inside(name):
+                problems.append(f"'{name}' is not the name of a file inside the folder.")
+            elif (folder / name).is_symlink() or not (folder / name).is_file():
+                problems.append(f"'{name}' is covered but missing.")
+            elif sha256(folder / name) != digest:
+                problems.append(f"'{name}' was changed: its SHA-256 is not the certificate's.")
+        except (OSError, ValueError):  # no name of a file on this system, or not to be read
+            problems.append(f"'{name}' is covered but cannot be read.")
     return problems + [f"'{name}' is there but not covered." for name in _extra(folder, covered)]
 
 
@@ -46,9 +52,10 @@ def sha256(path: Path) -> str:
 
 
 def _extra(folder: Path, covered: Collection[str]) -> list[str]:
-    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = (path.relative_to(folder).as_posix() for path in paths)
     return sorted(
-        name for name in names if name not in covered and name not in CERTIFICATES and not _confidential(name)
+        name for name in names if name not in covered and name not in _NOT_COVERED and not _confidential(name)
     )
 
 

@@ -237,7 +237,7 @@ def total_epsilon(runs: dict[str, Any], delta: float) -> float:
     twice the sensitivity: to change one of a unit's records is to take the unit away and to add another.
     """
     releases = [Release.from_dict(values) for run in runs.values() for values in run]
-    return epsilon(map(_for_a_record, releases) if mixed(runs) else releases, delta)
+    return epsilon(map(for_a_record, releases) if mixed(runs) else releases, delta)
 
 
 def mixed(runs: dict[str, Any]) -> bool:
@@ -245,7 +245,8 @@ def mixed(runs: dict[str, Any]) -> bool:
     return len({(values["relation"], values["unit"]) for run in runs.values() for values in run}) > 1
 
 
-def _for_a_record(release: Release) -> Release:
+def for_a_record(release: Release) -> Release:
+    """The release as it protects a record that is replaced by another, whatever its own relation and unit are."""
     times = 1 if release.relation is Relation.REPLACE_ONE else 2
     return replace(
         release,

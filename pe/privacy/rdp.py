@@ -16,6 +16,7 @@ from pe.privacy.mechanisms import Laplace, Parts
 
 _ORDERS = 1 + np.logspace(-4, 8, 1500)
 _SAMPLED_ORDERS = np.unique(np.concatenate([1 + np.arange(1, 40) / 10, np.round(np.logspace(0.7, 3.5, 60))]))
+_MOST_TERMS = 1000
 
 
 def rdp_epsilon(parts: Parts, delta: float) -> float:
@@ -58,16 +59,57 @@ def _pure_rdp(part: Laplace, orders: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=64)
 def _sampled_curve(rate: float, noise_multiplier: float) -> FloatArray:
-    """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit."""
-    from absl import logging
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-    from dp_accounting.rdp import RdpAccountant
+    """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit.
 
-    accountant = RdpAccountant(list(_SAMPLED_ORDERS))
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # it warns of every order at which its series diverges, and leaves that out
-    try:
-        accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise_multiplier)))
-    finally:
-        logging.set_verbosity(verbosity)
-    return np.asarray(accountant.rdp)
+    Mironov, Talwar and Zhang 2019, Sec. 3.3: log A_α by its binomial sum for whole orders, by two series for others. An
+    order whose series have not converged after _MOST_TERMS terms is left out: ∞.
+    """
+    whole = _SAMPLED_ORDERS % 1 == 0
+    log_moments = np.empty(len(_SAMPLED_ORDERS))
+    log_moments[whole] = [_whole_moment(rate, noise_multiplier, order) for order in _SAMPLED_ORDERS[whole]]
+    log_moments[~whole] = _fractional_moments(rate, noise_multiplier)
+    curve: FloatArray = log_moments / (_SAMPLED_ORDERS - 1)
+    return curve
+
+
+def _whole_moment(rate: float, noise_multiplier: float, order: float) -> float:
+    from scipy.special import logsumexp
+
+    drawn = np.arange(order + 1)
+    return float(logsumexp(_term(_log_binomial(order, drawn), drawn, order - drawn, rate, noise_multiplier)))
+
+
+def _fractional_moments(rate: float, noise_multiplier: float) -> FloatArray:
+    """Log A_α at the orders between whole ones; all terms are added without their signs, which only raises it."""
+    from scipy.special import log_ndtr
+
+    orders, log_binomial = _fractional_orders()
+    i = np.arange(_MOST_TERMS, dtype=np.float64)
+    rest, split = orders - i, noise_multiplier**2 * math.log(1 / rate - 1) + 0.5
+    below = _term(log_binomial, i, rest, rate, noise_multiplier) + log_ndtr((split - i) / noise_multiplier)
+    above = _term(log_binomial, rest, i, rate, noise_multiplier) + log_ndtr((rest - split) / noise_multiplier)
+    total = np.logaddexp.accumulate(np.logaddexp(below, above), axis=1)
+    falls = (np.diff(below) < 0) & (np.diff(above) < 0)
+    done = falls & (np.maximum(below, above) < total - 30)[:, 1:]
+    last = done.argmax(axis=1) + 1
+    return np.where(done.any(axis=1), total[np.arange(len(orders)), last], math.inf)
+
+
+@lru_cache(maxsize=1)
+def _fractional_orders() -> tuple[FloatArray, FloatArray]:
+    """As a column, and the logarithms of their binomial coefficients."""
+    orders = _SAMPLED_ORDERS[_SAMPLED_ORDERS % 1 != 0][:, None]
+    return orders, _log_binomial(orders, np.arange(_MOST_TERMS, dtype=np.float64))
+
+
+def _term(log_binomial: FloatArray, drawn: FloatArray, rest: FloatArray, rate: float, deviation: float) -> FloatArray:
+    """Log of C(α, i)·q^drawn·(1-q)^rest·exp((drawn² - drawn)/2σ²)."""
+    log_weight = drawn * math.log(rate) + rest * math.log1p(-rate)
+    return log_binomial + log_weight + (drawn**2 - drawn) / (2 * deviation**2)
+
+
+def _log_binomial(order: FloatArray | float, i: FloatArray) -> FloatArray:
+    from scipy.special import gammaln
+
+    found: FloatArray = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
+    return found

@@ -78,6 +78,32 @@ class _Known:
         return not self.stands_in(DataSetLedger(Path(self.file)))
 
 
+class Remembered:
+    """The records of a data set as a register remembers them; under one key they are hashed once.
+
+    Args:
+        digests: of the records; of equal ones, one.
+    """
+
+    def __init__(self, digests: Iterable[bytes]) -> None:
+        self._digests = digests
+        self._samples: dict[bytes, Sample] = {}
+
+    def sample(self, key: bytes) -> Sample:
+        """The SAMPLE smallest digests under the key."""
+        if key not in self._samples:
+            keyed = hmac.new(key, digestmod="sha256")  # copied, so that the key is hashed once
+
+            def under_key(digest: bytes) -> bytes:
+                one = keyed.copy()
+                one.update(digest)
+                return one.digest()[:_BYTES]
+
+            smallest = heapq.nsmallest(SAMPLE, set(map(under_key, self._digests)))
+            self._samples[key] = [digest.hex() for digest in smallest]
+        return self._samples[key]
+
+
 @dataclass(frozen=True)
 class Register:
     """The register of one user.
@@ -88,7 +114,7 @@ class Register:
 
     path: Path = field(default_factory=register_path)
 
-    def check(self, digests: Iterable[bytes], ledger: DataSetLedger, named: bool) -> None:
+    def check(self, records: Remembered, ledger: DataSetLedger, named: bool) -> None:
         """Refuse a ledger file that lacks earlier runs over the same records; nothing is noted.
 
         So a run over several data sets together goes where the runs over each are counted (`DataSetLedger.add`).
@@ -100,7 +126,7 @@ class Register:
         beside it.
 
         Args:
-            digests: of the records; of equal ones, one.
+            records: the records.
             ledger: the ledger file that the run would be entered in.
             named: whether the recipe names it, so that it may follow one that is lost.
 
@@ -109,10 +135,10 @@ class Register:
             PrivacyError: the register, or a ledger file, cannot be read.
         """
         with self._open() as (key, known, _):
-            _check(known, _sample(key, digests), ledger, named)
+            _check(known, records.sample(key), ledger, named)
 
     @contextmanager
-    def entering(self, digests: Iterable[bytes], ledger: DataSetLedger, named: bool, run: str) -> Iterator[None]:
+    def entering(self, records: Remembered, ledger: DataSetLedger, named: bool, run: str) -> Iterator[None]:
         """Check as `check` does; once the block has entered `run` in `ledger`, note that it stands there, durably.
 
         Raises:
@@ -120,7 +146,7 @@ class Register:
             PrivacyError: as `check`.
         """
         with self._open() as (key, known, save):
-            sample = _sample(key, digests)
+            sample = records.sample(key)
             _check(known, sample, ledger, named)
             yield
             others = [one for one in known if one.records != sample or not (one.stands_in(ledger) or one.lost)]
@@ -176,10 +202,6 @@ def _check(known: Sequence[_Known], sample: Sample, ledger: DataSetLedger, named
             f"older: restore it, or set private.ledger_file to where it lies now (if it is lost, to {ledger.path}, "
             "and those runs count no more)."
         )
-
-
-def _sample(key: bytes, digests: Iterable[bytes]) -> Sample:
-    return heapq.nsmallest(SAMPLE, {hmac.digest(key, digest, "sha256")[:_BYTES].hex() for digest in digests})
 
 
 def _same(one: Sample, other: Sample) -> bool:

@@ -26,7 +26,7 @@ def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
     """What is wrong with `certificate` and the files in `folder`, one sentence each; empty if nothing is.
 
     It finds accidents and careless changes. Whoever changes a file and rewrites the certificate to match is not
-    found out: it is self-issued and unsigned.
+    found out: the certificate is self-issued. A signature (pe/store/signing.py) finds that out.
     """
     try:
         if certificate["format"] not in _FORMATS:

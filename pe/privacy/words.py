@@ -26,7 +26,7 @@ WOULD_VOID = (
 )
 
 NOT_DECLARED = "not declared"
-"""In the place of a host: the embedding does not say whether it hands private images on."""
+"""In the place of a host: the embedding does not say whether it hands private records on."""
 
 POOL_OVERLAPS = (
     "The public samples that the run reads may be private records: the recipe declares these published "
@@ -53,7 +53,7 @@ def not_covered(
     """What the certificate does not speak of, one sentence each.
 
     Args:
-        private_data_sent_to: the host that saw private images; None: nobody did; or NOT_DECLARED.
+        private_data_sent_to: the host that saw private records; None: nobody did; or NOT_DECLARED.
         fitted_on_others: as the certificate has it.
         pool_overlaps: as the certificate has it.
     """
@@ -69,13 +69,14 @@ def not_covered(
     if private_data_sent_to == NOT_DECLARED:
         found.insert(
             0,
-            "Whether the private images themselves were sent anywhere to be embedded, un-noised: the embedding of this "
-            "run does not declare it. Whoever received them saw them; this certificate does not protect them from it.",
+            "Whether the private records themselves were sent anywhere to be embedded, un-noised: the embedding of "
+            "this run does not declare it. Whoever received them saw them; this certificate does not protect them from "
+            "it.",
         )
     elif private_data_sent_to is not None:
         found.insert(
             0,
-            f"The private images themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "
+            f"The private records themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "
             "recipe allows: whoever runs that endpoint saw them, and this certificate does not protect them from it.",
         )
     if pool_overlaps is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count as count_from
 from pathlib import Path
@@ -26,6 +27,9 @@ FILE = "private_embeddings.npy"
 
 SPARE = 1.1
 """How many times the declared size the records may be before their number shows in the number of blocks."""
+
+EmbedBlocks = Callable[[Embedding, Iterator[Samples]], Iterator[Vectors]]
+"""What `embed_blocks` does, wherever it is done."""
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +58,17 @@ class PrivateEmbeddings:
         return f"PrivateEmbeddings(classes={self.classes})"
 
 
-def embed_private(dataset: PrivateDataset, embedding: Embedding, folder: Path | None) -> PrivateEmbeddings:
+def embed_blocks(embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
+    """The vectors of each block, in order (see `embed_block`). Nothing of them is printed."""
+    for samples in blocks:
+        with quiet():
+            answer = embed_block(embedding, samples)
+        yield answer
+
+
+def embed_private(
+    dataset: PrivateDataset, embedding: Embedding, folder: Path | None, embed: EmbedBlocks = embed_blocks
+) -> PrivateEmbeddings:
     """Embed all private records, in padded blocks of exactly `embedding.batch_size`.
 
     Guarantee: given an embedding that treats each sample alone, as the protocol asks, a record's row is
@@ -69,6 +83,7 @@ def embed_private(dataset: PrivateDataset, embedding: Embedding, folder: Path | 
         embedding: is handed private samples and keeps none.
         folder: where `private_embeddings.npy` is written, under a temporary name first; it must be the
             run's confidential folder. None keeps the vectors in memory.
+        embed: who embeds the blocks.
 
     Returns:
         The vectors, memory-mapped read-only where there is a folder.
@@ -82,10 +97,10 @@ def embed_private(dataset: PrivateDataset, embedding: Embedding, folder: Path | 
     if not isinstance(size, int) or size < 1:
         raise ContractError(f"{type(embedding).__name__}.batch_size is {size!r}: it must be a whole number ≥ 1.")
     if folder is None:
-        return _bind(dataset, _embed(dataset, embedding, None))
+        return _bind(dataset, _embed(dataset, embedding, None, embed))
     part, path = folder / f"{FILE}.part", folder / FILE
     try:
-        _embed(dataset, embedding, part)
+        _embed(dataset, embedding, part, embed)
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
@@ -105,18 +120,23 @@ def _bind(dataset: PrivateDataset, vectors: Vectors) -> PrivateEmbeddings:
     return PrivateEmbeddings(vectors, dataset.labels, dataset.units, dataset.classes)
 
 
-def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None) -> Vectors:
+def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, embed: EmbedBlocks) -> Vectors:
     count, size = len(dataset), embedding.batch_size
     vectors: Vectors | None = None
     any_usable = not count
-    for start, (samples, valid) in zip(count_from(0, size), _blocks(dataset, size), strict=False):
-        with quiet():
-            answer = embed_block(embedding, samples)
+    masks: deque[npt.NDArray[np.bool_]] = deque()  # of the blocks under way
+
+    def blocks() -> Iterator[Samples]:
+        for samples, valid in _blocks(dataset, size):
+            masks.append(valid)
+            yield samples
+
+    for start, answer in zip(count_from(0, size), embed(embedding, blocks()), strict=False):
         if vectors is None:
             vectors = _table(path, (count, answer.shape[1]))
         if answer.shape[1] != vectors.shape[1]:
             raise ContractError(f"{type(embedding).__name__}.embed changed its dimension between two batches.")
-        usable = valid & np.isfinite(answer).all(axis=1)
+        usable = masks.popleft() & np.isfinite(answer).all(axis=1)
         rows = max(0, min(size, count - start))
         write_rows(vectors, slice(start, start + rows), answer[:rows])
         any_usable |= bool(usable[:rows].any())

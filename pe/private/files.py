@@ -26,13 +26,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from pe.data.public_folders import LABELS_CSV
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Where
 from pe.private.faults import refusal
 from pe.private.naming import sorted_names, suggestion, text_of
 from pe.private.source import RECORD, SUBFOLDER
 
-LABELS_CSV = "labels.csv"
 _PASSED_OVER = frozenset({".txt", ".md", ".csv", ".json", ".xml", ".yaml", ".yml", ".html"})
 _CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "dicomdir"})
 

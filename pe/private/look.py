@@ -11,18 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.public_folders import LABELS_CSV
+from pe.data.tables import PARQUET, tables_in
+from pe.data.tables import SUFFIXES as TABLES
+from pe.data.texts import LONGEST
 from pe.errors import PEError, PrivateDataError, RecipeError
 from pe.private.dataset import PrivateDataset
-from pe.private.files import LABELS_CSV, find_labels, find_units
+from pe.private.files import find_labels, find_units
 from pe.private.folder import SUFFIXES
+from pe.private.found import FoundColumns
 from pe.private.npz import find_arrays
 from pe.private.parquet import ImageParquet
+from pe.private.text_folder import SUFFIXES as TEXTS
+from pe.private.text_folder import TextFolder
+from pe.private.text_table import TextTable
 
 _LOOKED_AT = 32
-_TEXTS = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".txt"})
 _FILES_LOOKED_AT = 64
 _OWN_SIDE = 256  # pixels: square images of one size up to this keep it
 _SIDES = (32, 64, 128)
+_LENGTHS = (250, 500, 1000)  # bytes of a text; beyond them LONGEST
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,11 @@ class Seen:
     units: tuple[str, ...]
     where: str
 
+    @property
+    def texts(self) -> bool:
+        """Whether they are texts; else they are images."""
+        return self.settings["kind"] in (TextFolder.kind, TextTable.kind)
+
 
 @dataclass(frozen=True)
 class SeenShape:
@@ -57,30 +70,45 @@ class SeenShape:
     words: str
 
 
+@dataclass(frozen=True)
+class SeenLengths:
+    """The length that suits the first texts.
+
+    Attributes:
+        longest: bytes that a text may have: a round number.
+        most: bytes of the longest of them. Confidential.
+    """
+
+    longest: int
+    most: int
+
+
 def kind_at(path: Path) -> str:
-    """The kind of source that reads what lies at `path`: folder, npz or parquet.
+    """The kind of source of images that reads what lies at `path`: folder, npz or parquet.
 
     Raises:
-        RecipeError: nothing is there, or nothing of the kind.
+        RecipeError: a file of another type is there.
     """
-    if not path.exists():
-        raise RecipeError(f"{path} does not exist: name a folder of images, an .npz or a .parquet file.")
     if path.is_dir():
         return "parquet" if any(path.glob("*.parquet")) else "folder"
     kind = path.suffix.lower().removeprefix(".")
-    if path.suffix.lower() in _TEXTS:
-        raise _holds_texts(path, "text_table")
     if kind not in ("npz", "parquet"):
         raise RecipeError(f"{path} is neither a folder nor an .npz or .parquet file.")
     return kind
 
 
-def look(path: Path, image_column: str | None, label_column: str | None) -> Seen:
+def text_kind_at(path: Path) -> str:
+    """The kind of source of texts that reads what lies at `path`, as its name and those in it tell."""
+    return TextFolder.kind if path.is_dir() and not tables_in(path) else TextTable.kind
+
+
+def look(path: Path, image_column: str | None, text_column: str | None, label_column: str | None) -> Seen:
     """What lies at `path`.
 
     Args:
         path: a folder or a file.
         image_column: of Parquet files, as the owner names it; None: it is looked for.
+        text_column: the same, of tables of texts.
         label_column: the same, of labels; empty: none.
 
     Raises:
@@ -88,6 +116,9 @@ def look(path: Path, image_column: str | None, label_column: str | None) -> Seen
         PrivateDataError: it cannot be read.
         MissingDependency: a library is not installed that reads it.
     """
+    _check_there(path)
+    if text_column is not None or _holds_texts(path):
+        return _look_at_texts(path, text_column, label_column)
     kind = kind_at(path)
     settings: dict[str, Any] = {"kind": kind, "path": path}
     if kind == "npz":
@@ -95,16 +126,32 @@ def look(path: Path, image_column: str | None, label_column: str | None) -> Seen
         return Seen(settings, labels, units, "an array of the file")
     if kind == "parquet":
         found = ImageParquet.find(path, image_column, label_column)
-        settings |= {"image_column": found.image, "label_column": found.label}
-        return Seen(settings, found.labels, found.others, "a column")
+        if found is None:
+            return _look_at_texts(path, text_column, label_column)
+        return _seen_table(settings, "image_column", found)
     if _holds_dicom(path):
         raise RecipeError(
             f"{path} holds DICOM files: write a recipe with private.kind: dicom, whose window you must declare "
             "(pe explain dicom; docs/data.md)."
         )
-    if not _holds(path, SUFFIXES) and _holds(path, _TEXTS):
-        raise _holds_texts(path, "text_folder, or text_table")
+    return _seen_folder(settings)
+
+
+def _look_at_texts(path: Path, text_column: str | None, label_column: str | None) -> Seen:
+    """Texts at `path`; see `look`."""
+    settings: dict[str, Any] = {"kind": text_kind_at(path), "path": path}
+    if settings["kind"] == TextFolder.kind:
+        return _seen_folder(settings)
+    return _seen_table(settings, "text_column", TextTable.find(path, text_column, label_column))
+
+
+def _seen_folder(settings: dict[str, Any]) -> Seen:
+    path = settings["path"]
     return Seen(settings, find_labels(path), find_units(path), "subfolder, a column of labels.csv")
+
+
+def _seen_table(settings: dict[str, Any], key: str, found: FoundColumns) -> Seen:
+    return Seen(settings | {key: found.sample, "label_column": found.label}, found.labels, found.others, "a column")
 
 
 def look_at_shape(dataset: PrivateDataset) -> SeenShape:
@@ -135,10 +182,36 @@ def look_at_shape(dataset: PrivateDataset) -> SeenShape:
     return SeenShape(side, 1 if grey else 3, f"{size} and {'grey' if grey else 'in colour'}")
 
 
-def _holds_texts(path: Path, kind: str) -> RecipeError:
-    return RecipeError(
-        f"{path} holds texts: write a recipe with private.kind: {kind} (examples/texts.yaml, docs/text.md)."
-    )
+def look_at_lengths(dataset: PrivateDataset) -> SeenLengths:
+    """The length that suits the first texts; those that cannot be read are passed over.
+
+    Args:
+        dataset: of a source that cuts no text that `longest` might hold.
+
+    Raises:
+        PEError: none of them can be read; the first one's error.
+    """
+    outcomes = list(dataset.first(_LOOKED_AT))
+    lengths = [len(bytes(one)) for one in outcomes if not isinstance(one, PEError)]
+    if not lengths:
+        raise next((one for one in outcomes if isinstance(one, PEError)), PrivateDataError("There are no records."))
+    return SeenLengths(next((one for one in _LENGTHS if one >= max(lengths)), LONGEST), max(lengths))
+
+
+def _check_there(path: Path) -> None:
+    known = f"a folder of images or texts, an .npz file or a table ({', '.join(TABLES)})"
+    if not path.exists():
+        raise RecipeError(f"{path} does not exist: name {known}.")
+    if path.is_file() and path.suffix.lower() not in (".npz", *TABLES):
+        raise RecipeError(f"{path} is of no type that is read here: name {known}.")
+
+
+def _holds_texts(path: Path) -> bool:
+    """Whether texts lie there, and no images, as names tell; a Parquet file holds either."""
+    if path.is_file():
+        suffix = path.suffix.lower()
+        return suffix in TABLES and suffix != PARQUET
+    return not _holds(path, (*SUFFIXES, PARQUET)) and _holds(path, (*TEXTS, *TABLES))
 
 
 def _holds(folder: Path, suffixes: Collection[str]) -> bool:

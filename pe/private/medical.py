@@ -15,11 +15,10 @@ The rules:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +27,8 @@ from pydantic import Field
 from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames, convert_pixels
 from pe.data.quiet import quiet
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
-from pe.private.dataset import NOBODY, Outcome, PrivateDataset, outcome_of
-from pe.private.files import list_files
+from pe.private.dataset import NOBODY, PrivateDataset
+from pe.private.folder_source import FolderRecords, FolderSource
 from pe.private.image_source import ImageSource
 from pe.private.source import source
 
@@ -65,27 +64,22 @@ Window = tuple[float, Annotated[float, Field(gt=0)]]
 
 
 @source
-class Dicom(ImageSource):
+class Dicom(FolderSource, ImageSource):
     """A folder of DICOM or TIFF files, one image per file.
 
     Classes and labels.csv are as for `ImageFolder`; the privacy unit may also be "PatientID", which is
     read from the files unless labels.csv has a column of this name.
 
     Attributes:
-        path: the folder.
         window: (centre, width), in the values after rescaling (Hounsfield units in CT); None where all
             images are in colour.
     """
 
-    path: Path
     _: KW_ONLY
     window: Window | None
     kind: Literal["dicom"] = "dicom"
 
-    @property
-    def place(self) -> Path | None:
-        """The folder."""
-        return self.path
+    suffixes: ClassVar[frozenset[str]] = _SUFFIXES
 
     def open(self) -> PrivateDataset:
         """The records; pixels are read later, by `check` and `blocks`. Warns of burned-in text, always.
@@ -99,14 +93,7 @@ class Dicom(ImageSource):
         """
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
-        files = list_files(
-            self.path,
-            suffixes=_SUFFIXES,
-            noun=self.modality.noun,
-            classes=self.class_names,
-            privacy_unit=self.privacy_unit,
-            own_units=frozenset({PATIENT}),
-        )
+        files = self.files(own_units=frozenset({PATIENT}))
         units: Sequence[object] | None = files.units
         unreadable: dict[int, BadImage] = {}
         if units is None and self.privacy_unit == PATIENT:
@@ -118,36 +105,29 @@ class Dicom(ImageSource):
                 except BadImage as error:
                     unreadable[index], patient = error, f"unreadable\0{index}"
                 units.append(patient)
-        records = _Files(self, files.paths, unreadable)
+        records = FolderRecords(self, files.paths, unreadable)
         dataset = self.bind(records, len(files.paths), files.where, labels=files.labels, units=units)
         dataset.units[list(unreadable)] = NOBODY
         return dataset
 
+    def read_file(self, path: Path) -> UInt8Array:
+        """The image in a file.
 
-class _Files:
-    def __init__(self, source: Dicom, paths: Sequence[str], unreadable: dict[int, BadImage]) -> None:
-        self._source, self._paths, self._unreadable = source, paths, unreadable
-
-    def __iter__(self) -> Iterator[Outcome]:
-        if not self._source.path.is_dir():
-            raise PrivateDataError(f"The folder {self._source.path} is gone.")
-        for index, path in enumerate(self._paths):
-            yield self._unreadable.get(index) or outcome_of(partial(self._decode, self._source.path / path))
-
-    def _decode(self, path: Path) -> UInt8Array:
-        source = self._source
+        Raises:
+            BadImage: there is none.
+        """
         if not path.is_file():
             raise BadImage(f"{path} is not a readable file.")
         read = _read_tiff if path.suffix.lower() in _TIFF else _read_dicom
         try:
             with quiet():
-                pixels = read(path, source.window)
+                pixels = read(path, self.window)
         except PEError:
             raise
         except Exception as error:  # the libraries let almost any exception out of a malformed file
             raise BadImage(f"{path} is damaged, not DICOM, or compressed in a way that has no decoder here.") from error
-        size = source.height_width if source.resize else None
-        return convert_pixels(pixels, size=size, resize=source.resize, channels=source.channels, name=str(path))
+        size = self.height_width if self.resize else None
+        return convert_pixels(pixels, size=size, resize=self.resize, channels=self.channels, name=str(path))
 
 
 def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, inverted: bool) -> UInt8Array:

@@ -26,6 +26,8 @@ def text_of(value: object) -> str | None:
 
     None for what is neither, or is empty: fractions, truth values, lists, missing values.
     """
+    if isinstance(value, str) and value.isascii():  # most are, and are in form C
+        return value.strip() or None
     if isinstance(value, bytes):
         try:
             value = value.decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,30 +14,12 @@ from pe.data.tables import feature_names, open_parquet
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.faults import as_private
+from pe.private.found import FoundColumns, check_columns, label_column, label_names
 from pe.private.image_source import ImageSource
-from pe.private.naming import sorted_names, text_of
 from pe.private.source import RECORD, SUBFOLDER, source
 
 _IMAGES_READ = 64
 _VALUES_READ = 65_536
-_LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
-
-
-@dataclass(frozen=True)
-class ParquetColumns:
-    """What the columns of Parquet files seem to be. Confidential.
-
-    Attributes:
-        image: of encoded images.
-        label: of labels; None: there seems to be none.
-        labels: their names.
-        others: all other columns, one of which may be the privacy unit.
-    """
-
-    image: str
-    label: str | None
-    labels: tuple[str, ...]
-    others: tuple[str, ...]
 
 
 @source
@@ -50,7 +32,7 @@ class ImageParquet(ImageSource):
     metadata name the label column's numbers, labels are those names.
 
     Attributes:
-        path: the file, or the folder of *.parquet files.
+        path: the file, or the folder of files `*.parquet`.
         image_column: the column of images.
         label_column: the column of labels; None: no labels.
     """
@@ -99,40 +81,37 @@ class ImageParquet(ImageSource):
         return self.bind(_Rows(self, paths), count, where, labels=labels, units=units)
 
     @classmethod
-    def find(cls, path: Path, image_column: str | None, label_column: str | None) -> ParquetColumns:
+    def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns | None:
         """The columns that `pe init` proposes, and the names in that of labels. Confidential.
 
         Args:
             path: the file or folder.
             image_column: as the owner names it; None: that of this name, or the first with bytes.
-            label_column: as the owner names it; empty: none; None: one with a usual name, or of class names.
+            label: the column of labels as the owner names it; empty: none; None: one with a usual name, or of class
+                names.
+
+        Returns:
+            None: no column is named, and none holds bytes.
 
         Raises:
             MissingDependency: pyarrow is not installed.
-            PrivateDataError: no such file; a column that is named is not there, or there is none with bytes.
+            PrivateDataError: no such file; a column that is named is not there.
         """
         paths = cls(path, size=1)._paths()
         schema, types = _schema(paths[0])
         images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
         if image_column is None and not images:
-            raise PrivateDataError(
-                f"{path} has no column of encoded images (bytes): it has {_listed(schema.names)} (texts: docs/text.md)."
-            )
+            return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
-        label = label_column
         if label is None:
             named = [name for name in schema.names if feature_names(schema.metadata, name)]
-            usual = [name for name in _LABEL_COLUMNS if name in schema.names]
-            label = next((name for name in (*usual, *named) if name != image), None)
-        for column in filter(None, (image, label)):
-            if column not in schema.names:
-                raise PrivateDataError(f"{path} has no column '{column}': it has {_listed(schema.names)}.")
+            label = label_column(schema.names, image, named)
+        check_columns(path, (image, label), schema.names)
         others = tuple(name for name in schema.names if name not in (image, label))
         if not label:
-            return ParquetColumns(image, None, (), others)
-        named_labels = feature_names(schema.metadata, label)
-        found = sorted_names(name for each in paths for value in _labels(each, label) if (name := text_of(value)))
-        return ParquetColumns(image, label, tuple(named_labels) or found, others)
+            return FoundColumns(image, None, (), others)
+        found = label_names(value for each in paths for value in _labels(each, label))
+        return FoundColumns(image, label, tuple(feature_names(schema.metadata, label)) or found, others)
 
     def _paths(self) -> list[Path]:
         if self.path.is_file():
@@ -206,10 +185,6 @@ def _is_bytes(kind: Any, types: Any) -> bool:
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def _listed(columns: Sequence[str]) -> str:
-    return "the columns " + ", ".join(f"'{name}'" for name in columns)
 
 
 def _column(path: Path, column: str, together: int) -> Iterator[object]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from pe.data.samples import Array
-from pe.data.tables import Row, read_rows, table_files
+from pe.data.tables import Row, columns_of, read_rows, table_files
 from pe.errors import BadSample, PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.faults import as_private
+from pe.private.found import FoundColumns, check_columns, label_column, label_names, listed
 from pe.private.source import RECORD, SUBFOLDER, Text, source
 from pe.private.text_source import TextSource
+
+_ROWS_LOOKED_AT = 32
 
 
 @source
@@ -78,6 +82,34 @@ class TextTable(TextSource):
             units=None if self._unit is None else units,
         )
 
+    @classmethod
+    def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:
+        """The columns that `pe init` proposes, and the names in that of labels. Confidential.
+
+        Args:
+            path: the file or folder.
+            text_column: as the owner names it; None: that of this name, or the one with the most text.
+            label: the column of labels as the owner names it; empty: none; None: one with a usual name.
+
+        Raises:
+            MissingDependency: pyarrow is not installed, which reads Parquet.
+            PrivateDataError: no such file; a column that is named is not there, or there is none with text.
+        """
+        with as_private():
+            files = table_files(path)
+            columns = columns_of(files[0])
+            check_columns(path, (text_column, label), columns)
+            text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
+            if not text:
+                raise PrivateDataError(f"{path} has no column of texts: it has {listed(columns)}.")
+            if label is None:
+                label = label_column(columns, text)
+            others = tuple(name for name in columns if name not in (text, label))
+            if not label:
+                return FoundColumns(text, None, (), others)
+            names = label_names(row[0] for file in files for row in read_rows(file, [label]))
+            return FoundColumns(text, label, names, others)
+
     def _check_columns(self) -> None:
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: a table has no subfolders: name a column of {self.path}.")
@@ -116,3 +148,10 @@ class _Records:
         if not isinstance(text, str):
             raise BadSample(f"{name} is of type {type(text).__name__}, and no text.")
         return self._source.read(text, name)
+
+
+def _wordiest(file: Path, columns: Sequence[str]) -> str:
+    """The column whose first cells hold the most text; empty: none holds any."""
+    rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
+    text = [sum(len(cell) for cell in column if isinstance(cell, str)) for column in zip(*rows, strict=True)]
+    return columns[text.index(max(text))] if any(text) else ""

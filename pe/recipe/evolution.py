@@ -79,7 +79,7 @@ class Evolution(Settings):
     )
     measure_degree: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="whether the run first measures, by 24 images at degrees 0.1 and 1, that the generator heeds the "
+        description="whether the run first measures, by 24 samples at degrees 0.1 and 1, that the generator heeds the "
         "degree and the parent, and stops if not; auto: if it asks other machines, and only puts several degrees in "
         "words, or sends several parents at once",
     )

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 
 from pe.errors import PluginError, RecipeError
 from pe.plugins.registry import Group, load, plugins, settings_of
-from pe.plugins.specs import MemberSpec
+from pe.plugins.specs import part_among
 from pe.plugins.validation import models_in
 from pe.private.source import PrivateSource
 
@@ -84,7 +84,7 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
         return type(value)(_full_value(one, annotations, folder) for one in value)
     if isinstance(value, dict):
         models = [model for annotation in annotations for model in models_in(annotation)]
-        if MemberSpec in models:
+        if part_among(models):
             model = _reader("pe.adapters", value.get("kind"))
             return value if model is None else _full(value, model, folder)
         kinds = [model for model in models if len(models) == 1 or _fields(model)["kind"].default == value.get("kind")]

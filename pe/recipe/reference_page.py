@@ -11,7 +11,7 @@ def page(parts: list[Part]) -> str:
         "# The recipe, key by key",
         "",
         "What `pe explain` prints, on one page; `pe explain --markdown` writes it from the code that reads a recipe. "
-        "Every value in a recipe is public. `pe init` writes one to begin with; [examples](../examples). "
+        "Every value in a recipe is public. `pe init` writes one to begin with; [examples](../examples/README.md). "
         "A value may stand [in a file of its own](data.md#values-in-files-of-their-own).",
     ]
     for part in sorted(parts, key=lambda part: [one.section for one in parts].index(part.section)):

@@ -58,8 +58,8 @@ class Privacy(Settings):
     relation: Relation = Field(Relation.ADD_REMOVE, description="which data sets are neighbours")
     pool_overlaps: Literal["refused", "declared"] = Field(
         "refused",
-        description="public images that are private records; declared: allowed, because the records are published, and "
-        "the certificate says so",
+        description="public samples that are private records; declared: allowed, because the records are published, "
+        "and the certificate says so",
     )
     schedule: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
         None, description="each iteration's share of the budget (of μ²); any scale; default: equal shares"
@@ -110,7 +110,7 @@ class Privacy(Settings):
 class LimitSection(Settings):
     """Where a run stops at a chunk's boundary, to be gone on with by `pe resume`."""
 
-    max_images: Count | None = Field(None, description="images made over the whole run")
+    max_images: Count | None = Field(None, description="samples (images, texts) made over the whole run")
     max_cost: Amount | None = Field(None, description="in api.price's currency")
     max_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None, description="during which one process asks the generator; private work does not count"

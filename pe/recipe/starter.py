@@ -1,4 +1,4 @@
-"""A commented starting recipe for private images."""
+"""A commented starting recipe; what it says of the samples is its modality's (`start_images.py`, `start_texts.py`)."""
 
 from __future__ import annotations
 
@@ -9,36 +9,32 @@ from typing import Protocol, runtime_checkable
 
 import yaml
 
+from pe.data.samples import modality
 from pe.errors import RecipeError
+from pe.plugins.protocols import info_of
 from pe.plugins.registry import load
 from pe.private.source import RECORD
-from pe.recipe.proposals import ProposedEmbedding
 
 _COLUMN = 29  # where comments begin; in the template a tab stands before them
 
 _TEMPLATE = """\
-# Private Evolution over the images in {path}. Relative paths are taken from this file's folder.
-# Everything in this file is public, but where the private images are (a run's shareable recipe withholds that).
+# Private Evolution over the {noun} in {path}. Relative paths are taken from this file's folder.
+# Everything in this file is public, but where the private {noun} are (a run's shareable recipe withholds that).
 # It names no record and no number counted from the records.
-name: images	# public: it goes into the name of the run's folder
+name: {noun}\t# public: it goes into the name of the run's folder
 seed: 0\t# all randomness but the noise
 
 private:
-{source}
-  classes: {classes}\t# public: the labels, confirmed by you, never read from the data; []: none
-  size: {size}\t# height and width in pixels
-  resize: crop\t# or fit, stretch
-  channels: {channels}\t# 3 = colour, 1 = grey
-  privacy_unit: {unit}\t# who is protected: record, or {units}
+{source}  classes: {classes}\t# public: the labels, confirmed by you, never read from the data; []: none
+{shape}  privacy_unit: {unit}\t# who is protected: record, or {units}
   declared_size: {declared}\t# public: about how many records there are
-{declared_units}  on_bad_record: fail\t# or skip: an unreadable image casts no vote
+{declared_units}  on_bad_record: fail\t# or skip: an unreadable record casts no vote
 
 # The generator. `pe doctor` lists what is installed; docs/adapters.md shows how to add your own.
 api:
 {api}
 embedding:
-  kind: {embedding}
-
+{embedding}
 privacy:
   epsilon: 4\t# target of the whole run; or noise_multiplier
   delta: {delta}\t# well below 1 / number of records
@@ -50,21 +46,13 @@ evolution: auto
 """
 
 
-_POOL = """\
-  kind: public_images\t# draws from a pool of public images and their neighbours
-  path: {public}
-  size: {size}
-  channels: {channels}
-{by_label}"""
-
-
 @runtime_checkable
 class HasStarter(Protocol):
     """A generator's class that says how a recipe over it may begin.
 
     Attributes:
-        starter: lines of `api` after `kind`, indented by two; before a comment stands a tab. {size}, {channels} and
-            {prompts} become those of the private images.
+        starter: lines of `api` after `kind`, indented by two; before a comment stands a tab. {prompts} becomes a
+            prompt; of images {size} and {channels} those of the private ones, of texts {longest} their bytes.
     """
 
     starter: str
@@ -75,48 +63,44 @@ class Start:
     """What a starting recipe states; all of it public.
 
     Attributes:
+        noun: what people call the samples: `images`.
         source: kind, path (as the recipe names it) and other settings of the private source; None is left out.
         classes: the label names, as the user confirmed them; empty: no labels.
         unit: the privacy unit.
         units: what else it may be, in words.
         declared_size: the number of records, ≥ 1.
         declared_units: the number of privacy units, ≥ 1; None where a unit is a record.
-        side: height and width, in pixels.
-        channels: 1 or 3.
-        public: where the public images are that the generator draws from, as the recipe names it; empty: it has none.
-        api: the generator's kind, if it does not draw from public images.
-        by_label: whether each class draws from the public images of its name; None: there are no classes.
-        embedding: which.
+        shape: lines of `private` on what all samples share.
+        api: lines of the section.
+        embedding: likewise.
     """
 
+    noun: str
     source: Mapping[str, str | None]
     classes: Sequence[str]
     unit: str
     units: str
     declared_size: int
     declared_units: int | None
-    side: int
-    channels: int
-    public: str
-    by_label: bool | None
-    embedding: ProposedEmbedding
-    api: str = ""
+    shape: str
+    api: str
+    embedding: str
 
 
 def starter_recipe(start: Start) -> str:
     """YAML for `pe run`, with a comment on every choice."""
     text = _TEMPLATE.format(
+        noun=start.noun,
         path=start.source["path"],
-        source="\n".join(f"  {key}: {_scalar(value)}" for key, value in start.source.items() if value is not None),
+        source=lines_of(start.source),
         classes=json.dumps(list(start.classes), ensure_ascii=False),
-        size=start.side,
-        channels=start.channels,
-        unit=_scalar(start.unit),
+        shape=start.shape,
+        unit=scalar(start.unit),
         units=start.units,
         declared=start.declared_size,
         declared_units=_declared_units(start),
-        api=_generator(start),
-        embedding=_embedding(start.embedding),
+        api=start.api,
+        embedding=start.embedding,
         delta=_power_of_ten_below(1 / start.declared_size),
     )
     return "\n".join(map(_align, text.split("\n")))
@@ -135,12 +119,46 @@ def starter_of(kind: str) -> str:
     return found.starter
 
 
-def _generator(start: Start) -> str:
-    prompts = "a photo of a {label}" if start.classes else "a photo"
-    known = {"size": start.side, "channels": start.channels, "prompts": json.dumps(prompts)}
-    if start.api:
-        return f"  kind: {start.api}\n{starter_of(start.api).format(**known)}"
-    return _POOL.format(public=_scalar(start.public), by_label=_by_label(start.by_label), **known)
+def generator_lines(kind: str, noun: str, **values: object) -> str:
+    """Lines of `api` over a generator of this kind.
+
+    Args:
+        kind: its name.
+        noun: what people call the private samples.
+        values: what takes the place of names in braces.
+
+    Raises:
+        PluginError, RecipeError: see `starter_of`; or it makes other samples.
+    """
+    starter, made = starter_of(kind), modality(info_of(load("pe.adapters", kind)).modality).noun
+    if made != noun:
+        raise RecipeError(f"--api {kind}: it makes {made}, and the private records are {noun}: name another one.")
+    return f"  kind: {kind}\n{starter.format(**values)}"
+
+
+def pool_lines(kind: str, settings: Mapping[str, object], by_label: bool | None, noun: str) -> str:
+    """Lines of `api` over a generator that draws from a pool.
+
+    Args:
+        kind: its name.
+        settings: its settings, but for by_label.
+        by_label: whether each class draws from the samples of its name; None: there are no classes.
+        noun: what people call the samples.
+    """
+    lines = f"  kind: {kind}\t# draws from a pool of public {noun} and their neighbours\n{lines_of(settings)}"
+    if by_label is None:
+        return lines
+    if by_label:
+        return f"{lines}  by_label: true\t# each class draws from the {noun} of its name; false: from the whole pool\n"
+    return (
+        f"{lines}  by_label: false\t# true, once the pool has {noun} of every class's name: each draws from its own\n"
+    )
+
+
+def lines_of(settings: Mapping[str, object]) -> str:
+    """A line for each setting; None is left out."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    return "".join(f"  {key}: {scalar(v) if isinstance(v, str) else v}\n" for key, v in given.items())
 
 
 def _declared_units(start: Start) -> str:
@@ -149,26 +167,13 @@ def _declared_units(start: Start) -> str:
     return f"  declared_units: {start.declared_units}\t# public: about how many units there are\n"
 
 
-def _by_label(by_label: bool | None) -> str:
-    if by_label is None:
-        return ""
-    if by_label:
-        return "  by_label: true\t# each class draws from the images of its name; false: from the whole pool\n"
-    return "  by_label: false\t# true, once the pool has images of every class's name: each draws from its own\n"
-
-
-def _embedding(proposed: ProposedEmbedding) -> str:
-    offline = "\n  offline: true\t# nothing is fetched" if proposed.offline else ""
-    return f"{proposed.kind}\t# {proposed.why}{offline}"
-
-
 def _align(line: str) -> str:
     """A line whose comment, if it has one, stands below the others'."""
     code, tab, comment = line.partition("\t")
     return f"{code:<{_COLUMN - 2}}  {comment}" if tab else code
 
 
-def _scalar(text: str) -> str:
+def scalar(text: str) -> str:
     """Text as a YAML scalar (JSON strings are YAML); in quotes where YAML would read something else."""
     plain = text.replace("/", "").replace("_", "").replace(".", "").isalnum() and not text[0].isdecimal()
     return text if plain and yaml.safe_load(text) == text else json.dumps(text)

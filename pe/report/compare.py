@@ -12,7 +12,7 @@ from pe.recipe.reading import read_yaml
 from pe.report.diagnostics import certificate_of, public_plan
 from pe.report.internal import read_metrics
 from pe.report.page import render
-from pe.report.pictures import mosaic, png
+from pe.report.pictures import Strip, sample_cell
 from pe.report.quality import headline_numbers
 from pe.store.places import RECIPE
 from pe.store.run import Run
@@ -33,7 +33,7 @@ class Comparison:
         runs: the runs.
         public: what is as shareable as they are.
         settings: every key of their recipes whose values differ, dotted, and the value in each; None: not given.
-        internal: what was measured on private or held-out records without noise, and with which images.
+        internal: what was measured on private or held-out records without noise, and with which samples.
         warnings: why internal numbers cannot be compared.
     """
 
@@ -92,24 +92,31 @@ def _rows(columns: Sequence[dict[str, str]]) -> Rows:
 
 
 def _internal(metrics: Mapping[str, Any]) -> dict[str, str]:
-    """What was measured, after the images it was measured with."""
-    real = {f"{name} set": _images(metrics[name]) for name in ("test", "reference") if name in metrics}
+    """What was measured, after the real samples it was measured with."""
+    noun = _noun(metrics)
+    real = {f"{name} set": _real(metrics[name], noun) for name in ("test", "reference") if name in metrics}
     return real | dict(headline_numbers(metrics))
 
 
-def _images(real: Mapping[str, Any]) -> str:
+def _noun(metrics: Mapping[str, Any]) -> str:
+    """What people call the samples of an evaluated run."""
+    return str((metrics.get("run") or {}).get("noun", "images"))
+
+
+def _real(real: Mapping[str, Any], noun: str) -> str:
     left_out = f" ({real['left_out']:,} left out)" if real.get("left_out") else ""
-    return f"{real['images']:,} images of {real['path']}{left_out}"
+    return f"{real['images']:,} {noun} of {real['path']}{left_out}"
 
 
 def _differences(measured: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Why evaluations cannot be compared: they rest on different real images; without a test set there is none."""
+    """Why evaluations cannot be compared: they rest on different real samples; without a test set there is none."""
     for name, numbers in (("test", "internal numbers"), ("reference", "fidelity")):
         sets = [metrics.get(name, metrics["test"]) for metrics in measured if "test" in metrics]
         if len({real.get("sha256") for real in sets}) > 1:
+            noun = _noun(measured[0])
             return (
-                f"The {name} images differ, so the {numbers} of these runs cannot be compared: evaluate all of them "
-                f"with the same {name} set, read at the same size.",
+                f"The {name} {noun} differ, so the {numbers} of these runs cannot be compared: evaluate all "
+                f"of them with the same {name} set, read at the same size.",
             )
     return ()
 
@@ -156,8 +163,8 @@ def _in_words(value: object) -> str:
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _sheet(run: Run) -> tuple[str, list[str], list[list[bytes | None]]]:
-    """A run's name, its labels, and for each iteration a picture of every label that has samples."""
+def _sheet(run: Run) -> tuple[str, list[str], list[list[Strip | None]]]:
+    """A run's name, its labels, and for each iteration samples of every label that has some."""
     classes = list(public_plan(run)[1].classes)
-    rows = [[mosaic(population, label) for label in range(len(classes))] for population in run.populations()]
-    return run.folder.name, classes, [[None if cell is None else png(cell) for cell in row] for row in rows]
+    rows = [[sample_cell(population, label) for label in range(len(classes))] for population in run.populations()]
+    return run.folder.name, classes, rows

@@ -33,7 +33,7 @@ def internal_report(run: Run) -> str:
     if not run.confidential.is_dir():
         raise RunError(f"{run.folder} has no confidential side: it was purged, or is a copy.")
     metrics = read_metrics(run)
-    values = evolution(run) | _costs(run) | ({"metrics": None} if metrics is None else quality(run, metrics))
+    values = evolution(run) | costs(run) | ({"metrics": None} if metrics is None else quality(run, metrics))
     return render("confidential.html", values)
 
 
@@ -55,7 +55,7 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
     return metrics
 
 
-def _costs(run: Run) -> dict[str, object]:
+def costs(run: Run) -> dict[str, object]:
     """Calls, images, refusals, cost and time, phase by phase and in all; when what happened."""
     price = price_of(public_plan(run)[0])
     with read_journal(run) as journal:

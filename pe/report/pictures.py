@@ -11,15 +11,17 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from pe.data.conditions import CAPTION
 from pe.data.fonts import font_for
 from pe.data.population import Population
 from pe.data.samples import Readable
 
-_CELL = 96
+_CELL = (96, 96)
+_CARDS, _CARD = 3, (384, 102)  # of texts: so many below each other, and of each its beginning, not shrunk
 _WIDEST = 288  # pixels of a column whose label is long
 _GAP = 8
 _LEFT, _TOP = 56, 34
-_PAPER, _INK = (255, 255, 255), (40, 40, 40)
+_PAPER, _INK, _RULE = (255, 255, 255), (40, 40, 40), (210, 210, 210)
 _TEXT, _FOOT = 15, 26
 _NUMBERED = "Labels whose letters no font here has are numbered; recipe.yaml has their names."
 _PER_STRIP, _EXTREMES = 12, 10
@@ -36,19 +38,22 @@ Strips = list[tuple[str, Strip]]
 def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per_cell: int = 9) -> bytes:
     """A PNG of S_0 … S_T; each cell a square of up to `per_cell` members of a label, spread evenly over them.
 
+    Of texts a cell has the beginnings of _CARDS, below each other.
+
     Args:
         populations: one row each.
         classes: the label names; one column each, headed by the name, or by its number where this machine has no font
             with the name's letters, which the sheet then says.
         per_cell: samples per cell, ≥ 1.
     """
-    height = _TOP + len(populations) * (_CELL + _GAP)
+    cell = (_CARD[0], _CARDS * _CARD[1]) if isinstance(populations[0].samples, Readable) else _CELL
+    height = _TOP + len(populations) * (cell[1] + _GAP)
     font, fonts = ImageFont.load_default(size=_TEXT), [font_for(name, _TEXT) for name in classes]
     heads = [
         (name, own) if own else (f"label {i + 1}", font)
         for i, (name, own) in enumerate(zip(classes, fonts, strict=True))
     ]
-    widths = [min(max(_CELL, ceil(own.getlength(head))), _WIDEST) for head, own in heads]
+    widths = [max(cell[0], min(ceil(own.getlength(head)), _WIDEST)) for head, own in heads]
     *xs, width = accumulate((each + _GAP for each in widths), initial=_LEFT)
     footnote = None in fonts
     if footnote:
@@ -60,12 +65,12 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
     if footnote:
         pen.text((_GAP, height - _FOOT // 2), _NUMBERED, fill=_INK, font=font, anchor="lm")
     for row, population in enumerate(populations):
-        y = _TOP + row * (_CELL + _GAP)
-        pen.text((_LEFT // 2, y + _CELL // 2), f"S{row}", fill=_INK, font=font, anchor="mm")
+        y = _TOP + row * (cell[1] + _GAP)
+        pen.text((_LEFT // 2, y + cell[1] // 2), f"S{row}", fill=_INK, font=font, anchor="mm")
         for column in range(len(classes)):
             shown = mosaic(population, column, per_cell)
             if shown is not None:
-                sheet.paste(shown, (xs[column] + (widths[column] - _CELL) // 2, y), shown)
+                sheet.paste(shown, (xs[column] + (widths[column] - cell[0]) // 2, y), shown)
     return png(sheet)
 
 
@@ -81,28 +86,58 @@ def _shortened(name: str, font: Font, wide: int) -> str:
 def mosaic(population: Population, label: int, count: int = 9) -> Image.Image | None:
     """Up to `count` members of a label, spread evenly over them, in a square whose empty places are transparent.
 
-    None where the label has no member.
+    Of texts the beginnings of _CARDS, below each other. None where the label has no member.
     """
-    members = np.flatnonzero(population.labels == label)
-    if not members.size:
+    samples = population.samples
+    if isinstance(samples, Readable):
+        return _cards(samples.take(_spread(population, label, _CARDS)).pictures())
+    tiles = samples.take(_spread(population, label, count)).pictures()
+    if not tiles:
         return None
-    shown = members[np.linspace(0, members.size - 1, min(count, members.size)).astype(int)]
-    tiles = population.samples.take(shown).pictures()
     side, (width, height) = ceil(sqrt(len(tiles))), tiles[0].size
     whole = Image.new("RGBA", (side * width, side * height))
     for i, tile in enumerate(tiles):
         whole.paste(tile, (i % side * width, i // side * height))
-    return whole.resize((_CELL, _CELL), Image.Resampling.LANCZOS)
+    return whole.resize(_CELL, Image.Resampling.LANCZOS)
+
+
+def sample_cell(population: Population, label: int) -> Strip | None:
+    """Some members of a label for a table's cell: texts, or a square of pictures; None where it has no member."""
+    samples = population.samples
+    if isinstance(samples, Readable):
+        shown = samples.take(_spread(population, label, _CARDS))
+        return tuple(shown.strings) or None
+    whole = mosaic(population, label)
+    return None if whole is None else png(whole)
+
+
+def _spread(population: Population, label: int, count: int) -> npt.NDArray[np.int64]:
+    """Up to `count` members of a label, spread evenly over them."""
+    members = np.flatnonzero(population.labels == label)
+    return members[np.linspace(0, members.size - 1, min(count, members.size)).astype(np.int64)]
+
+
+def _cards(cards: Sequence[Image.Image]) -> Image.Image | None:
+    """The upper parts of cards, below each other, a line between them; None: there are none."""
+    if not cards:
+        return None
+    (width, height), whole = _CARD, Image.new("RGBA", (_CARD[0], _CARDS * _CARD[1]))
+    for i, card in enumerate(cards):
+        whole.paste(card.crop((0, 0, width, height)), (0, i * height))
+        ImageDraw.Draw(whole).line((0, i * height, width, i * height), fill=_RULE)
+    return whole
 
 
 def strips(population: Population, classes: Sequence[str]) -> Strips:
-    """A row for each label that has members, evenly spread over them."""
-    rows = []
+    """A row for each label that has members, evenly spread over them; of captions that they have, one more."""
+    rows: Strips = []
     for label, name in enumerate(classes):
         members = np.flatnonzero(population.labels == label)
         if members.size:
             spread = np.linspace(0, members.size - 1, min(_PER_STRIP, members.size)).round().astype(np.int64)
             rows.append((name, _strip(population, members[spread])))
+            if CAPTION in population.conditions:
+                rows.append((f"captions of {name}", tuple(map(str, population.conditions[CAPTION][members[spread]]))))
     return rows
 
 

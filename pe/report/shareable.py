@@ -66,7 +66,7 @@ def shareable_report(run: Run) -> str:
         "noun": populations[-1].samples.noun,
         "unit": populations[-1].samples.unit,
         "extensions": [(len(one), strips(one, plan.classes)) for one in run.extensions()],
-        "votes": [_sorted_votes(one) for one in found],
+        "votes": [sorted_votes(one) for one in found],
         "passing": [100 * one.passing for one in found],
         "generators": (told := fared(populations, found)),
         "generator_lines": lines_of(told),
@@ -98,7 +98,8 @@ def _warnings(run: Run, plan: Plan) -> list[str]:
     return guarantee_warnings(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
 
 
-def _sorted_votes(one: Generation) -> Line:
+def sorted_votes(one: Generation) -> Line:
+    """The noisy votes of an iteration from most to fewest, as a curve over the candidates in per cent."""
     ordered = np.sort(one.votes)[::-1]
     places = np.unique(np.linspace(0, len(ordered) - 1, min(_POINTS, len(ordered))).round().astype(np.int64))
     shares = 100 * places / max(len(ordered) - 1, 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pe.data.population import Population
 from pe.errors import RunError
-from pe.privacy.covered import hash_files, sha256
+from pe.privacy.covered import SIGNED, hash_files, sha256
 from pe.privacy.markdown import certificate_files
 from pe.store.durable import write_durably
 from pe.store.lock import folder_lock
@@ -87,15 +87,22 @@ def read_finished(folder: Path, name: str) -> str:
     """The text of a file that a run has once it is finished.
 
     Raises:
-        RunError: it has none.
+        RunError: it has none, or one that is no text.
     """
     if not (folder / name).is_file():
         raise RunError(f"{folder} is not finished: it has no {name}.")
-    return (folder / name).read_text(encoding="utf-8")
+    try:
+        return (folder / name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RunError(f"{folder / name} is damaged: restore it from a copy.") from error
 
 
 def write_certificate(folder: Path, certificate: Mapping[str, Any], covered: Mapping[str, str]) -> None:
-    """Put a certificate into `folder`, as JSON and as Markdown; it covers the files `covered`, name → SHA-256."""
+    """Put a certificate into `folder`, as JSON and as Markdown; it covers the files `covered`, name → SHA-256.
+
+    A signature under the one before goes: it would be of another certificate.
+    """
+    (folder / SIGNED).unlink(missing_ok=True)
     files = [{"file": name, "sha256": digest} for name, digest in sorted(covered.items())]
     for name, content in certificate_files({**certificate, "covered": files}).items():
         write_durably(folder / name, content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -12,11 +13,19 @@ from pe.errors import RecipeError, RunError
 from pe.privacy.covered import hash_files, sha256
 from pe.privacy.markdown import certificate_files
 from pe.privacy.verify import verify
-from pe.store.certified import PAGE, check_has_samples, check_run, digests, read_certificate, write_certificate
+from pe.store.certified import (
+    PAGE,
+    check_has_samples,
+    check_run,
+    digests,
+    read_certificate,
+    read_json,
+    write_certificate,
+)
 from pe.store.durable import TEMPORARY, publish_folder
 from pe.store.formats import Format, convert
-from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE, check_absent
-from pe.store.shared_recipe import without_folders
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, FITTED, RECIPE, check_absent
+from pe.store.shared_recipe import without_folders, without_paths
 
 
 def export(folder: Path, to: Path, form: Format = "npz") -> Path:
@@ -30,14 +39,13 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
         folder: a finished run's; its confidential side may have been purged.
         to: must not exist, nor lie inside the run.
         form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
-            `extension-<k>.npz`; `folder` writes all of them, in this order, as `synthetic/<label>/<index>.png` and
-            `synthetic/labels.csv` instead; `parquet` as `synthetic.parquet`, with the columns image (bytes, path)
-            and label, instead. Soft labels, where there are some, are further columns: `p(<label>)`, or `soft_label`.
+            `extension-<k>.npz`; any other writes all of them, in this order, in its own way instead (writers.py).
+            Soft labels, where there are some, are further columns: `p(<label>)`, or `soft_label`.
 
     Raises:
         RunError: `to` exists or cannot be written, the run is not finished or is itself an export in another
             form, or a file of it is not as certified.
-        RecipeError: an unknown format.
+        RecipeError: an unknown format, or one that does not hold such samples.
         MissingDependency: Parquet without pyarrow.
     """
     if form not in get_args(Format):
@@ -51,7 +59,7 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
     try:
         _copy(folder, temporary, certificate)
         if form != "npz":
-            convert(temporary, form)
+            convert(temporary, form, certificate)
             write_certificate(temporary, certificate, hash_files(temporary))
         publish_folder(temporary, target)
     except OSError as error:
@@ -112,4 +120,10 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
         path = target / RECIPE
         path.write_text(without_folders(path.read_text(encoding="utf-8")), encoding="utf-8")
         covered[RECIPE] = sha256(path)
+    if FITTED in covered:
+        path = target / FITTED
+        told = read_json(path.read_text(encoding="utf-8"), path)
+        told["settings"] = without_paths(told.get("settings"))
+        path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        covered[FITTED] = sha256(path)
     write_certificate(target, certificate, covered)

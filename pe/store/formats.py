@@ -1,58 +1,63 @@
-"""The synthetic data in another form: a file per sample in folders by label, or one Parquet file."""
+"""The synthetic data in another form than .npz: read here, written by writers.py."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
-from pe.data.conditions import SOFT_LABEL
+from pe.data.conditions import CAPTION, SOFT_LABEL
 from pe.data.samples import Array, Samples, kind_among, modality
-from pe.errors import ContractError, MissingDependency, RunError
+from pe.errors import ContractError, RecipeError, RunError
+from pe.store.card import write_card
 from pe.store.certified import extensions
-from pe.store.file_names import LABELS_CSV, file_names
+from pe.store.file_names import file_names
 from pe.store.places import SYNTHETIC, extension_place
+from pe.store.writers import WRITERS, Row, Table
 
-Format = Literal["folder", "npz", "parquet"]
-Row = tuple[str, str, bytes, list[float]]
-"""A sample's file name, its label, its file, and its soft label: a probability for each label, or none at all."""
+Format = Literal["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "webdataset"]
+Part = tuple[Array, Samples, Array | None, Array | None]
+"""Labels, samples, soft labels and captions, if any."""
 
-Part = tuple[Array, Samples, Array | None]
-"""Labels, samples and soft labels, if any."""
-
-_SOFT = "soft_labels"
-_ROWS_TOGETHER = 500
+_SOFT, _CAPTIONS = "soft_labels", "captions"
+_OF_TEXTS = ("csv", "jsonl")
 
 
-def convert(folder: Path, form: Format) -> None:
+def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
     """Replace `synthetic.npz`, and the extensions' .npz files, in the exported `folder` by the same samples in `form`.
 
     Raises:
         RunError: they are not as this software writes them.
+        RecipeError: the form holds texts alone, and these are none.
         MissingDependency: Parquet without pyarrow.
     """
     names, first = _read_samples(folder / SYNTHETIC)
-    parts, (_, samples, soft) = [first, *_extensions(folder, names)], first
+    parts, (_, samples, soft, captions) = [first, *_extensions(folder, names)], first
     labelled = chain.from_iterable(
-        zip(labels, samples.files(), np.zeros((len(labels), 0)) if soft is None else soft, strict=True)
-        for labels, samples, soft in parts
+        zip(
+            labels,
+            samples.files(),
+            np.zeros((len(labels), 0)) if soft is None else soft,
+            np.zeros(len(labels), "U") if captions is None else captions,
+            strict=True,
+        )
+        for labels, samples, soft, captions in parts
     )
+    if form in _OF_TEXTS and samples.suffix != ".txt":
+        raise RecipeError(f"format: '{form}' holds texts, not {samples.noun}: choose folder, parquet or webdataset.")
     folders = file_names(names)
     rows = (
-        (f"{folders[label]}/{index:06d}{samples.suffix}", names[label], data, list(map(float, shares)))
-        for index, (label, data, shares) in enumerate(labelled)
+        Row(f"{folders[label]}/{index:06d}{samples.suffix}", int(label), data, list(map(float, shares)), str(caption))
+        for index, (label, data, shares, caption) in enumerate(labelled)
     )
-    columns = names if soft is not None else []
-    if form == "folder":
-        _write_folder(folder / "synthetic", rows, columns)
-    else:
-        _write_parquet(folder / "synthetic.parquet", rows, type(samples), columns)
+    table = Table(names, type(samples), soft is not None, captions is not None, rows)
+    WRITERS[form](folder, table)
+    if form == "huggingface":
+        write_card(folder, table, certificate)
     for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
         path.unlink()
 
@@ -69,7 +74,7 @@ def _read_samples(path: Path) -> tuple[list[str], Part]:
                 raise RunError(f"{path.name} is compressed, which this software does not do: unpack and store it.")
         with np.load(path, allow_pickle=False) as archive:
             names, kind = archive["label_names"].tolist(), kind_among(archive.files)
-            part = archive["labels"], archive[kind], archive.get(_SOFT)
+            part = archive["labels"], archive[kind], archive.get(_SOFT), archive.get(_CAPTIONS)
             return names, _check(path.name, names, modality(kind), *part)
     except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
         raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
@@ -82,12 +87,20 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
     except (ContractError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
     for index, one in enumerate(more, start=1):
-        part = one.labels, one.samples.array, one.conditions.get(SOFT_LABEL)
+        part = one.labels, one.samples.array, one.conditions.get(SOFT_LABEL), one.conditions.get(CAPTION)
         yield _check(extension_place(index), names, type(one.samples), *part)
 
 
-def _check(name: str, names: list[str], kind: type[Samples], labels: Array, array: Array, soft: Array | None) -> Part:
-    """Labels, samples and soft labels, as they can be written.
+def _check(
+    name: str,
+    names: list[str],
+    kind: type[Samples],
+    labels: Array,
+    array: Array,
+    soft: Array | None,
+    captions: Array | None,
+) -> Part:
+    """Labels, samples, soft labels and captions, as they can be written.
 
     Raises:
         RunError: they are not as this software writes them.
@@ -99,49 +112,8 @@ def _check(name: str, names: list[str], kind: type[Samples], labels: Array, arra
         and labels.dtype.kind in "iu"
         and 0 <= labels.min() <= labels.max() < len(names)
         and (soft is None or (soft.shape == (count, len(names)) and soft.dtype.kind == "f"))
+        and (captions is None or (captions.shape == (count,) and captions.dtype.kind == "U"))
     )
     if not fits:
         raise RunError(f"{name} is damaged: restore it from a copy.")
-    return labels, kind(array), soft
-
-
-def _write_folder(folder: Path, rows: Iterator[Row], soft: Sequence[str]) -> None:
-    folder.mkdir()
-    with (folder / LABELS_CSV).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("file", "label", *(f"p({label})" for label in soft)))
-        for name, label, data, shares in rows:
-            path = folder / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
-            writer.writerow((name, label, *shares))
-
-
-def _write_parquet(path: Path, rows: Iterator[Row], kind: type[Samples], soft: Sequence[str]) -> None:
-    """The samples' column, label and, where there are some, soft_label, in the order of the label names.
-
-    In groups of rows, with the metadata by which Hugging Face decodes the samples.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependency.of("pyarrow", "parquet", "Exporting Parquet") from error
-    text, name = kind.feature.get("dtype") == "string", kind.kind.removesuffix("s")
-    features = {name: dict(kind.feature), "label": {"dtype": "string", "_type": "Value"}}
-    of_files = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    columns = {name: pa.string() if text else of_files, "label": pa.string()}
-    if soft:
-        columns["soft_label"] = pa.list_(pa.float32())
-    schema = pa.schema(
-        columns,
-        metadata={"huggingface": json.dumps({"info": {"features": features}})},
-    )
-    with pq.ParquetWriter(path, schema) as writer:
-        while group := list(islice(rows, _ROWS_TOGETHER)):
-            entries = [
-                {name: data.decode() if text else {"bytes": data, "path": file}, "label": label}
-                | ({"soft_label": shares} if soft else {})
-                for file, label, data, shares in group
-            ]
-            writer.write_table(pa.Table.from_pylist(entries, schema))
+    return labels, kind(array), soft, captions

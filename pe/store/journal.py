@@ -60,12 +60,17 @@ class Journal:
     def __init__(self, path: Path, *, reading: bool = False) -> None:
         """Opens the file; one who does not only read makes it.
 
+        All that a reader is told is of the moment in which it opened the file, whatever is written meanwhile; no
+        writer waits for it.
+
         Raises:
             RunError: it has another version of the journal, or none yet.
         """
         self._spent: Totals | None = None
         self._writing = Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        if reading:
+            self._connection.execute("BEGIN")
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if not reading:
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -176,7 +181,7 @@ class Journal:
             self._spent = Totals(Usage(*(each or 0 for each in billed)), refused, answered or 0)
         return self._spent
 
-    def images_per_second(self) -> float | None:
+    def samples_per_second(self) -> float | None:
         """Images that one request at a time brings; None: nothing was answered yet."""
         images, seconds = self._connection.execute("SELECT SUM(images), SUM(seconds) FROM chunks").fetchone()
         return images / seconds if images and seconds else None

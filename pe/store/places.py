@@ -18,6 +18,8 @@ PUBLIC_SAMPLES = "public_samples.json"
 DEGREE = "degree.json"
 """Of a run that measured how its generator heeds the degree: what it found."""
 CERTIFICATE = Path("certificate.json")
+FITTED = "model/fitted.json"
+"""Of a run that fitted a generator: what the model is, and what it cost."""
 PURGED = "purged.txt"
 """Of a run whose confidential side `pe purge` deleted."""
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"

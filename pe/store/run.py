@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
+from html import escape
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pe.data.display import Page, paragraph, picture, table
 from pe.data.population import Population
 from pe.errors import RunError, printable
 from pe.store.certified import (
@@ -21,7 +26,16 @@ from pe.store.certified import (
 )
 from pe.store.export import export
 from pe.store.formats import Format
-from pe.store.places import BANNER, CONFIDENTIAL, DEGREE, FOUNDERS, population_place
+from pe.store.places import (
+    BANNER,
+    CERTIFICATE,
+    CONFIDENTIAL,
+    DEGREE,
+    EVOLUTION,
+    FOUNDERS,
+    SYNTHETIC,
+    population_place,
+)
 
 
 @dataclass(frozen=True)
@@ -117,13 +131,13 @@ class Run:
         return extensions(self.folder)
 
     @property
-    def certificate(self) -> str:
-        """The certificate as a page of Markdown.
+    def certificate(self) -> Page:
+        """The certificate as a page of Markdown, a `str`; a notebook shows it as it is printed.
 
         Raises:
             RunError: the run is not finished.
         """
-        return read_finished(self.folder, PAGE)
+        return Page(read_finished(self.folder, PAGE))
 
     @property
     def guarantee(self) -> dict[str, Any]:
@@ -137,3 +151,25 @@ class Run:
     def export(self, to: str | Path, form: Format = "npz") -> Path:
         """Copy what may be shared of the run to the new folder `to`; see `pe.store.export.export`."""
         return export(self.folder, Path(to), form)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the evolution, the guarantee and the labels, or how far an unfinished run is."""
+        name = self.folder.name
+        if not (self.folder / CERTIFICATE).is_file():
+            populations = self.populations()
+            last = populations[-1]._repr_html_() if populations else ""
+            made = f"it has S_0 to S_{len(populations) - 1}, the last of them below" if populations else "it is empty"
+            return paragraph(f"Run {name} is not finished: {made}. `pe resume` goes on.") + last
+        parts = [paragraph(f"Run {name}. {self.guarantee['statement']}")]
+        if (self.folder / EVOLUTION).is_file():
+            parts.append(picture((self.folder / EVOLUTION).read_bytes(), "one row per iteration, one column per label"))
+        return "".join([*parts, self._label_table()])
+
+    def _label_table(self) -> str:
+        """The sizes of the labels; empty where an export in another form has no `synthetic.npz`."""
+        if not (self.folder / SYNTHETIC).is_file():
+            return ""
+        with np.load(self.folder / SYNTHETIC, allow_pickle=False) as stored:
+            names, found = stored["label_names"].tolist(), Counter(stored["labels"].tolist())
+        rows = ((f"<bdi>{escape(label)}</bdi>", f"{found[i]:,}") for i, label in enumerate(names))
+        return table(("label", "samples"), rows)

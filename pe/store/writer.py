@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from pe.data.columns import ColumnWriter
-from pe.data.conditions import SOFT_LABEL
+from pe.data.conditions import CAPTION, SOFT_LABEL
 from pe.data.population import Population
 from pe.data.samples import Array, Indices
 from pe.errors import DamagedFile, RunError
@@ -232,11 +232,13 @@ class RunWriter:
         return {name: entered[name] for name in sorted(entered) if not name.startswith(f"{CONFIDENTIAL}/")}
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
-        """Put a population into the run as the .npz file `name`: images, labels, label_names; soft_labels, if any."""
+        """Put a population into the run as the .npz file `name`: images, labels, label_names; soft labels, captions."""
         names = np.array(classes)
         columns = {population.samples.kind: population.samples.array, "labels": population.labels, "label_names": names}
         if SOFT_LABEL in population.conditions:
             columns["soft_labels"] = population.conditions[SOFT_LABEL]
+        if CAPTION in population.conditions:
+            columns["captions"] = population.conditions[CAPTION]
         with durable_file(self.folder / name) as file:
             np.savez(file, allow_pickle=False, **columns)
 

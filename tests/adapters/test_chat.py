@@ -9,7 +9,8 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from adapters.chat import Chat, ChatSettings, billed
+from adapters.chat import Chat, billed
+from adapters.chat_settings import ChatSettings
 from adapters.http import Rejected
 from adapters.http import policy as policy_module
 from pe.data.conditions import Conditions
@@ -93,7 +94,7 @@ def test_a_variation_fills_the_blanks_of_its_parent(make: Make) -> None:
     kept = [word == "_" or word == old for word, old in zip(blanks.split(), PARENT.split(), strict=True)]
     assert all(kept)
     assert "_" not in text
-    assert api.capabilities.degree == "exact"
+    assert api.capabilities.degree == "wording"  # the blanks are exact, and what becomes of the rest is the model's
 
 
 def test_a_paraphrase_puts_the_degree_in_words_and_the_whole_parent_below_them(make: Make) -> None:
@@ -147,7 +148,9 @@ def test_a_seed_and_the_limit_of_tokens_go_into_the_fields_that_the_server_takes
     [
         ("refusal", Refused("I can't.")),
         ("filter", Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")),
+        ("moved refusal", Refused("I can't.")),
         ("policy", Refused("The response was filtered")),
+        ("named policy", Refused("litellm.ContentPolicyViolationError: OpenAIException - No.")),
         ("empty", Failed("the model wrote nothing")),
         ("fewer", Failed("the endpoint sent 0 texts where 1 were asked for")),
         ("no message", Failed("the endpoint sent dict without a message in place of a text")),

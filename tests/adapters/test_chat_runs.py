@@ -14,6 +14,7 @@ from pe.cli.main import pe as command
 from pe.data.texts import Texts
 from pe.engine.execution import Surroundings
 from pe.engine.start import resume_run, run_recipe
+from pe.errors import PEError
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal
@@ -64,6 +65,27 @@ def test_a_run_over_a_server_with_every_fault_accounts_for_each_and_sends_no_pri
     assert set(found.conditions) == {"prompt", "tone", "topic"}
     assert set(found.conditions["topic"][found.labels == 1]) == {"bread"}
     assert len(run.synthetic) == 20
+
+
+class Deaf(ChatServer):
+    """Writes a text of its own, whatever is asked for."""
+
+    def _written(self, prompt: str, seed: int) -> str:
+        return super()._written("a review", seed + len(self.script.requests))
+
+
+@pytest.mark.parametrize("server", [ChatServer, Deaf])
+def test_a_run_measures_whether_blanks_are_heeded(tmp_path: Path, server: type[ChatServer]) -> None:
+    script = Script()
+    with serving(server(script)) as url:
+        given = content(tmp_path, api(url, seed_field="seed"), iterations=2, degree=[0.5, 0.2])
+        given |= {"limits": {"max_images": 24}}  # those of the measurement
+        with pytest.raises(PEError) as stopped:
+            run_recipe(Recipe.parse(given, "the test"), tmp_path / "run", Surroundings())
+    assert script.delivered == 24
+    found = json.loads((tmp_path / "run" / "degree.json").read_text())
+    assert found["degree"] == ("heeded" if server is ChatServer else "ignored")
+    assert ("limits.max_images" in str(stopped.value)) == (server is ChatServer)
 
 
 def carry_out(folder: Path, url: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import adapters.replicate as replicate_module
-from adapters.http import jobs as jobs_module
+from adapters.http import waiting
 from adapters.http.jobs import JobGenerator
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Failed, Refused
@@ -24,7 +24,7 @@ CANARY = "canary-77aa"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THE_KEY", CANARY)
-    monkeypatch.setattr(jobs_module, "GRACE", 0.05)
+    monkeypatch.setattr(waiting, "GRACE", 0.05)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.http import jobs as jobs_module
 from adapters.http import policy as policy_module
+from adapters.http import waiting
 from adapters.http.jobs import JobGenerator
 from pe.data.conditions import Conditions
 from pe.data.images import Images
@@ -33,7 +33,7 @@ Make = Callable[..., tuple[JobGenerator[Any], JobHost]]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THE_KEY", CANARY)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
-    monkeypatch.setattr(jobs_module, "GRACE", 0.05)
+    monkeypatch.setattr(waiting, "GRACE", 0.05)
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def test_what_it_tells_of_itself_is_what_its_generators_tell() -> None:
     with serving(OpenAIServer(Script(), side=SIDE)) as url:
         portfolio = Portfolio(of=[PEN, web(url, concurrency=3)])
     assert portfolio.info.hosts == (url.removeprefix("http://"),)
-    assert not portfolio.info.by_label
+    assert portfolio.info.by_label
     assert portfolio.info.shape == (SIDE, SIDE, 3)
     assert portfolio.capabilities.concurrency == 1 + portfolio.ways[1].concurrency >= 4
     assert portfolio.capabilities.degree == "wording"

@@ -118,7 +118,7 @@ def test_what_a_command_does_is_told_whole_in_the_list_of_commands() -> None:
 
 def test_a_limit_names_what_goes_on_and_that_does(recipe: Path) -> None:
     last = pe("run", recipe, "--out", "out", "--set", "limits.max_images=20", cwd=recipe.parent).stderr.splitlines()[-1]
-    assert "limits.max_images = 20 is reached: 16 images are made, and the next request, with those under way, " in last
+    assert "limits.max_images = 20 is reached: 16 samples are made, and the next request, with those under way" in last
     assert "0 of 8 samples of population/1 are there; `pe resume out --set limits.max_images=…` goes on." in last
     assert pe("resume", "out", "--set", "limits.max_images=40", cwd=recipe.parent).returncode == 0
     stopped = pe("extend", "out", "-n", 4, cwd=recipe.parent)
@@ -147,7 +147,7 @@ def test_json_is_all_that_stdout_holds(recipe: Path) -> None:
     result = installed("run", recipe, "--out", "out", "--json", "--set", "privacy.epsilon=3", cwd=recipe.parent)
     answer = json.loads(result.stdout)
     # no time: it tells how many records there are
-    told = {"epsilon", "delta", "data_set", "images", "different", "api_calls", "warnings", "run"}
+    told = {"epsilon", "delta", "data_set", "noun", "images", "different", "api_calls", "warnings", "run"}
     assert answer.keys() == told
     assert answer["images"] == 8
     assert answer["epsilon"] == pytest.approx(3, rel=1e-3)

@@ -36,7 +36,7 @@ def test_the_plan_is_what_the_run_then_does(recipe: Path) -> None:
 def test_the_page_tells_calls_cost_time_noise_and_warnings(recipe: Path) -> None:
     changes = ["private.declared_size=24", "api.price.image=0.5", "limits.max_cost=10", "privacy.delta=0.1"]
     flags = [flag for change in changes for flag in ("--set", change)]
-    page = pe("plan", recipe, *flags, "--images-per-second", 0.01, cwd=recipe.parent).stdout
+    page = pe("plan", recipe, *flags, "--samples-per-second", 0.01, cwd=recipe.parent).stdout
     for line in (
         "all      5      40",
         "Calls       1 of RANDOM_API, 4 of VARIATION_API",
@@ -122,7 +122,8 @@ def test_a_dry_run_tells_what_each_part_of_the_fit_takes_here(
 ) -> None:
     content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
     training = {"steps": 3, "expected_batch": 40, "draws": 1, "micro_batch": 2, "block": 2}
-    content["api"] = {"kind": kind, "training": training, "device": "cpu", **settings}
+    network = {"channels": [8, 16]}
+    content["api"] = {"kind": kind, "network": network, "training": training, "device": "cpu", **settings}
     content["private"] |= {"size": 8, "declared_size": 40}
     content["evolution"] = {"iterations": 0, "population": 20}
     content["privacy"] = {"epsilon": 8, "delta": 1e-3}

@@ -46,7 +46,7 @@ def ask(*arguments: object) -> str:
 def test_it_needs_no_private_data_and_saves_a_picture(tmp_path: Path) -> None:
     page = ask(recipe(tmp_path, {"kind": "glyphs", "size": 28}), "--out", tmp_path / "p.png", "--label", "7")
     assert "Label '7'" in page
-    assert "RANDOM_API    4 of 28×28×1" in page
+    assert "RANDOM_API    4 images of 28×28×1" in page
     assert re.search(
         r"^Condition of the first sample: parameters = 106 numbers from -\d.* to \d\S*$", page, re.MULTILINE
     )
@@ -82,7 +82,7 @@ def test_a_refusal_is_told_in_its_words(tmp_path: Path) -> None:
 def test_a_ladder_shows_parents_and_their_variations_by_degree(tmp_path: Path) -> None:
     path = recipe(tmp_path, {"kind": "glyphs", "size": 28})
     page = ask(path, "--ladder", "--out", tmp_path / "p.png")
-    assert "RANDOM_API    5 of 28×28×1" in page
+    assert "RANDOM_API    5 images of 28×28×1" in page
     assert re.search(r"^ +degree +distance +embedding +equal\n +0 +0 +0 +5\n +0\.1 ", page, re.MULTILINE)
     assert "Does the distance grow with the degree? between samples yes, in the embedding yes" in page
     assert "The degree is heeded, as measured: variations of degree 1 lie farther from their 5 parents" in page

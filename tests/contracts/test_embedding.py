@@ -28,7 +28,7 @@ EMBEDDINGS: dict[str, Embedding] = {
 PROJECTED = ("tfidf of public texts", "tfidf by svd")
 
 
-NETWORKS = ("dinov2", "efficientnet_lite", "inception", "open_clip")
+NETWORKS = ("dinov2", "efficientnet_lite", "inception", "open_clip", "sentence_transformers", "static")
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +71,17 @@ def samples(embedding: Embedding, count: int, seed: int = 0) -> Samples:
 
 def test_it_answers_float32_rows(embedding: Embedding) -> None:
     assert isinstance(embedding, Embedding)
-    vectors = check_vectors(embedding, embedding.embed(samples(embedding, 5)), 5)
+    vectors = check_vectors(embedding, embedding.embed(samples(embedding, 3)), 3)
     assert np.isfinite(vectors).all()
-    assert len(np.unique(vectors, axis=0)) == 5
+    assert len(np.unique(vectors, axis=0)) == 3
 
 
 def test_a_row_does_not_depend_on_the_others_in_its_block(embedding: Embedding) -> None:
     size = embedding.batch_size
     one, other = samples(embedding, size), samples(embedding, size, seed=1)
-    mixed = type(one)(np.concatenate([one.array[:3], other.array[3:]]))
-    np.testing.assert_array_equal(embedding.embed(one)[:3], embedding.embed(mixed)[:3])
+    half = size // 2
+    mixed = type(one)(np.concatenate([one.array[:half], other.array[half:]]))
+    np.testing.assert_array_equal(embedding.embed(one)[:half], embedding.embed(mixed)[:half])
 
 
 def test_a_row_does_not_depend_on_its_place_in_a_full_block(embedding: Embedding) -> None:
@@ -92,15 +93,15 @@ def test_a_row_does_not_depend_on_its_place_in_a_full_block(embedding: Embedding
 
 
 def test_samples_are_left_as_they_were(embedding: Embedding) -> None:
-    given = samples(embedding, 4)
+    given = samples(embedding, 2)
     embedding.embed(given)
-    np.testing.assert_array_equal(given.array, samples(embedding, 4).array)
+    np.testing.assert_array_equal(given.array, samples(embedding, 2).array)
 
 
 def test_nothing_is_kept_between_calls(embedding: Embedding) -> None:
-    first = embedding.embed(samples(embedding, 4))
-    embedding.embed(samples(embedding, 4, seed=9))
-    np.testing.assert_array_equal(embedding.embed(samples(embedding, 4)), first)
+    first = embedding.embed(samples(embedding, 2))
+    embedding.embed(samples(embedding, 2, seed=9))
+    np.testing.assert_array_equal(embedding.embed(samples(embedding, 2)), first)
 
 
 def test_it_passes_the_trial_before_a_run(embedding: Embedding) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from adapters.caption_then_draw import CaptionThenDraw
 from adapters.causal_lm import CausalLM
 from adapters.chat import Chat
 from adapters.diffusion.improved import ImprovedDiffusion
@@ -20,16 +21,19 @@ from adapters.masked_lm import MaskedLM
 from adapters.portfolio import Portfolio
 from adapters.public_images import PublicImages
 from adapters.public_texts import PublicTexts
+from adapters.trained.diffusion.dp_feta import DPFETA
 from adapters.trained.diffusion.dp_sad import DPSAD
 from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.dp_imgsyn.adapter import DPImgSyn
 from pe.data.conditions import Conditions
 from pe.data.samples import modality
+from pe.errors import RecipeError
+from pe.fit.trainer import HasRecordLoss
 from pe.plugins.protocols import Answer, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest, info_of
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
 from tests.adapters.language import tiny as language
-from tests.contracts.fitted import KINDS, fitted
+from tests.contracts.fitted import CLASSES, KINDS, fitted, model_of, records_of_fits
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
 from tests.endpoints.hosts import HOSTS
@@ -40,6 +44,7 @@ from tests.generators import Shades
 # of diffusers with numpy 2
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
+WITHOUT_LOSS = {"central_images", "dp_merf", "dp_mepf"}
 LABELS = tuple("01234012")
 SEEDS = np.random.default_rng(0).integers(0, 2**63, len(LABELS)).astype(np.uint64)
 
@@ -78,10 +83,20 @@ def improved(folder: Path) -> ImprovedDiffusion:
     return ImprovedDiffusion(model=str(folder / "small.pt"), size=8, steps=5, device="cpu", batch_size=1)
 
 
+def caption_then_draw(folder: Path) -> CaptionThenDraw:
+    sizes, strokes = ("", "small ", "large "), ("", "thin ", "bold ")
+    pool = [f'a {size}{stroke}"{digit}"' for digit in range(10) for size in sizes for stroke in strokes]
+    (folder / "captions.txt").write_text("\n".join(pool))
+    captions = {"kind": "public_texts", "path": folder / "captions.txt"}
+    return CaptionThenDraw(captions=captions, draw={"kind": "glyphs", "size": 16})
+
+
 MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
+    "caption_then_draw": caption_then_draw,
     "causal_lm": causal_lm,
     "diffusion": text_to_image,
     "glyphs": lambda _: Glyphs(size=16),
+    "glyphs, by prompts": lambda _: Glyphs(size=16, prompts=['a thin "{label}"', 'a bold "{label}"']),
     "improved_diffusion": improved,
     "masked_lm": masked_lm,
     "pixel_diffusion": lambda folder: PixelSpace(
@@ -94,7 +109,7 @@ MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
     **{kind: lambda _, kind=kind: fitted(kind) for kind in KINDS},  # type: ignore[misc]
 }
 CHATS = {"chat": {}, "chat, by attributes": {"attributes": {"tone": ["warm", "cool"]}, "prompts": "{tone}: {label}"}}
-SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPImgSyn, DPSAD, PromptedGenerator, Chat, MaskedLM)
+SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPFETA, DPImgSyn, DPSAD, PromptedGenerator, Chat, MaskedLM)
 """Whose one variation of each image tells degrees 0.2 and 1 apart, by a factor of three; for others it takes 30."""
 
 
@@ -225,3 +240,22 @@ def test_a_request_is_left_as_it_was(api: GenerationAPI) -> None:
     varied(api, parents, 0.7)
     np.testing.assert_array_equal(parents.samples.array, before[0])
     np.testing.assert_array_equal(SEEDS, before[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_of_a_fitted_model_on_a_record_depends_on_no_other(kind: str) -> None:
+    api, folder, records = fitted(kind), model_of(kind), records_of_fits()
+    if not isinstance(api, HasRecordLoss):
+        assert kind in WITHOUT_LOSS
+        return
+    samples, names = records.samples[:12], [CLASSES[label] for label in records.labels[:12]]
+    losses = api.record_losses(folder, samples, names)
+    assert losses.shape == (len(names),)
+    assert np.isfinite(losses).all()
+    assert len(np.unique(losses)) > len(names) // 2
+    some = slice(5, 8)
+    assert (api.record_losses(folder, samples[some], names[some]) == losses[some]).all()
+    with pytest.raises(RecipeError, match="'nine' is none of them"):
+        api.record_losses(folder, samples[:1], ["nine"])
+    with pytest.raises(RecipeError):
+        api.record_losses(folder / "nowhere", samples[:1], names[:1])

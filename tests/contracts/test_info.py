@@ -14,6 +14,7 @@ INSTALLED = [(group, kind) for group in ("pe.adapters", "pe.embeddings") for kin
 ELSEWHERE = {
     "bedrock",
     "bfl",
+    "caption_then_draw",  # as its parts do
     "chat",
     "comfyui",
     "diffusion_server",
@@ -21,6 +22,7 @@ ELSEWHERE = {
     "gemini",
     "hf_inference",
     "http",
+    "openai_embeddings",
     "openai_images",
     "portfolio",  # as its members do
     "replicate",

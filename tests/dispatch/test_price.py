@@ -56,6 +56,13 @@ def test_a_kind_that_there_is_not_is_refused() -> None:
         price(million_tokens={"video_out": 3})
 
 
+def test_the_limit_foresees_the_first_batch_by_the_tokens_that_are_expected() -> None:
+    of_text = price(million_tokens={"text_in": 1, "text_out": 2})
+    meter = Meter(Limits(max_cost=1), of_text, expected=Usage(0, text_in=1000, text_out=2000))  # .005 a text
+    assert meter.refusal(Totals(), calls=1, images=200) is None
+    assert isinstance(meter.refusal(Totals(), calls=1, images=201), LimitToRaise)
+
+
 def test_the_limit_foresees_the_next_images_tokens_and_pixels_by_those_before() -> None:
     spent = Totals(Usage(10, 10, 1_000_000, image_out=1_000_000, megapixels=10), answered=10)
     meter = Meter(Limits(max_cost=41.9), price(million_tokens=BY_KIND, megapixel=0.5))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from adapters.public_texts import PublicTexts
+from embeddings.tfidf import TfIdf
 from pe.engine.execution import Surroundings
 from pe.engine.start import resume_run, run_recipe
 from pe.planning.build import object_kind
-from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
 
@@ -22,6 +25,7 @@ WARM = (
     *("faiss", "PIL.PngImagePlugin", "scipy.optimize", "scipy.special", "httpx2", "jinja2", "openai", "rich.progress"),
     *("pe.cli.main", "pe.engine.report", "pe.engine.start", "pe.evaluation.evaluate", "pe.engine.status"),
     *("adapters.openai_images", "adapters.public_images", "adapters.server_client", "embeddings.pixels"),
+    *("adapters.caption_then_draw", "adapters.chat", "adapters.comfyui", "adapters.glyphs"),
     *("adapters.public_texts", "embeddings.tfidf", "tests.test_texts"),
     *("tests.durability.driver", "tests.endpoints.job_hosts", "tests.endpoints.openai_server"),
 )
@@ -31,23 +35,41 @@ CHUNK, WORKERS = 5, 2
 POPULATION, ITERATIONS, LOOKAHEAD = 20, 3, 2
 
 
-class Counted(Shades):
+class Counting:
     """Writes the seed of every item that it is asked for to a file, before it answers."""
 
-    def __init__(self, log: Path) -> None:
-        super().__init__(max_chunk=CHUNK, concurrency=WORKERS)
+    def __init__(self, log: Path, **settings: Any) -> None:
+        super().__init__(**settings)
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def random_api(self, request: RandomRequest) -> Answer:
         self._count(request.seeds)
-        return super().random_api(request)
+        return super().random_api(request)  # type: ignore[misc]
 
     def variation_api(self, request: VariationRequest) -> Answer:
         self._count(request.seeds)
-        return super().variation_api(request)
+        return super().variation_api(request)  # type: ignore[misc]
 
     def _count(self, seeds: np.ndarray) -> None:
         os.write(self._log, "".join(f"{seed}\n" for seed in seeds).encode())
+
+
+class Counted(Counting, Shades):
+    """Images."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(log, max_chunk=CHUNK, concurrency=WORKERS)
+
+
+class CountedTexts(Counting, PublicTexts):
+    """Texts of the pool that `make_private` writes."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(log, path=log.with_name("public.txt"), longest=60)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, max_chunk=CHUNK, concurrency=WORKERS)
 
 
 class SameNoise:
@@ -61,12 +83,28 @@ class SameNoise:
     discrete_laplace = discrete_gaussian
 
 
+PRIVATE = {"images": "private.npz", "texts": "private.csv"}
+"""The file of private records, by what they are."""
+
+
 def make_private(path: Path) -> None:
     rng = np.random.default_rng(0)
+    if path.name == PRIVATE["texts"]:
+        path.with_name("public.txt").write_text("".join(f"the shade {i:b} of number {i % 7}\n" for i in range(90)))
+        path.write_text("".join(["text,label\n", *(f"a shade of {i:b},{'ab'[i % 2]}\n" for i in range(60))]))
+        return
     images = rng.integers(0, 255, (60, 4, 4, 1)).astype(np.uint8)
     whole = path.with_suffix(".new.npz")
     np.savez(whole, images=images, labels=np.array(["a", "b"] * 30))
     whole.rename(path)
+
+
+def surroundings_of(private: Path) -> Surroundings:
+    """What a run over these private records is given as objects; what the API is asked goes to `asked` beside them."""
+    log, noise = private.with_name("asked"), SameNoise()
+    if private.name == PRIVATE["texts"]:
+        return Surroundings(api=CountedTexts(log), embedding=TfIdf(), noise=noise)
+    return Surroundings(api=Counted(log), embedding=Mean(), noise=noise)
 
 
 RULES: dict[str, dict[str, Any]] = {
@@ -85,12 +123,17 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def recipe(private: Path, rule: str = "plain") -> Recipe:
+    source: dict[str, Any] = {"kind": "npz", "size": 4, "channels": 1}
+    api, embedding = f"object:{Counted.__module__}.{Counted.__qualname__}", object_kind(Mean())
+    if private.name == PRIVATE["texts"]:
+        source = {"kind": "text_table", "label_column": "label", "longest": 60}
+        api, embedding = f"object:{CountedTexts.__module__}.{CountedTexts.__qualname__}", object_kind(TfIdf())
     return Recipe.parse(
         {
             "name": "small",
-            "private": {"kind": "npz", "path": private, "size": 4, "channels": 1, "classes": ["a", "b"]},
-            "api": {"kind": f"object:{Counted.__module__}.{Counted.__qualname__}"},
-            "embedding": {"kind": object_kind(Mean())},
+            "private": source | {"path": private, "classes": ["a", "b"]},
+            "api": {"kind": api},
+            "embedding": {"kind": embedding},
             "privacy": {"noise_multiplier": 1, "delta": 1e-5},
             "evolution": {
                 "iterations": ITERATIONS,
@@ -109,7 +152,7 @@ def carry_out(folder: Path, rule: str = "plain") -> None:
     private, run = folder / "private.npz", folder / "run"
     if not private.exists():
         make_private(private)
-    surroundings = Surroundings(api=Counted(folder / "asked"), embedding=Mean(), noise=SameNoise())
+    surroundings = surroundings_of(private)
     if run.exists():
         resume_run(run, surroundings)
     else:

@@ -23,18 +23,24 @@ from pe.progress import Progress
 from pe.store.lock import RunLock, check_local
 from tests.durability import driver
 from tests.durability.test_kill import shareable
-from tests.generators import Mean
+
+of_all_kinds = pytest.mark.parametrize("kind", driver.PRIVATE, scope="module", indirect=True)
+
+
+def private_of(folder: Path) -> Path:
+    """The private records that lie in the folder."""
+    return next(folder / name for name in driver.PRIVATE.values() if (folder / name).exists())
 
 
 def surroundings(folder: Path) -> Surroundings:
-    return Surroundings(api=driver.Counted(folder / "asked"), embedding=Mean(), noise=driver.SameNoise())
+    return driver.surroundings_of(private_of(folder))
 
 
-def begin(folder: Path) -> pe.Run:
-    folder.mkdir(exist_ok=True)
-    if not (folder / "private.npz").exists():
-        driver.make_private(folder / "private.npz")
-    return run_recipe(driver.recipe(folder / "private.npz"), folder / "run", surroundings(folder))
+def begin(folder: Path, kind: str) -> pe.Run:
+    private = folder / driver.PRIVATE[kind]
+    if not private.exists():
+        driver.make_private(private)
+    return run_recipe(driver.recipe(private), folder / "run", surroundings(folder))
 
 
 def go_on(folder: Path) -> pe.Run:
@@ -42,8 +48,16 @@ def go_on(folder: Path) -> pe.Run:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return shareable(begin(tmp_path_factory.mktemp("whole")).folder)
+def kind(request: pytest.FixtureRequest) -> str:
+    """What the run is over: images, where a test does not say otherwise."""
+    return str(getattr(request, "param", "images"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, kind: str) -> dict[str, bytes]:
+    with pytest.MonkeyPatch.context() as patched:  # it is made anew whenever tests over another kind came between
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        return shareable(begin(tmp_path_factory.mktemp("whole"), kind).folder)
 
 
 class Told(Progress):
@@ -56,10 +70,10 @@ class Told(Progress):
         self.warnings.append(message)
 
 
-def sentence_of(folder: Path) -> str | None:
+def sentence_of(folder: Path, kind: str) -> str | None:
     """What stopped a run that is begun in `folder`; None when fewer calls were made than it takes to be refused."""
     try:
-        begin(folder)
+        begin(folder, kind)
     except PEError as error:
         return str(error)
     return None
@@ -81,7 +95,7 @@ class Refusing:
 @pytest.mark.parametrize("failing", ["fsync", "replace", "posix_fallocate"])
 @pytest.mark.parametrize("number", [2, 5, 9, 14, 20, 27, 65, 150])  # the last two while a run is published
 def test_a_disk_that_refuses_is_one_sentence_and_the_run_goes_on(
-    tmp_path: Path, whole: dict[str, bytes], failing: str, number: int
+    tmp_path: Path, whole: dict[str, bytes], kind: str, failing: str, number: int
 ) -> None:
     with pytest.MonkeyPatch.context() as broken:
         if failing == "replace":
@@ -89,17 +103,18 @@ def test_a_disk_that_refuses_is_one_sentence_and_the_run_goes_on(
             broken.setattr(Path, "replace", lambda self, target: refusing(self, target))
         else:
             broken.setattr(os, failing, Refusing(getattr(os, failing), number))
-        said = sentence_of(tmp_path)
+        said = sentence_of(tmp_path, kind)
     assert said is None or "No space left on device" in said
-    finished = go_on(tmp_path) if (tmp_path / "run").exists() else begin(tmp_path)
+    finished = go_on(tmp_path) if (tmp_path / "run").exists() else begin(tmp_path, kind)
     assert shareable(finished.folder) == whole
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Path:
+def stopped(tmp_path: Path, kind: str) -> Path:
     """A run that a limit stopped in the middle of an iteration, with S_0, S_1 and some chunks there."""
-    driver.make_private(tmp_path / "private.npz")
-    content = driver.recipe(tmp_path / "private.npz").model_dump()
+    private = tmp_path / driver.PRIVATE[kind]
+    driver.make_private(private)
+    content = driver.recipe(private).model_dump()
     recipe = pe.engine.start.Recipe.parse(content | {"limits": {"max_images": 95}}, "the test")
     with pytest.raises(LimitReached, match=r"`pe resume .*run --set limits\.max_images=…` goes on"):
         run_recipe(recipe, tmp_path / "run", surroundings(tmp_path))
@@ -107,9 +122,10 @@ def stopped(tmp_path: Path) -> Path:
 
 
 def finish(folder: Path) -> pe.Run:
-    return resume_run(folder / "run", surroundings(folder), driver.recipe(folder / "private.npz"))
+    return resume_run(folder / "run", surroundings(folder), driver.recipe(private_of(folder)))
 
 
+@of_all_kinds
 def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on(stopped: Path, whole: dict[str, bytes]) -> None:
     finished = finish(stopped)
     files = shareable(finished.folder)
@@ -122,6 +138,7 @@ def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on(stopped: Path, whole: d
     assert len(asked) == len(set(asked))
 
 
+@of_all_kinds
 def test_a_damaged_chunk_is_asked_for_again(stopped: Path, whole: dict[str, bytes]) -> None:
     chunk = sorted((stopped / "run" / "confidential" / "chunks").iterdir())[-1]
     chunk.write_bytes(chunk.read_bytes()[:-1])
@@ -136,10 +153,12 @@ def damage(folder: Path, name: str) -> str:
     return (folder / "asked").read_text()
 
 
-@pytest.mark.parametrize("name", ["populations/000/images.npy", "populations/001/labels.npy"])
+@of_all_kinds
+@pytest.mark.parametrize("column", ["000/{kind}", "001/labels"])
 def test_a_damaged_population_is_made_anew_where_that_is_free_and_sure(
-    stopped: Path, whole: dict[str, bytes], name: str
+    stopped: Path, whole: dict[str, bytes], kind: str, column: str
 ) -> None:
+    name = f"populations/{column.format(kind=kind)}.npy"
     before = damage(stopped, name)
     files = shareable(finish(stopped).folder)
     assert files[name] == whole[name]
@@ -182,6 +201,7 @@ def test_a_population_that_comes_out_otherwise_is_not_taken(stopped: Path) -> No
         resume_run(stopped / "run", changed, driver.recipe(stopped / "private.npz"))
 
 
+@of_all_kinds
 def test_a_damaged_release_is_named_and_never_drawn_anew(stopped: Path) -> None:
     before = damage(stopped, "releases/histogram-1.npy")
     with pytest.raises(RunError, match=r"releases/histogram-1\.npy"):
@@ -189,6 +209,7 @@ def test_a_damaged_release_is_named_and_never_drawn_anew(stopped: Path) -> None:
     assert (stopped / "asked").read_text() == before
 
 
+@of_all_kinds
 def test_damaged_private_embeddings_are_computed_anew(stopped: Path, whole: dict[str, bytes]) -> None:
     path = stopped / "run" / "confidential" / "embeddings" / "private_embeddings.npy"
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")

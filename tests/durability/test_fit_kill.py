@@ -23,11 +23,23 @@ from pe.engine.execution import Surroundings
 from pe.engine.start import resume_run, run_recipe
 from pe.privacy.noise import UnsafeSeededNoise
 from tests.adapters.trained.diffusion.small import TRAINING, api, private_file, recipe
+from tests.adapters.trained.finetune.brought import write_checkpoint
 from tests.durability.driver import forked
 from tests.durability.test_kill import shareable
 
 BLOCKS, KILLS = 6, 2
 TRAINED = {"training": TRAINING | {"steps": BLOCKS, "block": 1}}
+APIS = {
+    "pdp_diffusion": api("pdp_diffusion", **TRAINED),
+    "finetune": {"kind": "finetune", "model": "checkpoint", "sampling": {"steps": 3}, "device": "cpu", **TRAINED},
+    "dp_mepf": {"kind": "dp_mepf", "side": 16, "stages": [1, 2], "steps": 40, "batch": 16},
+}
+STEPS = {f"fit/training/{block + 1}" for block in range(BLOCKS)}
+RELEASES = {
+    "pdp_diffusion": STEPS,
+    "finetune": STEPS,
+    "dp_mepf": {"fit/mean_features"},
+}
 
 
 class Foreseen(UnsafeSeededNoise):
@@ -46,31 +58,32 @@ class Foreseen(UnsafeSeededNoise):
         return UnsafeSeededNoise(count).coins(count, rate)
 
 
-def carry_out(folder: Path) -> None:
+def carry_out(folder: Path, kind: str) -> None:
     """Begin the run in `folder`/run, or go on with it, to its end."""
     import torch
 
     torch.set_num_threads(1)
     os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
+    os.chdir(folder)  # where `finetune` finds its checkpoint, by the same name in all folders
     run, surroundings = folder / "run", Surroundings(noise=Foreseen())
     if run.exists():
         resume_run(run, surroundings)
     else:
-        run_recipe(
-            recipe(private_file(folder), "pdp_diffusion", api=api("pdp_diffusion", **TRAINED)), run, surroundings
-        )
+        write_checkpoint(folder / "checkpoint")
+        run_recipe(recipe(private_file(folder), api=APIS[kind]), run, surroundings)
 
 
 def fork_fits(orders: Connection) -> None:
     """Carry out one folder's run after the other, each in a fork, and tell its process and how that ended.
 
-    What they import is imported here, once: torch and diffusers take longer than such a fit, and would be all that
-    most kills strike.
+    What they import is imported here, once: torch, diffusers and timm take longer than such a fit, and would be all
+    that most kills strike.
     """
+    import timm  # noqa: F401
     from diffusers import DDIMScheduler, UNet2DModel  # noqa: F401
 
-    while (folder := orders.recv()) is not None:
-        fit = multiprocessing.get_context("fork").Process(target=carry_out, args=(folder,))
+    while (order := orders.recv()) is not None:
+        fit = multiprocessing.get_context("fork").Process(target=carry_out, args=order)
         fit.start()
         orders.send(fit.pid)
         fit.join()
@@ -87,9 +100,9 @@ def fits() -> Iterator[Connection]:
     process.join(60)
 
 
-def begin(fits: Connection, folder: Path) -> int:
+def begin(fits: Connection, folder: Path, kind: str) -> int:
     """The process that carries out the run in `folder`."""
-    fits.send(folder)
+    fits.send((folder, kind))
     return received(fits)
 
 
@@ -101,17 +114,18 @@ def received(fits: Connection) -> int:
 
 @dataclass(frozen=True)
 class Whole:
+    kind: str
     files: dict[str, bytes]
     seconds: float
 
 
-@pytest.fixture(scope="module")
-def whole(fits: Connection, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+@pytest.fixture(scope="module", params=APIS)
+def whole(fits: Connection, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
-    begin(fits, folder)
+    begin(fits, folder, request.param)
     started = time.monotonic()
     assert received(fits) == 0
-    return Whole(shareable(folder / "run"), time.monotonic() - started)
+    return Whole(request.param, shareable(folder / "run"), time.monotonic() - started)
 
 
 @pytest.mark.slow
@@ -119,17 +133,17 @@ def whole(fits: Connection, tmp_path_factory: pytest.TempPathFactory) -> Whole:
 def test_a_fit_killed_at_a_random_instant_ends_as_if_it_had_not_been(
     fits: Connection, whole: Whole, tmp_path: Path, seed: int
 ) -> None:
-    fit = begin(fits, tmp_path)
+    fit = begin(fits, tmp_path, whole.kind)
     time.sleep(random.Random(seed).uniform(seed / KILLS, (seed + 1) / KILLS) * whole.seconds)
     with suppress(ProcessLookupError):  # quicker this time, and at its end
         os.kill(fit, signal.SIGKILL)
     assert received(fits) in (-signal.SIGKILL, 0)
     seen = released(tmp_path / "run")
-    begin(fits, tmp_path)
+    begin(fits, tmp_path, whole.kind)
     assert received(fits) == 0
     assert shareable(tmp_path / "run") == whole.files
     charges = charged(tmp_path / "run")
-    assert {f"fit/training/{block + 1}" for block in range(BLOCKS)} == set(charges)
+    assert set(charges) == RELEASES[whole.kind]
     assert all(charges[name] >= 1 for name in seen)
     certificate = json.loads((tmp_path / "run" / "certificate.json").read_text())
     assert {one["name"]: one["charges"] for one in certificate["releases"]} == charges

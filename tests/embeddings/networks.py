@@ -14,8 +14,10 @@ from embeddings.efficientnet_lite import EfficientNetLite
 from embeddings.inception import Inception
 from embeddings.inception_network import InceptionNetwork
 from embeddings.open_clip import OpenCLIP
+from embeddings.sentence_transformers import SentenceTransformers
 from pe.data.images import Images
 from pe.plugins.protocols import Embedding
+from tests.embeddings import sentences
 
 TOWER = {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8}
 
@@ -77,6 +79,10 @@ def networks(folder: Path) -> dict[str, Embedding]:
     return {
         "dinov2": DINOv2(model=str(dinov2_folder(folder)), resize=32, crop=28, device="cpu", batch_size=8),
         "efficientnet_lite": EfficientNetLite(resize=32, crop=32, device="cpu", batch_size=8),  # its real weights
-        "inception": Inception(weights=str(inception_file(folder)), device="cpu", batch_size=4),
+        "inception": Inception(weights=str(inception_file(folder)), device="cpu", batch_size=2),
         "open_clip": OpenCLIP(model=str(config), weights=str(weights), device="cpu", batch_size=8),
+        "sentence_transformers": SentenceTransformers(
+            model=sentences.encoder(folder / "e"), device="cpu", batch_size=4
+        ),
+        "static": SentenceTransformers(model=sentences.static(folder / "static"), device="cpu", batch_size=4),
     }

@@ -105,7 +105,8 @@ def test_on_which_device_a_private_record_s_vector_is_made_changes_no_bit_of_it(
     embedding = networks(tmp_path)["dinov2"]
     block = images(16)
     alone = [embedding.embed(block.take(slice(start, start + 8))) for start in (0, 8)]
-    embedding._places, embedding._copies = ["cpu", "cpu"], []
+    embedding._places = ["cpu", "cpu"]
+    del embedding._copies
     assert embedding.batch_size == 16
     for moved in (0, 1, 8, 11):
         order = np.roll(np.arange(16), moved)
@@ -125,7 +126,7 @@ def test_a_device_that_gives_other_vectors_is_left_out(caplog):
     embedding = model_of(Drifting(uneven=False)).on("cpu", "cpu")
     np.testing.assert_array_equal(embedding.embed(images(8)), model_of(Sums(uneven=False)).embed(images(8)))
     assert embedding.batches == [[4, 4, 4]]
-    assert "Two GPUs give an image two vectors: the embedding 'sums' uses the first alone." in caplog.messages
+    assert "Two GPUs give a sample two vectors: the embedding 'sums' uses the first alone." in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -205,6 +206,8 @@ def test_constructing_loads_neither_torch_nor_weights():
         "from pe.plugins.registry import construct\n"
         "for kind in ('open_clip', 'inception', 'dinov2', 'efficientnet_lite'):\n"
         "    assert construct('pe.embeddings', kind, {'device': 'cpu'}).batch_size in (32, 64)\n"
+        "sentences = construct('pe.embeddings', 'sentence_transformers', {'device': 'cpu', 'model': 'some/model'})\n"
+        "assert sentences.batch_size == 64\n"
         "heavy = {'torch', 'transformers', 'open_clip', 'torchvision', 'timm'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"
     )

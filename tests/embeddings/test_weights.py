@@ -18,6 +18,8 @@ from safetensors.torch import save_file
 from embeddings.dinov2 import DINOv2
 from embeddings.inception import WEIGHTS, Inception
 from embeddings.open_clip import OpenCLIP
+from embeddings.sentence_transformers import SentenceTransformers
+from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.plugins.registry import load, plugins
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
@@ -110,19 +112,23 @@ def test_without_a_network_the_sentence_says_what_to_get_and_where_to_put_it(tmp
             DINOv2(model="/no/where/at/all", offline=True),
             r"'/no/where/at/all' are not here .*facebook/dinov2-base",
         ),
+        (
+            SentenceTransformers(model="some/encoder", offline=True),
+            r"'some/encoder' cannot be loaded \(offline is true, and there is no such folder and none in the cache\)",
+        ),
     ],
 )
 def test_offline_fetches_nothing_and_says_what_is_missing(shelf, embedding, says):
     with pytest.raises(RecipeError, match=says) as caught:
-        embedding.embed(images(1))
+        embedding.embed(Texts.of(["a"]) if embedding.noun == "texts" else images(1))
     assert "\n" not in str(caught.value)
     assert shelf.asked == []
 
 
-@pytest.mark.parametrize("embedding", [OpenCLIP(), DINOv2()])
+@pytest.mark.parametrize("embedding", [OpenCLIP(), DINOv2(), SentenceTransformers(model="some/encoder")])
 def test_online_the_hub_is_asked(shelf, embedding):
-    with pytest.raises(RecipeError, match="are not here"):
-        embedding.embed(images(1))
+    with pytest.raises(RecipeError, match=r"are not here|cannot be loaded"):
+        embedding.embed(Texts.of(["a"]) if embedding.noun == "texts" else images(1))
     assert shelf.asked
 
 
@@ -198,11 +204,13 @@ def test_offline_with_all_weights_at_hand_no_name_is_looked_up_and_nothing_is_co
         "asked = []\n"
         "events = ('socket.connect', 'socket.getaddrinfo', 'socket.sendto')\n"
         "sys.addaudithook(lambda event, args: event in events and asked.append(args))\n"
-        "from tests.embeddings.networks import *\n"
+        "from tests.embeddings.networks import *; from pe.data.texts import Texts\n"
         f"folder = pathlib.Path({str(tmp_path)!r})\n"
         "config, weights = map(str, open_clip_files(folder))\n"
         "OpenCLIP(model=config, weights=weights, device='cpu', offline=True).embed(images(1))\n"
         "DINOv2(model=str(dinov2_folder(folder)), resize=32, crop=28, device='cpu', offline=True).embed(images(1))\n"
+        "texts = SentenceTransformers(model=sentences.encoder(folder / 'encoder'), device='cpu', offline=True)\n"
+        "texts.embed(Texts.of(['a']))\n"
         "sys.exit(f'{asked}' if asked else 0)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2])
@@ -217,7 +225,7 @@ def test_offline_is_one_setting_of_all_that_read_weights_and_may_change_when_a_r
                 assert parameter.default is False
                 assert "offline" in load(group, name).info.machine_settings
                 found.add(name)
-    assert found >= {"dinov2", "inception", "open_clip", "diffusion", "pixel_diffusion"}
+    assert found >= {"dinov2", "inception", "open_clip", "diffusion", "pixel_diffusion", "sentence_transformers"}
 
 
 class Harmful:

@@ -17,8 +17,18 @@ _WORDS = (
     "film place food service story music people night good bad warm cold slow quick bright quiet old new"
 )
 WORDS = _WORDS.split()
-CONTENT = ("refusal", "filter", "policy", "empty", "fewer", "no message")
+CONTENT = ("refusal", "moved refusal", "filter", "policy", "named policy", "empty", "fewer", "no message")
 """What comes in an answer; beside them `cut`, `parts` and `thoughts`."""
+
+POLICIES = {
+    "policy": {"message": "The response was filtered", "type": None, "param": "prompt", "code": "content_filter"},
+    "named policy": {  # as LiteLLM 1.106.2 puts what it knows for one; it keeps no code
+        "message": "litellm.ContentPolicyViolationError: OpenAIException - No.",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "400",
+    },
+}
 
 
 class ChatServer(Hosted):
@@ -33,9 +43,8 @@ class ChatServer(Hosted):
     async def complete(self, request: Request) -> Response:
         body, fault = await request.json(), request.scope["fault"]
         self.script.requests.append(body)
-        if fault == "policy":
-            said = {"message": "The response was filtered", "type": None, "param": "prompt", "code": "content_filter"}
-            return JSONResponse({"error": said}, status_code=400)
+        if fault in POLICIES:
+            return JSONResponse({"error": POLICIES[fault]}, status_code=400)
         count = body.get("n", 1) - (fault == "fewer")
         prompt = str(body["messages"][-1]["content"])
         choices = [self._choice(i, fault, prompt, int(body.get("seed", 0)) + i) for i in range(count)]
@@ -47,12 +56,16 @@ class ChatServer(Hosted):
     def _choice(self, index: int, fault: str, prompt: str, seed: int) -> dict[str, Any]:
         if fault == "no message":
             return {"index": index, "finish_reason": "stop"}
-        content: Any = {"empty": " \n", "filter": None, "refusal": None}.get(fault, self._written(prompt, seed))
+        content: Any = {"empty": " \n", "filter": None, "refusal": None, "moved refusal": None}.get(
+            fault, self._written(prompt, seed)
+        )
         if fault == "parts":
             content = [{"type": "text", "text": content[:9]}, {"type": "text", "text": content[9:]}]
         if fault == "thoughts":
             content = f"<think>hm</think>{content}"
         message = {"role": "assistant", "content": content, "refusal": "I can't." if fault == "refusal" else None}
+        if fault == "moved refusal":  # as LiteLLM 1.106.2 does with a field that it has no place for
+            message = {"role": "assistant", "content": None, "provider_specific_fields": {"refusal": "I can't."}}
         ended = {"filter": "content_filter", "cut": "length"}.get(fault, "stop")
         return {"index": index, "finish_reason": ended, "message": message}
 

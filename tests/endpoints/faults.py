@@ -96,6 +96,11 @@ async def fail(fault: str, send: Send) -> bool:
     return True
 
 
+async def lost(message: dict[str, Any]) -> None:
+    """Sends nothing: a request was heeded, and its answer is lost."""
+    raise ConnectionAbortedError("the answer is lost, as told")
+
+
 async def _respond(
     send: Send,
     status: int,

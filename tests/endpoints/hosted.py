@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from adapters.prompts import LADDER
-from tests.endpoints.faults import Script, fail
+from tests.endpoints.faults import Script, fail, lost
 
 
 class Hosted:
@@ -39,7 +39,7 @@ class Hosted:
         self.script.bearers.add(headers.get(b"authorization", b"").decode())
         scope["fault"] = self.script.next()
         if not (scope["fault"] and await fail(scope["fault"], send)):
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, lost if scope["fault"] == "lost" else send)
 
     def drawn(self, fault: str, seed: int, parent: bytes | None = None, degree: float = 1.0) -> bytes:
         """A PNG file of the seed's noise; of a variation, `degree` of the way from the parent to it."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from starlette.applications import Starlette
 
 from adapters.prompts import LADDER
-from tests.endpoints.faults import Script, fail
+from tests.endpoints.faults import Script, fail, lost
 from tests.endpoints.sd_server import png
 
 
@@ -73,7 +73,7 @@ class JobHost:
         fault = self.script.next()
         if fault != "lost" and fault and await fail(fault, send):
             return
-        await self._app(scope, receive, _lost if fault == "lost" else send)
+        await self._app(scope, receive, lost if fault == "lost" else send)
 
     def start(self, name: str, body: dict[str, Any], shades: list[int]) -> None:
         """Take a job on; `shades`: of its images."""
@@ -113,7 +113,3 @@ def shades_of(seed: int, count: int, parent: int | None, degree: float) -> list[
 def worded(prompt: str) -> float:
     """The degree that a prompt puts into words."""
     return next((degree for degree, words in LADDER.items() if words in prompt), 1.0)
-
-
-async def _lost(message: dict[str, Any]) -> None:
-    raise ConnectionAbortedError("the answer is lost, as told")

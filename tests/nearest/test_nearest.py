@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from pe.errors import MissingDependency, RecipeError
 from pe.nearest import decide, exact, margin, nearest, search
 from tests.nearest.reference import naive
-from tests.nearest.sketched import SKETCHES, backend_of
+from tests.nearest.sketched import BYTES, SKETCHES, backend_of
 from tests.nearest.unkind import Unkind
 
 METRICS = ["l2", "cosine"]
-BACKENDS = ["faiss", SKETCHES, "torch"]
+BACKENDS = ["faiss", SKETCHES, BYTES, "torch"]
 
 
 def _gaussian(rng, n, m, d):

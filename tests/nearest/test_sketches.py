@@ -166,6 +166,12 @@ class TestFit:
         rows = low_rank(1500, 400, 20, 0.02) if q > 1 else np.random.default_rng(0).standard_normal((1500, 400))
         assert fit_sketch(rows.astype(np.float32), q) is None
 
+    def test_rows_all_over_the_place_are_refused_before_axes_are_fitted(self, monkeypatch):
+        monkeypatch.setattr(sketch, "_principal_axes", lambda *_: pytest.fail("axes were fitted"))
+        noise = np.random.default_rng(0).standard_normal((1500, 400)).astype(np.float32)
+        for length in (1, 1e-12, 1e4):
+            assert fit_sketch(np.float32(length) * noise, 1) is None
+
     def test_few_or_narrow_rows_get_none(self, monkeypatch):
         assert fit_sketch(low_rank(1500, 64, 4, 0.01), 1) is None
         monkeypatch.undo()

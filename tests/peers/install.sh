@@ -17,6 +17,11 @@ if fresh litellm; then
   touch "$peers/litellm/complete"
 fi
 
+if fresh readers; then
+  "$peers/readers/bin/pip" install $quiet 'datasets==5.2.0' 'mlcroissant==1.1.1' 'webdataset==1.0.2' pillow
+  touch "$peers/readers/complete"
+fi
+
 if fresh xinference; then
   echo "$site" >"$("$peers/xinference/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/toolkit.pth"
   "$peers/xinference/bin/pip" install $quiet 'xinference==4.1.0' 'transformers==5.17.0'

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,18 +26,29 @@ PATIENCE = 300.0
 @contextmanager
 def litellm(folder: Path) -> Iterator[str]:
     """LiteLLM's proxy over `pe serve small`, which draws characters of 28×28."""
-    port, config, served = free_port(), folder / "litellm.yaml", Servers()
-    command = [*_program("litellm", "bin/litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
-    settings = {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    url = f"http://127.0.0.1:{port}"
+    served = Servers()
     try:
         behind = served.running(Asked("small", ("--replicas", "1"))).url
-        upstream = {"model": "openai/small", "api_base": f"{behind}/v1", "api_key": "none"}
-        config.write_text(json.dumps({"model_list": [{"model_name": "digits", "litellm_params": upstream}]}))
-        with _running(command, folder / "litellm.log", f"{url}/health/liveliness", **settings):
+        models = {"digits": {"model": "openai/small", "api_base": f"{behind}/v1", "api_key": "none"}}
+        with litellm_of(folder, models) as url:
             yield url
     finally:
         served.stop()
+
+
+@contextmanager
+def litellm_of(folder: Path, models: Mapping[str, Mapping[str, str]], openai: str = "") -> Iterator[str]:
+    """LiteLLM's proxy with these models; it hands files and batches on to the API at `openai`."""
+    port, config = free_port(), folder / "litellm.yaml"
+    command = [*_program("litellm", "bin/litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    listed = [{"model_name": name, "litellm_params": given} for name, given in models.items()]
+    files = [{"custom_llm_provider": "openai", "api_base": openai, "api_key": "none"}] if openai else []
+    config.write_text(json.dumps({"model_list": listed, "files_settings": files}))
+    settings, url = {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, f"http://127.0.0.1:{port}"
+    if openai:  # batches go by these, and not by files_settings
+        settings |= {"OPENAI_BASE_URL": openai, "OPENAI_API_KEY": "none"}
+    with _running(command, folder / "litellm.log", f"{url}/health/liveliness", **settings):
+        yield url
 
 
 @contextmanager

@@ -108,6 +108,20 @@ def test_what_the_recipe_gives_stays_and_the_rest_follows() -> None:
     assert len(bound.recipe.privacy.schedule or []) == 2
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 4])
+def test_most_candidates_of_unknown_labels_are_left_out_of_every_vote(iterations: int) -> None:
+    class BlindModel(Blind):
+        info = PluginInfo(hosts=(), degrees=(0.7, 0.6, 0.5, 0.4))
+
+    def threshold(api: Shades) -> float | None:
+        return settle(recipe_of(4000, evolution={"iterations": iterations}), api).recipe.evolution.threshold_sigmas
+
+    assert threshold(BlindModel()) == 2.5
+    assert threshold(Drawn()) == (0.5 if iterations == 1 else 1)
+    single = settle(recipe_of(4000, 1, evolution={"iterations": iterations}), BlindModel()).recipe.evolution
+    assert single.threshold_sigmas == (2.5 if iterations == 1 else 1)  # all candidates are of the one label
+
+
 def test_a_list_says_how_many_iterations_there_are() -> None:
     found = settle(recipe_of(4000, evolution={"degree": [0.9, 0.5, 0.1]}), Drawn()).recipe
     assert found.evolution.iterations == 3

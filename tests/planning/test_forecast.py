@@ -21,7 +21,7 @@ from pe.planning.calls import Span, variation_calls
 from pe.planning.forecast import forecast
 from pe.planning.forecast_values import Forecast
 from pe.planning.signal import MOST_NOISE, Signal
-from pe.plugins.protocols import Answer, RandomRequest, info_of
+from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, info_of
 from pe.privacy.release import Relation
 from pe.recipe.schema import ApiSpec, Recipe
 from pe.steps import Step
@@ -70,6 +70,23 @@ def carry_out(api: Shades, folder: Path, **evolution: object) -> Forecast:
     assert (found.random.least, found.random.most) == (len(api.random_requests),) * 2
     assert found.variation.least <= len(api.variation_requests) <= found.variation.most
     return found
+
+
+class Written(Shades):
+    """Shades that state to be texts."""
+
+    info = PluginInfo(modality="texts", hosts=())
+
+
+def test_of_a_text_the_disk_takes_the_longest_that_is_declared(tmp_path: Path) -> None:
+    images = recipe_for(Shades(), tmp_path)
+    private = {"kind": "text_table", "path": "notes.csv", "longest": 300, "label_column": "x", "classes": ["a", "b"]}
+    texts = Recipe.parse(images.model_dump(mode="json", exclude_unset=True) | {"private": private}, "the test")
+    found, other = forecast(texts, Written()).disk, forecast(images, Shades()).disk
+    assert found is not None
+    assert other is not None
+    assert [forecast(one, None).to_dict()["noun"] for one in (texts, images)] == ["texts", "images"]
+    assert found * 16 == other * 300
 
 
 @pytest.mark.parametrize("max_chunk", [4, 7, 1000])
@@ -140,7 +157,7 @@ def test_the_bounds_of_calls_by_parent_are_reached() -> None:
 def test_cost_and_time_follow_from_prices_and_rate() -> None:
     changes = {"api__price": {"image": 0.02, "call": 1, "currency": "EUR"}, "limits": {"max_cost": 5}}
     recipe = Recipe.parse(with_(evolution__lookahead=0, **changes), "here")
-    found = forecast(recipe, Shades(max_chunk=4), images_per_second=2)
+    found = forecast(recipe, Shades(max_chunk=4), samples_per_second=2)
     assert found.cost == pytest.approx(30 * 0.02 + 9 * 1)
     assert found.currency == "EUR"
     assert found.seconds == 15
@@ -156,7 +173,7 @@ def test_what_depends_on_tokens_or_unknown_calls_is_unknown() -> None:
     found = forecast(Recipe.parse(with_(evolution__lookahead=0, **calls), "here"), None, ["Unknown."])
     assert (found.cost, found.calls, found.images) == (None, None, Span(30, 30))
     assert found.warnings[0] == "Unknown."
-    assert "with one image a call it would be 30.00 USD" in found.warnings[1]
+    assert "with a call for each of the images it would be 30.00 USD" in found.warnings[1]
     assert found.to_dict()["api_calls"] == {"random": None, "variation": None, "images": 30}
 
 

@@ -19,7 +19,9 @@ from scipy.stats import norm
 from pe.errors import PrivacyError
 from pe.privacy.accounting import delta, epsilon, gdp_mu
 from pe.privacy.closed_form import gaussian_delta, gaussian_epsilon
+from pe.privacy.mechanisms import sort_parts
 from pe.privacy.noise import grid_for
+from pe.privacy.rdp import rdp_curve
 from pe.privacy.release import Poisson, Relation, Release
 
 PUBLISHED = [  # δ, σ, T, ε; as the paper of Private Evolution has them
@@ -92,6 +94,15 @@ def test_dp_sgd_agrees_with_dp_accounting_and_is_not_below_its_lower_bound(z, ra
         z, pessimistic_estimate=False, sampling_prob=rate, value_discretization_interval=1e-4, use_connect_dots=False
     ).self_compose(count)
     assert found >= lower.get_epsilon_for_delta(1e-6)
+
+
+@pytest.mark.parametrize(("rate", "z"), [(1e-4, 0.05), (0.01, 1.0), (0.5, 0.3), (0.95, 20.0)])
+def test_renyi_bounds_of_a_sampled_gaussian_are_those_of_dp_accounting(rate, z):
+    orders, found = rdp_curve(sort_parts([dp_sgd(z, rate, 3)]))
+    accountant = RdpAccountant(list(orders))
+    accountant.compose(da.PoissonSampledDpEvent(rate, da.GaussianDpEvent(z)), 3)
+    unsampled = 3 * orders / (2 * z**2)
+    np.testing.assert_allclose(found, np.minimum(accountant.rdp, unsampled), rtol=1e-9)
 
 
 def test_a_mixture_of_everything_agrees_with_dp_accounting():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import shutil
 import threading
@@ -13,7 +14,7 @@ import pytest
 from pe.errors import PrivacyError, RecipeError
 from pe.histogram import histogram_releases
 from pe.privacy.data_set import DataSetLedger
-from pe.privacy.register import SAMPLE, Register, register_path
+from pe.privacy.register import SAMPLE, Register, Remembered, register_path
 
 RUN = histogram_releases(8.0, 3)
 
@@ -28,12 +29,15 @@ def ledger(folder: Path, name: str) -> DataSetLedger:
 
 
 def enter(budget: DataSetLedger, digests: list[bytes], run: str, named: bool = False) -> None:
-    with Register().entering(digests, budget, named, run):
+    with Register().entering(Remembered(digests), budget, named, run):
         budget.enter(run, RUN, 1e-5)
 
 
 def refused(budget: DataSetLedger, digests: list[bytes], sentence: str, named: bool = False) -> None:
-    for ask in (lambda: Register().check(digests, budget, named), lambda: enter(budget, digests, "x", named)):
+    for ask in (
+        lambda: Register().check(Remembered(digests), budget, named),
+        lambda: enter(budget, digests, "x", named),
+    ):
         with pytest.raises(RecipeError, match=sentence) as error:
             ask()
         assert "\n" not in str(error.value)
@@ -45,7 +49,7 @@ def test_the_same_records_elsewhere_are_sent_to_the_file_that_counts_them(tmp_pa
     first, second = ledger(tmp_path, "first"), ledger(tmp_path, "second")
     enter(first, records(0, 50), "one")
     refused(second, records(0, 50)[::-1], r"stand in .*first\.ledger\.json.*set private\.ledger_file: .*first", named)
-    Register().check(records(0, 50), first, named=True)
+    Register().check(Remembered(records(0, 50)), first, named=True)
     enter(first, records(0, 50), "two", named=True)
     assert first.read()["runs"].keys() == {"one", "two"}
 
@@ -139,16 +143,16 @@ def test_an_unreadable_ledger_file_or_register_is_one_sentence_that_names_it(
     written = budget.path.read_bytes()
     budget.path.write_bytes(b"\xff\xfe")
     with pytest.raises(PrivacyError, match=r"first\.ledger\.json is not a ledger file"):
-        Register().check(records(0, 50), ledger(tmp_path, "second"), named=False)
+        Register().check(Remembered(records(0, 50)), ledger(tmp_path, "second"), named=False)
     budget.path.unlink()
     budget.path.mkdir()
     with pytest.raises(PrivacyError, match=r"ledger file .*first\.ledger\.json cannot be read"):
-        Register().check(records(0, 50), ledger(tmp_path, "second"), named=False)
+        Register().check(Remembered(records(0, 50)), ledger(tmp_path, "second"), named=False)
     budget.path.rmdir()
     budget.path.write_bytes(written)
     register_path().write_bytes(b"\xff\xfe")
     with pytest.raises(PrivacyError, match="is no register of data sets"):
-        Register().check(records(0, 50), budget, named=False)
+        Register().check(Remembered(records(0, 50)), budget, named=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
@@ -157,7 +161,10 @@ def test_an_unreadable_ledger_file_or_register_is_one_sentence_that_names_it(
 
 
 def test_a_run_that_was_not_entered_is_not_noted(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Register().entering(records(0, 9), ledger(tmp_path, "first"), False, "one"):
+    with (
+        pytest.raises(ZeroDivisionError),
+        Register().entering(Remembered(records(0, 9)), ledger(tmp_path, "first"), False, "one"),
+    ):
         raise ZeroDivisionError
     enter(ledger(tmp_path, "second"), records(0, 9), "two")
 
@@ -199,12 +206,23 @@ def test_the_file_holds_no_digest_that_could_be_tested_without_its_key_and_is_th
     assert not set(again["known"][0]["records"]) & set(known["records"])
 
 
+def test_the_file_holds_the_smallest_keyed_digests_as_ever_and_hashes_each_record_once(tmp_path: Path) -> None:
+    told = Remembered(iter(records(0, 3000)))  # an iterator gives each record once
+    for run in ("one", "two"):
+        with Register().entering(told, ledger(tmp_path, "first"), False, run):
+            ledger(tmp_path, "first").enter(run, RUN, 1e-5)
+    content = json.loads(register_path().read_text())
+    (known,) = content["known"]
+    keyed = {hmac.digest(bytes.fromhex(content["key"]), one, "sha256")[:8].hex() for one in records(0, 3000)}
+    assert known["records"] == sorted(keyed)[:SAMPLE]
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 9, "key": "00", "known": []}', '{"format": 1, "key": "0"}'])
 def test_what_is_no_register_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
     register_path().parent.mkdir(parents=True)
     register_path().write_text(text)
     with pytest.raises(PrivacyError, match="is no register of data sets: restore it"):
-        Register().check(records(0, 5), ledger(tmp_path, "first"), False)
+        Register().check(Remembered(records(0, 5)), ledger(tmp_path, "first"), False)
     assert register_path().read_text() == text
 
 
@@ -212,7 +230,7 @@ def test_a_home_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with pytest.raises(PrivacyError, match=r"cannot be written \(Not a directory\): set XDG_STATE_HOME"):
-        Register().check(records(0, 5), ledger(tmp_path, "first"), False)
+        Register().check(Remembered(records(0, 5)), ledger(tmp_path, "first"), False)
 
 
 def test_without_the_variable_it_lies_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:

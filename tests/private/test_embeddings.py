@@ -114,7 +114,7 @@ def test_an_embedding_that_fails_or_changes_halfway_leaves_nothing(tmp_path):
         def embed(self, samples):
             return super().embed(samples)[:, : 6 - len(self.shapes) // 2]
 
-    with pytest.raises(ContractError, match=r"Fails\.embed fails even on black images .RuntimeError"):
+    with pytest.raises(ContractError, match=r"Fails\.embed fails even on blank samples .RuntimeError"):
         embed_private(dataset(), Fails(), tmp_path)
     with pytest.raises(ContractError, match="Changes"):
         embed_private(dataset(), Changes(), tmp_path)

@@ -342,7 +342,7 @@ print(tracemalloc.get_traced_memory()[1])
 
 def test_the_labels_csv_of_the_documentation_is_read_as_it_says(tmp_path, picture):
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```csv\n(.*?)```", page, re.S)
+    (text,) = re.findall(r"```text\n(.*?)```", page, re.S)
     for line in text.splitlines()[1:]:
         picture(tmp_path / line.partition(",")[0], 1)
     table(tmp_path, text)

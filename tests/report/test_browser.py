@@ -45,14 +45,14 @@ return found;
 """
 
 
-def show(browser: Chrome, page: Path, scheme: str = "light", width: int = 1100) -> None:
+def show(browser: Chrome, page: Path | str, scheme: str = "light", width: int = 1100) -> None:
     browser.get_log("browser")
     browser.get_log("performance")
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.get(page.as_uri())
+    browser.get(page if isinstance(page, str) else page.as_uri())
 
 
 @pytest.fixture(params=[False, True], ids=["shareable", "confidential"])

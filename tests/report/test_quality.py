@@ -121,6 +121,16 @@ def test_the_membership_test_is_put_into_words(low: float, high: float, meaning:
     assert meaning in render("quality.html", quality(NOWHERE, metrics))
 
 
+@pytest.mark.parametrize("allowed", [{"epsilon": 1.0, "delta": 1e-5, "by_epsilon": 0.272, "tpr": 0.16}, None])
+def test_the_attack_on_a_fitted_model_is_put_into_words(allowed: dict | None) -> None:
+    hits = {"share": 0.123, "low": 0.09, "high": 0.16, "level": 0.95}
+    auc = {"auc": 0.52, "low": 0.48, "high": 0.56, "level": 0.95}
+    by_loss = {"model": "dpdm", "each": 400, "fpr": 0.1, "tpr": hits, "auc": auc, "allowed": allowed, "warnings": []}
+    text = words(render("quality.html", quality(NOWHERE, {"memorisation": {"membership_by_loss": by_loss}})))
+    assert "(dpdm) has a small loss on finds 12.3% of 400 private records (95% interval 9.0% to 16.0%)" in text
+    assert ("ε = 1, allows 16.0%" in text) == (allowed is not None)
+
+
 def test_an_evaluation_without_anything_but_notes_is_a_page(run: Path) -> None:
     (run / "confidential" / "metrics.json").write_text(json.dumps({"version": 1, "notes": ["Nothing fits."]}))
     assert "Nothing fits." in write_report(run, confidential=True).read_text(encoding="utf-8")

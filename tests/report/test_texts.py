@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
@@ -19,6 +20,7 @@ from pe.data.texts import Texts
 from pe.engine.report import write_report
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.private.text_table import TextTable
+from pe.report.compare import compare, comparison_page
 from tests.report.test_browser import CONTRAST, show
 
 TOLD = [
@@ -149,3 +151,18 @@ def test_it_can_be_read_in_both_schemes(browser: Chrome, run: Path, scheme: str)
     show(browser, write_report(run), scheme)
     low = [one for one in browser.execute_script(CONTRAST) if one[0] < 4.5]
     assert not low
+
+
+def test_the_sheet_has_texts_as_large_as_they_are_written_and_a_comparison_has_them_as_text(made: Path) -> None:
+    run = pe.Run(made)
+    last = run.synthetic
+    with Image.open(made / "evolution.png") as sheet:
+        found = np.asarray(sheet.convert("RGB"))
+    card = np.asarray(last.samples.take([int(np.flatnonzero(last.labels == 0)[0])]).pictures()[0])[1:100]
+    height, width, _ = card.shape
+    rows = [y for y in range(len(found) - height) if (found[y : y + height, 56 : 56 + width] == card).all()]
+    assert rows  # a line of the sheet is above it
+    page = comparison_page(compare([run, run]))
+    assert "<script>document.title" not in page
+    assert page.count('<ul class="texts" aria-label="Samples of label a in S2') == 2
+    assert page.count("data:image") == 0

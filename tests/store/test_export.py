@@ -243,6 +243,8 @@ def test_an_npz_export_holds_the_extensions_beside_the_data(
         {"soft_labels": np.zeros(8, np.float32)},
         {"soft_labels": np.zeros((7, 4), np.float32)},
         {"soft_labels": np.full((8, 4), "x")},
+        {"captions": np.zeros(8)},
+        {"captions": np.full(7, "x")},
     ],
 )
 @pytest.mark.parametrize("form", ["folder", "parquet"])

@@ -10,44 +10,46 @@ from typing import TYPE_CHECKING, ClassVar
 
 from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.diffusion.items import describe_steps
-from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device
+from adapters.trained.blocks import TRAINING, blocks_of, settled, train_blocks, training_device, training_devices
 from adapters.trained.diffusion.files import Sampling, open_model, write_model
 from adapters.trained.diffusion.levels import Network, levels
 from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.labels import check_labels
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import require_torch
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, GenerationAPI, PluginInfo, RandomRequest, VariationRequest
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
     from diffusers import UNet2DModel
 
-    from adapters.diffusion.pixel_space import PixelSpace
     from adapters.trained.dp_sgd.hyperparameters import DPSGD
     from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
     from pe.privacy.release import Release
 
+_MACHINE = ("device", "batch_size", "training.micro_batch", "training.processes")
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FittedDiffusion:
+class AnsweringDiffusion:
     """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
 
     Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and
     denoises it again (SDEdit), as `pixel_diffusion` does; it is the moving average of the weights that answers.
 
     Args:
-        network: its size.
         training: on the private records.
         sampling: of the fitted model.
-        device: auto, cpu, cuda, cuda:1, or a list of cards; it is trained on the first of them.
+        device: auto, cpu, cuda, cuda:1, or a list of cards; it is trained on the first of them, or on as many as
+            `training.processes` says.
         batch_size: images per forward pass of sampling; None: found by trying.
     """
 
-    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "training.micro_batch"))
+    info = PluginInfo(hosts=(), machine_settings=_MACHINE, by_label=True)
     _guidance = 1.0
 
-    network: Network = Network()
     training: FineTuning = FineTuning()
     sampling: Sampling = Sampling()
     device: str | list[str] = "auto"
@@ -57,7 +59,7 @@ class FittedDiffusion:
         check_arithmetic(self.device, "fp32")
         if self.batch_size is not None and self.batch_size < 1:
             raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1.")
-        self._model: PixelSpace | None = None
+        self._model: GenerationAPI | None = None
         self._labels: frozenset[str] = frozenset()
 
     @property
@@ -101,20 +103,48 @@ class FittedDiffusion:
         """
         return self._answering(request.labels).variation_api(request)
 
+    def _place(self) -> torch.device:
+        return training_device(self.device)
+
+    def _places(self, training: FineTuning) -> list[torch.device]:
+        """Of each process of a training."""
+        return training_devices(self.device, training)
+
+    def _answering(self, labels: Sequence[str]) -> GenerationAPI:
+        if self._model is None:
+            raise APIError("The diffusion model answers once it is fitted: `pe run` does that first.")
+        check_labels(labels, self._labels)
+        return self._model
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FittedDiffusion(AnsweringDiffusion):
+    """One whose network is the toolkit's own; all else, the other arguments too, is as in `AnsweringDiffusion`.
+
+    Args:
+        network: its size.
+    """
+
+    network: Network = Network()
+
+    def record_losses(
+        self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
+    ) -> npt.NDArray[np.float64]:
+        """The denoising loss of each image, float64 (n,), averaged over noise and timesteps that are fixed and public.
+
+        Raises:
+            RecipeError: there is no model in `folder`, or it was fitted for other labels.
+        """
+        require_torch("trained", "Fitting a generator")
+        from adapters.trained.diffusion.record_loss import record_losses
+
+        return record_losses(folder, samples, labels, self._place())
+
     def _new(self, terms: FitTerms, classes: int) -> UNet2DModel:
         """A network that was never trained."""
         from adapters.trained.diffusion.network import unet
 
         return unet(self.network, terms.image_shape, classes, terms.seed, "weights")
-
-    def _place(self) -> torch.device:
-        return training_device(self.device)
-
-    def _answering(self, labels: Sequence[str]) -> PixelSpace:
-        if self._model is None:
-            raise APIError("The diffusion model answers once it is fitted: `pe run` does that first.")
-        check_labels(labels, self._labels)
-        return self._model
 
 
 class FineTuned(FittedDiffusion):
@@ -155,13 +185,13 @@ class FineTuned(FittedDiffusion):
         from adapters.trained.dp_sgd.training import Training
 
         terms, private = fitting.terms, cache(fitting.private)
-        settings = self._settled(terms)
+        settings, devices = self._settled(terms), self._places(self.training)
         blocks = blocks_of(settings, terms)
         if self._frozen or not fitting.ledger.drawn(blocks[0]):
             model = self._begun(fitting, private)
         else:
             model = self._new(terms, len(terms.classes))
-        training = Training(self._prepared(model), Velocity(), settings, self._place())
+        training = Training(self._prepared(model), Velocity(), settings, *devices)
         state = train_blocks(training, blocks, fitting, private)
         write_model(training.load(state), terms.classes, fitting.folder)
 
@@ -178,7 +208,8 @@ class FineTuned(FittedDiffusion):
 
         settings = self._settled(terms)
         model = self._prepared(self._new(terms, len(terms.classes)))
-        private = dry_run(model, Velocity(), terms.image_shape, settings, self._place(), TRAINING)
+        device = self._places(self.training)[0]
+        private = dry_run(model, Velocity(), terms.image_shape, settings, device, TRAINING)
         return [*self._public_dry_runs(terms), private]
 
     def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:

@@ -45,7 +45,7 @@ class Distillation(Velocity):
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """The losses, (draws,)."""
-        noisy, velocity, classes = self._noised(image, label, randomness)
+        noisy, velocity, classes = self.noised(image, label, randomness)
         steps = randomness[0]
         found = model(noisy, steps, class_labels=classes).sample
         loss = square(found - velocity)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pe.privacy.release import Release
 
 Begin = Literal["teacher", "new"]
+_TEACHERS = ("teacher.micro_batch", "teacher.processes")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -62,9 +63,7 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         RecipeError: a setting is out of range, or the teacher has nothing to learn from or to teach.
     """
 
-    info = replace(
-        FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, "teacher.micro_batch")
-    )
+    info = replace(FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, *_TEACHERS))
 
     public: Public | None = None
     pretraining: PlainTraining | None = None
@@ -95,7 +94,7 @@ class DPSAD(ReadsPublic, FittedDiffusion):
             )
         self._guidance = self.guidance
         pretraining = self.pretraining or PlainTraining()
-        self._teacher = Teacher(self.public, pretraining, self.teacher, self.clusters, self._new, self._place)
+        self._teacher = Teacher(self.public, pretraining, self.teacher, self.clusters, self._new, self._places)
 
     def planned(self, terms: FitTerms) -> Sequence[Release]:
         """The teacher's blocks of DP-SGD steps, then the student's; all calibrated together to the budget.
@@ -123,14 +122,15 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         require_torch("trained", "Fitting a generator")
         from adapters.trained.dp_sgd.training import Training
 
-        terms, public = fitting.terms, self._teacher.public_set(fitting.terms)
+        terms, devices = fitting.terms, self._places(self.training)
+        public = self._teacher.public_set(terms)
         split = self._teacher.split(public, terms)
         private = cache(lambda: classed(fitting.private(), split))
         teacher = self._teacher.trained(fitting, private, public)
         student = deepcopy(teacher) if self.begin == "teacher" else self._new(terms, self._teacher.classes(terms) + 1)
         settings = self._settled(terms)
         loss = self._loss(teacher.eval().requires_grad_(False), terms)
-        training = Training(student, loss, settings, self._place())
+        training = Training(student, loss, settings, *devices)
 
         def learn(state: FloatArray) -> None:
             if loss.judge is not None and training.step_of(state) < settings.steps:

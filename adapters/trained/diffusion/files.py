@@ -15,6 +15,7 @@ from pe.errors import RecipeError
 from pe.plugins.validation import Count, Settings
 
 if TYPE_CHECKING:
+    from diffusers import DDIMScheduler, DDPMScheduler
     from torch import nn
 
 
@@ -34,15 +35,24 @@ class Sampling(Settings):
     chunk: Count = 1024
 
 
-def write_model(model: nn.Module, labels: Sequence[str], folder: Path, clusters: int = 1) -> None:
-    """unet/ and scheduler/ in diffusers' format, and classes.json: the classes' names, and the label of each."""
+def write_model(
+    model: nn.Module,
+    labels: Sequence[str],
+    folder: Path,
+    clusters: int = 1,
+    schedule: DDIMScheduler | DDPMScheduler | None = None,
+) -> None:
+    """unet/ and scheduler/ in diffusers' format, and classes.json: the classes' names, and the label of each.
+
+    `schedule`: of the noise; None: the toolkit's own.
+    """
     from diffusers import UNet2DModel
 
     from adapters.trained.diffusion.network import scheduler
 
     assert isinstance(model, UNet2DModel)
     model.cpu().save_pretrained(folder / "unet", safe_serialization=True)
-    scheduler().save_pretrained(folder / "scheduler")
+    (schedule or scheduler()).save_pretrained(folder / "scheduler")
     names = [(f"{label}/{i}" if clusters > 1 else label, label) for label in labels for i in range(clusters)]
     content = {"classes": [name for name, _ in names], "labels": [label for _, label in names]}
     (folder / "classes.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
@@ -60,7 +70,7 @@ def open_model(
     if not files.classes or not files.weights.is_file():
         raise RecipeError(f"{folder} holds no fitted diffusion model: fit it in a new run.")
     of_label: dict[str | int, int | str | list[int | str]] = {}
-    for number, label in enumerate(_labels(folder)):
+    for number, label in enumerate(labels_of(folder)):
         cast(list[int | str], of_label.setdefault(label, [])).append(number)
     found = PixelSpace(
         model=str(folder),
@@ -77,7 +87,12 @@ def open_model(
     return found, tuple(map(str, of_label))
 
 
-def _labels(folder: Path) -> list[str]:
+def labels_of(folder: Path) -> list[str]:
+    """The label of each class of the model in `folder`.
+
+    Raises:
+        RecipeError: the file that holds them is damaged.
+    """
     try:
         return list(map(str, json.loads((folder / "classes.json").read_text(encoding="utf-8"))["labels"]))
     except (OSError, ValueError, KeyError, TypeError) as error:

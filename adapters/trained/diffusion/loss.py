@@ -28,10 +28,11 @@ class Velocity:
     Args:
         none: the number of the class that stands for none, for a network that is to be guided: it takes the place of
             the image's class in a tenth of the draws.
+        levels: ᾱ of each timestep; None: those of the toolkit's own schedule.
     """
 
-    def __init__(self, none: int | None = None) -> None:
-        self._levels: Tensor = scheduler().alphas_cumprod
+    def __init__(self, none: int | None = None, levels: Tensor | None = None) -> None:
+        self._levels: Tensor = scheduler().alphas_cumprod if levels is None else levels
         self._none = none
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
@@ -54,12 +55,12 @@ class Velocity:
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """The losses, (draws,): of one image and label, or of as many of both as there are draws."""
-        noisy, velocity, classes = self._noised(image, label, randomness)
+        noisy, wanted, classes = self.noised(image, label, randomness)
         found = model(noisy, randomness[0], class_labels=classes).sample
-        return square(found - velocity)
+        return square(found[:, : wanted.shape[1]] - wanted)
 
-    def _noised(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        """What the network sees, what it is to find, and the classes that it is told."""
+    def noised(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
+        """What the network sees, what it is to find, and the classes that it is told, of one image or of several."""
         steps, level, noise, *unlabelled = randomness
         signal, spread = level.sqrt()[:, None, None, None], (1 - level).sqrt()[:, None, None, None]
         classes = label.expand(len(steps))

@@ -46,7 +46,7 @@ class PDPDiffusion(ReadsPublic, FineTuned):
         terms = fitting.terms
         public = self.public.read(terms.image_shape, terms.seed)
         model = self._new(terms, public.classes).to(self._place())
-        model = pretrained(model, public, self.pretraining, fitting)
+        model = pretrained(model, lambda: public, self.pretraining, fitting)
         return with_new_classes(model, len(terms.classes), terms.seed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,27 +25,36 @@ if TYPE_CHECKING:
     from pe.fit.trainer import FitTerms, Fitting
 
 
-_KEPT = "pretrained.safetensors"
+_PUBLIC = "public images"
 
 
 def pretrained(
-    model: UNet2DModel, public: PublicSet, settings: PlainTraining, fitting: Fitting, none: int | None = None
+    model: UNet2DModel,
+    public: Callable[[], PublicSet],
+    settings: PlainTraining,
+    fitting: Fitting,
+    none: int | None = None,
+    what: str = _PUBLIC,
 ) -> UNet2DModel:
-    """`model` after training on all of `public`, whose labels are its classes; it is left on its device.
+    """`model` after training on all of `public()`, whose labels are its classes; it is left on its device.
 
-    A fit that goes on takes what was kept. `none`: the class that stands for none, of a network that is to be guided.
+    A fit that goes on takes what was kept, and asks for no images. `none`: the class that stands for none, of a network
+    that is to be guided. `what`: which images they are, of several trainings one after the other.
 
     Raises:
         Interrupted: the fit was told to stop.
         RecipeError: memory does not suffice.
     """
-    found = fitting.kept.find(_KEPT)
+    kept = f"pretrained on {what}.safetensors".replace(" ", "-")
+    found = fitting.kept.find(kept)
     if found is not None:
         model.load_state_dict(load(found))
         return model
-    with counted_steps(fitting, "training on public images", settings.steps) as step_done:
-        train(model, public, settings, _loss_of(model, none), fitting.terms.seed, "pretraining", step_done)
-    fitting.kept.keep(_KEPT, save({name: value.cpu().contiguous() for name, value in model.state_dict().items()}))
+    images = public()
+    phase = "pretraining" if what == _PUBLIC else f"pretraining on {what}"
+    with counted_steps(fitting, f"training on {what}", settings.steps) as step_done:
+        train(model, images, settings, _loss_of(model, none), fitting.terms.seed, phase, step_done)
+    fitting.kept.keep(kept, save({name: value.cpu().contiguous() for name, value in model.state_dict().items()}))
     return model
 
 
@@ -66,7 +76,7 @@ def pretraining_dry_run(model: UNet2DModel, terms: FitTerms, settings: PlainTrai
     memory = peak_memory(next(model.parameters()).device, lambda: steps(1))  # when libraries load, too
     steps(2)
     parameters = sum(value.numel() for value in model.parameters())
-    return DryRun("public images", settings.steps, ended[-1] - ended[-2], parameters, memory)
+    return DryRun(_PUBLIC, settings.steps, ended[-1] - ended[-2], parameters, memory)
 
 
 def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:

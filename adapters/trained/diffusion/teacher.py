@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
     from adapters.trained.clusters import Clusters
-    from adapters.trained.dp_sgd.hyperparameters import DPSGD
+    from adapters.trained.dp_sgd.hyperparameters import DPSGD, FineTuning
     from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
     from pe.privacy.release import Release
 
@@ -38,7 +38,7 @@ class Teacher:
         training: its DP-SGD; with a share of 0 it learns the labels from public images of their names.
         clusters: into how many classes each label is split.
         new: a network that was never trained, of so many classes.
-        place: the device.
+        places: where each process of a training computes.
 
     Raises:
         RecipeError: it has nothing to learn from, or clusters without public images.
@@ -49,7 +49,7 @@ class Teacher:
     training: Teaching
     clusters: int
     new: Callable[[FitTerms, int], UNet2DModel]
-    place: Callable[[], torch.device]
+    places: Callable[[FineTuning], list[torch.device]]
 
     def __post_init__(self) -> None:
         if self.public is None and not self.training.share:
@@ -119,12 +119,13 @@ class Teacher:
         from adapters.trained.dp_sgd.training import Training
 
         terms, classes = fitting.terms, self.classes(fitting.terms) + 1
-        model = self.new(terms, classes if public is None else public.classes + 1).to(self.place())
+        devices = self.places(self.training)
+        model = self.new(terms, classes if public is None else public.classes + 1).to(devices[0])
         if public is not None:
-            model = pretrained(model, public, self.pretraining, fitting, none=public.classes)
+            model = pretrained(model, lambda: public, self.pretraining, fitting, none=public.classes)
         if self.training.share:
             model = model if public is None else with_new_classes(model, classes, terms.seed)
-            training = Training(model, Velocity(none=classes - 1), self._settled(terms), self.place())
+            training = Training(model, Velocity(none=classes - 1), self._settled(terms), *devices)
             training.load(train_blocks(training, self.releases(terms), fitting, private, "training the teacher"))
         return model
 
@@ -137,7 +138,7 @@ class Teacher:
         found = [] if self.public is None else [pretraining_dry_run(model, terms, self.pretraining)]
         if self.training.share:
             loss, settings = Velocity(self.classes(terms)), self._settled(terms)
-            found.append(dry_run(model, loss, terms.image_shape, settings, self.place(), _NAME))
+            found.append(dry_run(model, loss, terms.image_shape, settings, self.places(self.training)[0], _NAME))
         return found
 
     def _settled(self, terms: FitTerms) -> DPSGD:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.diffusion.device import check_arithmetic, choose_devices
-from adapters.trained.blocks import TRAINING, blocks_of, settled, training_device
+from adapters.trained.blocks import TRAINING, blocks_of, settled, training_device, training_devices
 from adapters.trained.dp_imgsyn.moments import moments_release
 from adapters.trained.dp_imgsyn.sections import TEACHERS, Alignment, TeacherTraining
 from adapters.trained.public import Public, ReadsPublic
@@ -61,7 +61,7 @@ class DPImgSyn(ReadsPublic):
         training: of the teacher, on the private records.
         moments_share: of the fit's ε, which the release of the moments alone takes.
         alignment: of public images.
-        device: auto, cpu, cuda, cuda:1.
+        device: auto, cpu, cuda, cuda:1, or a list of cards for `training.processes`.
         batch_size: images aligned at once.
 
     Raises:
@@ -70,8 +70,9 @@ class DPImgSyn(ReadsPublic):
 
     info = PluginInfo(
         hosts=(),
-        machine_settings=("device", "batch_size", "training.micro_batch", "public.path"),
+        machine_settings=("device", "batch_size", "training.micro_batch", "training.processes", "public.path"),
         code_settings=("teacher",),
+        by_label=True,
     )
 
     public: Public
@@ -79,7 +80,7 @@ class DPImgSyn(ReadsPublic):
     training: TeacherTraining = TeacherTraining()
     moments_share: float = 0.1
     alignment: Alignment = Alignment()
-    device: str = "auto"
+    device: str | list[str] = "auto"
     batch_size: int = 256
 
     def __post_init__(self) -> None:
@@ -147,7 +148,7 @@ class DPImgSyn(ReadsPublic):
             public=public,
             alignment=self.alignment,
             batch_size=self.batch_size,
-            device=self._place(),
+            devices=training_devices(self.device, self.training),
         )
         model.write(fitting.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
@@ -166,7 +167,8 @@ class DPImgSyn(ReadsPublic):
 
         teacher = self._new_teacher(terms.image_shape, len(terms.classes), terms.seed)
         settings = settled(self.training, terms, self._others(terms))
-        return [dry_run(teacher, self._loss(), terms.image_shape, settings, self._place(), TRAINING)]
+        device = training_devices(self.device, self.training)[0]
+        return [dry_run(teacher, self._loss(), terms.image_shape, settings, device, TRAINING)]
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; the public images are read again from where the recipe says.
@@ -191,6 +193,13 @@ class DPImgSyn(ReadsPublic):
                 "those."
             )
         self._model = Model.read(folder, teacher, classes, public, self.alignment, self._place())
+
+    def record_losses(
+        self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
+    ) -> npt.NDArray[np.float64]:
+        """The teacher's cross-entropy on each image, float64 (n,); raises as `load` does."""
+        self.load(folder)
+        return self._fitted().losses(samples, labels)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Public images, drawn by the seeds and aligned.

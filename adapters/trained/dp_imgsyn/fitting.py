@@ -36,7 +36,7 @@ def fit_model(
     public: PublicSet,
     alignment: Alignment,
     batch_size: int,
-    device: torch.device,
+    devices: list[torch.device],
 ) -> Model:
     """Train `teacher`, release the moments, and align the companions.
 
@@ -52,13 +52,14 @@ def fit_model(
         public: the images to begin with.
         alignment: how they are aligned.
         batch_size: public images read at once.
-        device: where.
+        devices: where each process of the training computes; the first of them does all else.
 
     Raises:
         Interrupted: it was told to stop.
         RecipeError: memory does not suffice.
     """
-    terms, private, steps = fitting.terms, cache(fitting.private), Training(teacher, loss, training, device)
+    terms, private, device = fitting.terms, cache(fitting.private), devices[0]
+    steps = Training(teacher, loss, training, *devices)
     reader = Reader(steps.load(train_blocks(steps, blocks_of(training, terms), fitting, private)))
     with _enough_memory(f"batch_size is {batch_size}"):
         starts = range(0, len(public.images), batch_size)

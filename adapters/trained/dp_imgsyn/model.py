@@ -123,6 +123,15 @@ class Model:
         known = {name: i for i, name in enumerate(self.labels)}
         return np.array([known[label] for label in labels], dtype=np.int64)
 
+    def losses(self, images: npt.NDArray[np.uint8], labels: Sequence[str]) -> npt.NDArray[np.float64]:
+        """The teacher's cross-entropy on each image, float64 (n,), which it sees alone."""
+        found = np.empty(len(images))
+        with torch.no_grad():
+            for i, (image, number) in enumerate(zip(images, self.numbers(labels), strict=True)):
+                logits, *_ = self.aim.reader(tensors(image[None], self.device))
+                found[i] = -float(logits[0].log_softmax(dim=0)[number])
+        return found
+
     def anew(self, seed: int) -> tuple[Pixels, int]:
         """A public image drawn by `seed`, float32 h×w×c in [−1, 1], and its place."""
         place = int(_rng(seed).integers(len(self.public.images)))

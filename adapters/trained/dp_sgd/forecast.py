@@ -42,10 +42,12 @@ def dry_run(
         RecipeError: memory does not suffice; it says which micro_batch to take.
     """
     noise = SystemNoise()
-    size = Training(model, loss, settings, device).micro_batch(image_shape, noise)
+    others = [torch.device(device)] * (settings.processes - 1)  # they are not started
+    size = Training(model, loss, settings, device, *others).micro_batch(image_shape, noise)
     few = {
         "steps": 1,
         "micro_batch": size,
+        "processes": 1,
         "block": 1,
         "expected_batch": size,
         "declared_size": size,
@@ -60,13 +62,17 @@ def dry_run(
         training.block(state, images, np.zeros(len(images), dtype=np.int64), noise)
         return time.perf_counter() - begun
 
-    memory = peak_memory(torch.device(device), lambda: step(images))  # the first time, when libraries load, too
-    full, empty = step(images), step(images[:0])
-    micro_batches = settings.expected_batch / size + 0.5  # the last of a step is half full, on average
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // settings.processes))  # as many as each process will have
+    try:
+        memory = peak_memory(torch.device(device), lambda: step(images))  # the first time, when libraries load, too
+        full, empty = step(images), step(images[:0])
+    finally:
+        torch.set_num_threads(threads)
     return DryRun(
         part=part,
         steps=settings.steps,
-        seconds_per_step=empty + micro_batches * max(0.0, full - empty),
+        seconds_per_step=empty + settings.rounds(size) * max(0.0, full - empty),
         parameters=training.count,
         memory=memory,
         blocks=settings.blocks,

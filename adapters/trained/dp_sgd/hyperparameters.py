@@ -35,8 +35,11 @@ class FineTuning(Settings):
         warm_up: steps over which the rate rises, as a straight line.
         ema: decay of the parameters' moving average, which is what is sampled.
         draws: of the loss's randomness (timesteps and noises) per record and step, averaged before the clipping.
-        micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not. None: 32
-            on a processor, on a GPU as many as a step has, up to 512; fewer if memory is short, by trying blank ones.
+        micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not. None:
+            as many as a process has of a step, up to 32 on a processor and 512 on a GPU; fewer if memory is short, by
+            trying blank ones.
+        processes: how many share each step, each on a GPU of its own, in the order of `device`; on a processor each has
+            its part of the threads. The guarantee does not depend on it.
         block: steps between two states that are kept; each block is charged as one release.
         spare_blocks: how many blocks more than planned the budget is to hold. A run's store leaves no trace of a
             block that was broken off, so that it is not charged again, and there is no need for one.
@@ -53,6 +56,7 @@ class FineTuning(Settings):
     ema: Decay = 0.999
     draws: Count = 4
     micro_batch: Count | None = None
+    processes: Annotated[int, Field(ge=1, le=64)] = 1
     block: Count = 50
     spare_blocks: Annotated[int, Field(ge=0)] = 0
 
@@ -146,6 +150,13 @@ class DPSGD(FineTuning, strict=True):
                 f"block is {self.block}: no block begins after {step} steps; take the value it had before."
             )
         return max(0, min(self.block, self.steps - step))
+
+    def rounds(self, micro_batch: int) -> float:
+        """How often in a step the processes compute a micro-batch each, on average.
+
+        The last micro-batch is half full, and the last time half of the other processes have none.
+        """
+        return (self.expected_batch / micro_batch + 0.5) / self.processes + (1 - 1 / self.processes) / 2
 
     def rate_at(self, step: int) -> float:
         """The learning rate of step `step`, counted from 0: a schedule that no data can change."""

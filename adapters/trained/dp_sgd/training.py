@@ -7,6 +7,7 @@ written to disk, so a block that is cut off leaves no trace but what the operati
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 
 from adapters.diffusion.device import free_memory
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients
+from adapters.trained.dp_sgd.group import Part
 from adapters.trained.dp_sgd.hyperparameters import DPSGD, GRID
+from adapters.trained.dp_sgd.processes import Processes
 from adapters.trained.dp_sgd.state import MOMENTS, FloatArray, State, advance
 from adapters.trained.dp_sgd.suitable import trained_parameters
 from pe.errors import PrivateDataError, RecipeError
@@ -41,12 +44,21 @@ class Training:
         loss: of one record; see `Loss`.
         settings: everything public.
         device: cpu, or a CUDA device. On a CPU, state, noise and data determine every bit of the next state.
+        others: devices of further processes, which share every step, until `close`. With the same `micro_batch` they
+            change no bit of a state on a CPU.
 
     Raises:
         PluginError: a model that DP-SGD cannot train (BatchNorm, active dropout, nothing to train).
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, settings: DPSGD, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        settings: DPSGD,
+        device: str | torch.device = "cpu",
+        *others: torch.device,
+    ) -> None:
         self.settings = settings
         self._device = torch.device(device)
         self._model = model.to(self._device)
@@ -55,6 +67,8 @@ class Training:
         self._shapes = {name: value.shape for name, value in parameters.items()}
         self._count = sum(value.numel() for value in parameters.values())
         self._size = settings.micro_batch
+        self._others = others
+        self._processes: Processes | None = None
 
     @property
     def count(self) -> int:
@@ -69,8 +83,8 @@ class Training:
         """
         if self._size is None:
             expected = self.settings.expected_batch
-            whole = ceil(expected + 4 * sqrt(expected))  # so that nearly every step is one micro-batch
-            self._size = _ON_CPU if self._device.type == "cpu" else min(_ON_GPU, whole)
+            whole = expected + 4 * sqrt(expected)  # so that nearly every step is one micro-batch of each process
+            self._size = min(_ON_CPU if self._device.type == "cpu" else _ON_GPU, ceil(whole / (1 + len(self._others))))
             while not self._fits(shape, noise):
                 free_memory(self._device)
                 self._size //= 2
@@ -115,9 +129,25 @@ class Training:
         steps = self.settings.steps_from(now.step)
         if not steps:
             raise RecipeError(f"All {self.settings.steps} steps are done: raise steps to train on.")
-        for _ in range(steps):
-            now = self._step(now, images, labels, noise)
+        try:
+            self._assign(images.shape[1:], noise)
+            for _ in range(steps):
+                now = self._step(now, images, labels, noise)
+        except BaseException:
+            self.close()
+            raise
         return now.to_array()
+
+    def gather(self) -> None:
+        """Start the other processes, if there are to be any; else the first block does, within its public deadline."""
+        if self._others and self._processes is None:
+            self._processes = Processes(self._others)
+
+    def close(self) -> None:
+        """End the other processes; the next block starts new ones."""
+        if self._processes is not None:
+            self._processes.close()
+            self._processes = None
 
     def load(self, state: FloatArray, average: bool = True) -> nn.Module:
         """The model with the moving average of `state`, or with its last parameters."""
@@ -144,13 +174,38 @@ class Training:
         self, chosen: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
     ) -> Tensor:
         """The sum of the chosen records' clipped gradients, int64 (p,), in steps of C/GRID."""
-        parameters = self._named(state.parameters)
+        size, every = self.micro_batch(images.shape[1:], noise), 1 + len(self._others)
+        work = [(chosen[start : start + size], self._seeds(noise)) for start in range(0, len(chosen), size)]
+
+        own, *others = [
+            (Part(images[places], labels[places], seeds) for places, seeds in work[rank::every])
+            for rank in range(every)
+        ]
+        if self._processes is None:
+            return self.share(state.parameters, own)
+        return self._processes.total(state.parameters, others, lambda: self.share(state.parameters, own))
+
+    def _assign(self, shape: tuple[int, ...], noise: Noise) -> None:
+        """Hand the other processes, if there are any, model and loss as they are now."""
+        self.gather()
+        if self._processes is None:
+            return
+        settings = self.settings.model_copy(update={"micro_batch": self.micro_batch(shape, noise)})
+        self._processes.assign((self._model, self._loss, settings), self._device)
+
+    def share(self, parameters: Tensor, parts: Iterable[Part]) -> Tensor:
+        """CONFIDENTIAL: the sum of the clipped gradients of `parts`, int64 (p,), in steps of C/GRID.
+
+        It is exact: the sums of several shares add up to that of all their parts, in any order.
+
+        Raises:
+            RecipeError: memory does not suffice.
+        """
+        named = self._named(parameters)
         total = torch.zeros(self._count, dtype=torch.int64, device=self._device)
-        size = self.micro_batch(images.shape[1:], noise)
-        for start in range(0, len(chosen), size):
-            part = chosen[start : start + size]
+        for part in parts:
             try:
-                total += self._micro_batch(parameters, images[part], labels[part], noise)
+                total += self._micro_batch(named, part)
             except (RuntimeError, MemoryError) as error:
                 if memory_refused(error):
                     raise self._too_large() from error
@@ -164,9 +219,9 @@ class Training:
 
     def _fits(self, shape: tuple[int, ...], noise: Noise) -> bool:
         """Whether memory suffices for a micro-batch; it holds blank records alone."""
-        none = np.zeros((0, *shape), dtype=np.uint8)
+        none = Part(np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise))
         try:
-            self._micro_batch(trained_parameters(self._model), none, np.zeros(0, dtype=np.int64), noise)
+            self._micro_batch(trained_parameters(self._model), none)
         except (RuntimeError, MemoryError) as error:
             if not memory_refused(error):
                 raise
@@ -175,21 +230,21 @@ class Training:
             return False
         return True
 
-    def _micro_batch(self, parameters: dict[str, Tensor], images: Images, labels: Labels, noise: Noise) -> Tensor:
+    def _micro_batch(self, parameters: dict[str, Tensor], part: Part) -> Tensor:
         """The sum over up to `micro_batch` records.
 
         They are filled up to that many with blank ones, which do not count: the shape of the arithmetic and its memory
         are always the same. A record's gradient may still be rounded otherwise in another place of a batch (by a card's
         libraries, and on a processor by wide matrix products; not in the networks that we ship), which no clip sees.
         """
-        size, seen = self._records, len(images)
-        pixels = np.zeros((size, *images.shape[1:]), dtype=np.uint8)
+        size, seen = self._records, len(part.images)
+        pixels = np.zeros((size, *part.images.shape[1:]), dtype=np.uint8)
         classes = np.zeros(size, dtype=np.int64)
-        pixels[:seen], classes[:seen] = images, labels
+        pixels[:seen], classes[:seen] = part.images, part.labels
         x = torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
         y = torch.from_numpy(classes).to(self._device)
         channels, height, width = x.shape[1:]
-        randomness = self._drawn((channels, height, width), noise)
+        randomness = self._drawn((channels, height, width), part.seeds)
         gradients = record_gradients(self._model, self._loss, parameters, x, y, randomness)
         return self._clipped(gradients, torch.arange(size, device=self._device) < seen)
 
@@ -206,13 +261,16 @@ class Training:
         """By the EXPECTED size of a batch, float64 (p,): the real one is private."""
         return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
-    def _drawn(self, shape: tuple[int, int, int], noise: Noise) -> Randomness:
-        """The loss's randomness for every place of a micro-batch: each from a seed of its own, of 64 fair coins.
+    def _seeds(self, noise: Noise) -> npt.NDArray[np.uint64]:
+        """One for every place of a micro-batch, each of 64 fair coins."""
+        return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
+
+    def _drawn(self, shape: tuple[int, int, int], seeds: npt.NDArray[np.uint64]) -> Randomness:
+        """The loss's randomness for every place of a micro-batch: each from a seed of its own.
 
         It is drawn on the processor: on a GPU each record's would be kernels of its own.
         """
-        size, generator = self._records, torch.Generator()
-        seeds = np.packbits(noise.coins(64 * size, 0.5)).view(np.uint64)
+        generator = torch.Generator()
         drawn = [
             self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))  # one record's
             for seed in seeds

@@ -1,29 +1,27 @@
 document.documentElement.classList.add("js");
+const all = (selector) => [...document.querySelectorAll(selector)];
 const slider = document.getElementById("iteration");
+const show = () => {
+  const generations = all(".generation");
+  generations.forEach((one, i) => { one.hidden = i !== Number(slider.value); });
+  document.getElementById("shown").textContent = generations[Number(slider.value)]?.dataset.name ?? "";
+  slider.setAttribute("aria-valuetext", document.getElementById("shown").textContent);
+};
 if (slider) {
-  const shown = document.getElementById("shown");
-  const generations = [...document.querySelectorAll(".generation")];
-  const show = () => {
-    generations.forEach((one, i) => { one.hidden = i !== Number(slider.value); });
-    shown.textContent = generations[Number(slider.value)].dataset.name;
-    slider.setAttribute("aria-valuetext", shown.textContent);
-  };
   slider.addEventListener("input", show);
   slider.value = slider.max;
   show();
 }
 const search = document.getElementById("search");
-if (search) {
-  const hits = document.getElementById("hits");
-  const texts = [...document.querySelectorAll(".generation .texts li")];
+const find = () => {
   const plain = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-  search.addEventListener("input", () => {
-    const wanted = plain(search.value.trim());
-    let found = 0;
-    for (const one of texts) {
-      one.hidden = Boolean(wanted) && !plain(one.textContent).includes(wanted);
-      found += one.hidden ? 0 : 1;
-    }
-    hits.textContent = wanted ? `${found} of ${texts.length}, in all iterations` : "";
-  });
-}
+  const wanted = plain(search.value.trim());
+  const texts = all(".generation .texts li");
+  let found = 0;
+  for (const one of texts) {
+    one.hidden = Boolean(wanted) && !plain(one.textContent).includes(wanted);
+    found += one.hidden ? 0 : 1;
+  }
+  document.getElementById("hits").textContent = wanted ? `${found} of ${texts.length}, in all iterations` : "";
+};
+if (search) search.addEventListener("input", find);

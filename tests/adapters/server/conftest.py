@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.adapters.server.serving import FOLDER, MEANWHILE, Asked, Server, Servers
+from tests.adapters.server.serving import FOLDER, HELD, STARTING, Asked, Server, Servers
 
 SMALL = Asked(
     "small",
@@ -17,8 +18,8 @@ KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of no server come first, then MEANWHILE, while the first one starts; then each server has all its own."""
-    places = [i for i, item in enumerate(items) if item.nodeid.startswith((FOLDER, *MEANWHILE))]
+    """Each server has all its tests in a row; tests of none are run while it starts."""
+    places = [i for i, item in enumerate(items) if item.nodeid.startswith((FOLDER, *STARTING, *HELD))]
     ours = sorted((items[i] for i in places), key=_turn)
     for i, item in zip(places, ours, strict=True):
         items[i] = item
@@ -26,7 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _turn(item: pytest.Item) -> int:
     asked = item.fixturenames if isinstance(item, pytest.Function) else ()
-    return item.nodeid.startswith(MEANWHILE) + 2 * ("small" in asked) + 4 * ("text" in asked)
+    turns = (
+        item.nodeid.startswith(STARTING),
+        "small" in asked,
+        "held_up" in asked and "text" not in asked,
+        item.nodeid.startswith(HELD),
+        "text" in asked,
+    )
+    return turns.index(True) if any(turns) else -1
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,9 +71,9 @@ HELD_UP = 20.0
 """Seconds; by itself Ray kills a proxy that has not come after 15."""
 
 
-@pytest.fixture
-def text(servers: Servers, text_model: Path) -> Server:
-    """A model that takes prompts, behind keys, with narrow limits; its proxy was slow to come."""
+@pytest.fixture(scope="session")
+def held_up(servers: Servers, text_model: Path) -> Iterator[tuple[Server, Future[None]]]:
+    """A server of a model that takes prompts, behind keys, with narrow limits; its proxy is slow to come."""
     limits = {"requests": 2, "waiting": 40, "n": 4, "images": 32, "steps": 8, "pixels": 4096, "body": 2**20}
     options = tuple(part for name, value in limits.items() for part in ("--limit", f"{name}={value}"))
     options += (
@@ -80,7 +88,15 @@ def text(servers: Servers, text_model: Path) -> Server:
         "--set",
         "sampler=euler",
     )
-    asked = Asked(str(text_model), options, (("TEST_KEYS", ",".join(KEYS)),))
-    if not servers.runs(asked):
-        servers.begun(asked).hold_up_proxy(HELD_UP)
-    return servers.running(asked)
+    server = servers.begun(Asked(str(text_model), options, (("TEST_KEYS", ",".join(KEYS)),)))
+    with ThreadPoolExecutor(1) as beside:
+        yield server, beside.submit(server.hold_up_proxy, HELD_UP)
+
+
+@pytest.fixture
+def text(held_up: tuple[Server, Future[None]]) -> Server:
+    """The server of prompts, once it answers."""
+    server, held = held_up
+    held.result()
+    server.wait_for()
+    return server

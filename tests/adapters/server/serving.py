@@ -13,13 +13,22 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FOLDER, MEANWHILE = "tests/adapters/server/", ("tests/adapters/hosts/", "tests/adapters/test_job_hosts.py")
-"""Where the tests of servers lie, and those that are run while the first server starts."""
+FOLDER = "tests/adapters/server/"
+"""Where the tests of servers lie."""
+
+STARTING = ("tests/adapters/hosts/", "tests/adapters/test_job_hosts.py")
+"""Tests that are run while the first server starts."""
+
+HELD = ("tests/adapters/http/",)
+"""Tests that are run while the second one starts and its proxy is held up."""
+
+LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1, ::1 and ::ffff:127.0.0.1, as /proc/net/tcp has them."""
 
 PATIENCE = 150.0
 """Seconds for a start, on a machine that does other things, too."""
@@ -84,12 +93,7 @@ class Server:
 
     def listening(self) -> list[tuple[str, int]]:
         """Addresses (in hexadecimal) and ports on which any of its processes listens."""
-        files = [file for pid in self.pids() for file in Path(f"/proc/{pid}/fd").iterdir()]
-        sockets = {str(file.readlink()) for file in files if file.is_symlink()}
-        tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
-        rows = [row.split() for table in tables for row in table]
-        ours = [row[1].split(":") for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
-        return [(address, int(port, 16)) for address, port in ours]
+        return listening(self.pids())
 
     def metrics(self, key: str | None = None) -> dict[str, float]:
         """Each counter's sum over the replicas."""
@@ -180,6 +184,16 @@ class Server:
             return os.getsid(pid) == self.process.pid
         except OSError:
             return False
+
+
+def listening(pids: Iterable[int]) -> list[tuple[str, int]]:
+    """Addresses (in hexadecimal) and ports on which any of these processes listens."""
+    files = [file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir()]
+    sockets = {str(file.readlink()) for file in files if file.is_symlink()}
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [row.split() for table in tables for row in table]
+    ours = [row[1].split(":") for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    return [(address, int(port, 16)) for address, port in ours]
 
 
 class Servers:

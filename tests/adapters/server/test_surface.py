@@ -22,12 +22,9 @@ from adapters.server.settings import Limits, Settings, digest_of
 from pe.cli.doctor import doctor
 from pe.errors import RecipeError
 from tests.adapters.server.asking import generate
-from tests.adapters.server.serving import Server
+from tests.adapters.server.serving import LOOPBACK, Server
 
 PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text(encoding="utf-8")
-
-LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
-"""127.0.0.1, ::1 and ::ffff:127.0.0.1, as /proc/net/tcp has them."""
 
 
 def test_the_description_is_of_the_routes_there_are(small: Server) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,11 @@ def sdk(server: Server, key: str = FIRST) -> openai.OpenAI:
 
 def prompted(n: int, steps: int = 2, prompt: str = SECRET) -> Wanted:
     return Wanted(np.arange(n, dtype=np.uint64), None, steps, guidance=1, size=(SIZE, SIZE), prompts=(prompt,) * n)
+
+
+def test_it_waits_for_a_proxy_that_is_slow_to_come(held_up: tuple[Server, Future[None]]) -> None:
+    server, _ = held_up
+    assert server.process.poll() is None
 
 
 @pytest.mark.parametrize("key", [None, "", "wrong-key-of-the-tests", FIRST[:-1], FIRST + "x", "Ünïcödé-key-of-tests"])

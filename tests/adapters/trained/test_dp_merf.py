@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pe
-from adapters.trained.dp_merf import features, generator
-from adapters.trained.dp_merf.adapter import DPMERF
-from adapters.trained.dp_merf.features import frequencies, noisy_sum
+from adapters.trained.noisy_mean import features, generator
+from adapters.trained.noisy_mean.dp_merf import DPMERF, RandomFourier, frequencies
+from adapters.trained.noisy_mean.features import noisy_sum
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.start import resume_run, run_recipe
@@ -29,7 +30,7 @@ from pe.store.purge import purge
 from tests.adapters.trained.clean import NoNoise
 
 SHAPE = (4, 4, 1)
-W = frequencies(20, 16, 0.8, seed=3)
+W = frequencies(20, 16, [0.8], seed=3)
 RELEASE = Release("fit/mean_features", "discrete_gaussian", 1.0, 2.0, grid=grid_for(2.0, 1.0, fractional=True))
 
 
@@ -52,7 +53,7 @@ def records(count: int, seed: int, units: list[int] | None = None) -> PrivateRec
 
 
 def clean(private: PrivateRecords) -> np.ndarray:
-    return noisy_sum(private, 2, W, RELEASE, NoNoise())
+    return noisy_sum(private, 2, RandomFourier(W), RELEASE, NoNoise())
 
 
 def without(private: PrivateRecords, unit: int) -> PrivateRecords:
@@ -95,10 +96,19 @@ def without_others(private: PrivateRecords, unit: int) -> PrivateRecords:
 
 
 def test_the_features_are_those_of_the_gaussian_kernel() -> None:
-    w = frequencies(20_000, 16, 0.8, seed=0)
-    x, y = np.random.default_rng(0).random((2, 16))
-    phi = [np.concatenate([np.cos(w @ v), np.sin(w @ v)]) / np.sqrt(len(w)) for v in (x, y)]
-    assert phi[0] @ phi[1] == pytest.approx(np.exp(-((x - y) ** 2).sum() / (2 * 0.8**2)), abs=0.02)
+    for bandwidths in ([0.8], [0.4, 1.6]):
+        phi = RandomFourier(frequencies(20_000, 16, bandwidths, seed=0))
+        x, y = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype(np.uint8)
+        squared = ((x / 255 - y / 255) ** 2).sum()
+        wanted = np.mean([np.exp(-squared / (2 * bandwidth**2)) for bandwidth in bandwidths])
+        assert phi.of_record(x) @ phi.of_record(y) == pytest.approx(wanted, abs=0.02)
+        assert np.linalg.norm(phi.of_record(x)) == pytest.approx(1)
+
+
+def test_the_features_of_made_images_are_those_of_records_but_for_a_factor() -> None:
+    phi, images = RandomFourier(W), records(3, 0).samples
+    made = phi.of_batch(torch.from_numpy(images / np.float32(255))).numpy()
+    np.testing.assert_allclose(made / np.sqrt(len(W)), [phi.of_record(image) for image in images], atol=1e-5)
 
 
 def private_file(folder: Path) -> Path:
@@ -191,6 +201,9 @@ def test_the_same_release_gives_the_same_model_and_samples(tmp_path: Path) -> No
     ("changes", "sentence"),
     [
         ({"api": {"kind": "dp_merf", "features": 7}}, "features is 7: it must be an even number"),
+        ({"api": {"kind": "dp_merf", "bandwidth": [0.2, 0]}}, r"bandwidth is \[0.2, 0.*it must lie above 0, or"),
+        ({"api": {"kind": "dp_merf", "bandwidth": []}}, r"bandwidth is \[\]: it must lie above 0, or be a list"),
+        ({"api": {"kind": "dp_merf", "features": 2, "bandwidth": [1, 2]}}, "too few for 2 bandwidths: take at least 4"),
         ({"api": {"kind": "dp_merf", "steps": 0}}, "steps is 0: it must lie above 0"),
         ({"api": {"kind": "glyphs", "fit": {"budget_share": 0.5}}}, "'glyphs' is not fitted on private records"),
         ({"privacy": {"noise_multiplier": 3, "delta": 1e-5}}, "leaves no budget to fit 'dp_merf' with: give epsilon"),

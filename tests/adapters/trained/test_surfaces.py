@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pe
-from adapters.trained.dp_merf.adapter import DPMERF
+from adapters.trained.noisy_mean.dp_merf import DPMERF
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
 from pe.fit.trainer import Fitting
@@ -20,9 +20,10 @@ from pe.privacy.noise import Noise
 from pe.privacy.register import register_path
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
+from tests.adapters.trained.finetune.brought import brought
 from tests.contracts.fitted import KINDS
 from tests.evaluation.surfaces import compare_surfaces
-from tests.evaluation.test_surfaces import Listener
+from tests.evaluation.worlds import Listener
 
 SIDE, CLASSES, COUNT = 8, ("ell", "oh"), 24
 PLAIN = {"steps": 2, "batch": 8}
@@ -33,7 +34,8 @@ FITS: dict[str, dict[str, Any]] = KINDS | {
         "semantics_share": 0.2,
         "query": PLAIN,
         "pretraining": PLAIN,
-    }
+    },
+    "finetune": {name: KINDS["dpdm"][name] for name in ("training", "sampling", "device", "batch_size")},
 }
 
 
@@ -58,7 +60,7 @@ def fitted(folder: Path, kind: str, chosen: list[int]) -> tuple[pe.Run, list[obj
     shape = {"size": SIDE, "channels": 1, "classes": CLASSES, "declared_size": 40}
     content = {
         "private": {"kind": "npz", "path": path, **shape},
-        "api": {"kind": kind, **FITS[kind], "fit": {"budget_share": 0.8}},
+        "api": {"kind": kind, **FITS[kind], **brought(kind), "fit": {"budget_share": 0.8}},
         "embedding": {"kind": "pixels", "size": SIDE},
         "privacy": {"epsilon": 30, "delta": 1e-3},
         "evolution": {"iterations": 1, "population": 8, "lookahead": 0},

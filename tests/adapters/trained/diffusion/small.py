@@ -17,7 +17,7 @@ from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.privimage import PrivImage
 from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.sections import PlainTraining
+from adapters.trained.sections import PlainTraining, QueryTraining
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.ledger import Budget, Ledger
@@ -38,7 +38,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "pdp_diffusion": {"public": PUBLIC, "pretraining": PLAIN},
     "dp_ldm": {"public": PUBLIC, "pretraining": PLAIN},
     "privimage": {"public": PUBLIC, "pretraining": PLAIN, "query": PLAIN, "semantics_share": 0.2},
+    "dp_feta": {
+        "easy": [
+            {"kind": "central_images", "share": 0.2, "images": 12, "training": PLAIN},
+            {"kind": "dp_merf", "share": 0.3, "images": 12, "training": PLAIN, "features": 20, "steps": 3},
+        ]
+    },
 }
+
+FIRST = {"privimage": ["fit/semantics"], "dp_feta": ["fit/central_images", "fit/mean_features"]}
+"""What a kind releases before its blocks."""
 
 
 def records(count: int = COUNT, seed: int = 5) -> PrivateRecords:
@@ -137,7 +146,7 @@ def counted(owner: Any, name: str) -> Iterator[list[Any]]:
 def trainer(**training: Any) -> PrivImage:
     return PrivImage(
         public=source(PUBLIC),
-        query=PlainTraining.model_validate(PLAIN),
+        query=QueryTraining.model_validate(PLAIN),
         pretraining=PlainTraining.model_validate(PLAIN),
         network=Network.model_validate(NETWORK),
         training=FineTuning.model_validate(TRAINING | training),

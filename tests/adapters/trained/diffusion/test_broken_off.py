@@ -12,6 +12,7 @@ import pytest
 
 from adapters.trained.diffusion import base, pretraining
 from adapters.trained.dp_sgd.training import Training
+from adapters.trained.noisy_mean.dp_merf import DPMERF
 from pe.engine.execution import Surroundings
 from pe.engine.start import resume_run, run_recipe
 from pe.errors import BudgetExceeded, Interrupted
@@ -22,6 +23,7 @@ from pe.store.journal import Journal
 from pe.store.writer import read_journal
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
+    FIRST,
     Broken,
     breaking,
     counted,
@@ -33,7 +35,7 @@ from tests.adapters.trained.diffusion.small import (
 )
 
 
-@pytest.mark.parametrize("kind", ["privimage", "dp_ldm"])
+@pytest.mark.parametrize("kind", ["privimage", "dp_ldm", "dp_feta"])
 def test_a_fit_that_breaks_off_in_a_later_block_goes_on_and_counts_all_that_ran(kind: str, tmp_path: Path) -> None:
     path = private_file(tmp_path)
     with breaking(after=1), pytest.raises(Broken):
@@ -49,19 +51,22 @@ def test_a_fit_that_breaks_off_in_a_later_block_goes_on_and_counts_all_that_ran(
     assert not (run.confidential / "fit").exists()
     for name, content in kept.items():
         assert (run.folder / "releases" / name).read_bytes() == content
-    first = ["fit/semantics"] if kind == "privimage" else []
-    assert releases(run) == [(name, 1) for name in (*first, *BLOCKS)]
+    assert releases(run) == [(name, 1) for name in (*FIRST.get(kind, []), *BLOCKS)]
     assert 7.99 < run.guarantee["epsilon"] <= 8
 
 
-def test_a_fit_that_breaks_off_before_its_first_block_does_not_train_on_public_images_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["pdp_diffusion", "dp_feta"])
+def test_a_fit_that_breaks_off_before_its_first_block_does_not_train_on_public_images_again(
+    kind: str, tmp_path: Path
+) -> None:
     path = private_file(tmp_path)
     with breaking(after=0), pytest.raises(Broken):
-        run_recipe(recipe(path, "pdp_diffusion"), tmp_path / "run", Surroundings())
-    with counted(pretraining, "train") as trained:
+        run_recipe(recipe(path, kind), tmp_path / "run", Surroundings())
+    with counted(pretraining, "train") as trained, counted(DPMERF, "fit") as fits:
         run = resume_run(tmp_path / "run", Surroundings())
     assert not trained
-    assert releases(run) == [(name, 1) for name in BLOCKS]
+    assert not fits
+    assert releases(run) == [(name, 1) for name in (*FIRST.get(kind, []), *BLOCKS)]
     assert not any("pretrained" in file["file"] for file in run.guarantee["covered"])
 
 

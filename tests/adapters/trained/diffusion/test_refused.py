@@ -15,13 +15,14 @@ from adapters.trained.diffusion.dpdm import DPDM
 from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.privimage import PrivImage
 from adapters.trained.dp_sgd.hyperparameters import FineTuning
-from adapters.trained.sections import PlainTraining
+from adapters.trained.sections import QueryTraining
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
-from pe.errors import APIError, PrivacyError, RecipeError
+from pe.errors import APIError, MissingDependency, PrivacyError, RecipeError
 from pe.planning.meaning import differences
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.store import MemoryStore
+from pe.recipe.schema import Recipe
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
     COUNT,
@@ -36,6 +37,8 @@ from tests.adapters.trained.diffusion.small import (
     terms,
 )
 from tests.adapters.trained.sources import source
+
+EASY = {"kind": "central_images", "share": 0.2}
 
 
 def unlabelled(folder: Path) -> str:
@@ -88,6 +91,15 @@ def unlabelled(folder: Path) -> str:
             "'public.path' is missing: where the folder",
         ),
         ({"api": api("dpdm", sampling={"steps": 1001})}, RecipeError, r"sampling\.steps must be at most 1,000"),
+        ({"api": api("dp_feta", easy=[])}, RecipeError, "easy is empty: name what is fitted first"),
+        ({"api": api("dp_feta", easy=[EASY, EASY])}, RecipeError, "easy names 'central_images' twice"),
+        ({"api": api("dp_feta", easy=[EASY | {"kind": "glyphs"}])}, RecipeError, "'glyphs' is no cheap generator"),
+        ({"api": api("dp_feta", easy=[EASY | {"shrank": 3}])}, RecipeError, "unknown key 'shrank'"),
+        (
+            {"api": api("dp_feta", easy=[EASY, {"kind": "dp_merf", "share": 0.8}])},
+            RecipeError,
+            r"the shares add up to 1, which leaves DP-SGD nothing",
+        ),
         ({"api": api("privimage", public={"kind": "glyphs", "count": 61})}, RecipeError, "there are 62 characters"),
     ],
 )
@@ -100,6 +112,24 @@ def test_a_recipe_that_cannot_be_fitted_is_one_sentence_before_the_run_exists(
         run_recipe(recipe(private_file(tmp_path), **changes), tmp_path / "run", Surroundings())
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_public_images_of_a_cheaper_fit_are_compared_with_the_records_and_found_from_the_recipe(tmp_path: Path) -> None:
+    path = private_file(tmp_path)
+    np.savez(tmp_path / "public.npz", images=np.load(path)["images"])
+    easy = [{"kind": "dp_gaussian", "share": 0.2, "public": str(tmp_path / "public.npz")}]
+    with pytest.raises(RecipeError, match="public images are private records"):
+        run_recipe(recipe(path, api=api("dp_feta", easy=easy)), tmp_path / "run", Surroundings())
+    text = """
+private: {kind: npz, path: private.npz, size: 8, channels: 1, classes: [ell, oh], declared_size: 24}
+privacy: {epsilon: 1, delta: 1.0e-6}
+api: {kind: dp_feta, easy: [{kind: dp_gaussian, public: public.npz}]}
+embedding: {kind: pixels}
+evolution: {iterations: 0, population: 8}
+"""
+    (tmp_path / "recipe.yaml").write_text(text)
+    found = Recipe.load(tmp_path / "recipe.yaml").api.settings["easy"][0]["public"]
+    assert str(found) == str(tmp_path / "public.npz")
 
 
 def test_a_fit_goes_on_by_the_declared_size_that_it_was_planned_by(tmp_path: Path) -> None:
@@ -143,9 +173,18 @@ def test_memory_that_does_not_suffice_names_the_remedy(
     monkeypatch.setattr(torch.Tensor, "backward", refused)
     model = PrivImage(
         public=source(PUBLIC),
-        query=PlainTraining(steps=1, batch=batch),
+        query=QueryTraining(steps=1, batch=batch),
         training=FineTuning.model_validate(TRAINING),
         device="cpu",
     )
     with pytest.raises(RecipeError, match=remedy):
         model.fit(fitting(model, tmp_path / "model", MemoryStore()))
+
+
+def test_a_query_by_a_network_whose_weights_are_not_installed_is_refused_before_the_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = PrivImage(public=source(PUBLIC), query=QueryTraining(network="efficientnet"), device="cpu")
+    monkeypatch.setattr("pe.plugins.efficientnet_lite.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match=r"query.network is efficientnet, needs timm, .*embeddings"):
+        model.planned(terms())

@@ -28,6 +28,7 @@ from pe.store.purge import purge
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
     CLASSES,
+    FIRST,
     KINDS,
     NETWORK,
     PLAIN,
@@ -50,8 +51,7 @@ from tests.adapters.trained.sources import source
 def test_each_kind_is_fitted_sampled_and_varied_on_the_whole_budget(kind: str, tmp_path: Path) -> None:
     run = run_recipe(recipe(private_file(tmp_path), kind), tmp_path / "run", Surroundings())
     assert run.synthetic.samples.array.shape == (8, *SHAPE)
-    first = [("fit/semantics", 1)] if kind == "privimage" else []
-    assert releases(run) == [*first, *((name, 1) for name in BLOCKS)]
+    assert releases(run) == [(name, 1) for name in (*FIRST.get(kind, []), *BLOCKS)]
     assert 7.99 < run.guarantee["epsilon"] <= 8
     covered = {file["file"] for file in run.guarantee["covered"]}
     drawn = {f"releases/{name.replace('/', '-')}.npy" for name, _ in releases(run)}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -127,6 +128,14 @@ print(*[name for name in ("torch", "diffusers", "dp_accounting") if name in sys.
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_rounds_of_a_step_are_those_of_batches_that_coins_fill(processes):
+    settings = plain(expected_batch=200, declared_size=1000, processes=processes)
+    batches = np.random.default_rng(0).binomial(1000, settings.rate, size=20_000)
+    rounds = np.ceil(np.ceil(batches / 8) / processes).mean()
+    assert settings.rounds(micro_batch=8) == pytest.approx(rounds, rel=0.01)
 
 
 def test_the_defaults_are_fields_of_a_frozen_value():

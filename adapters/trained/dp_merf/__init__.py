@@ -1,1 +1,0 @@
-"""DP-MERF: one noisy mean of random features, and a generator that is fitted to it."""

@@ -1,0 +1,127 @@
+"""The other processes that share a training's steps: started, handed their micro-batches, and ended.
+
+What they are handed (model, loss, parameters, and each step the records of their micro-batches) and the sums that they
+answer go through pipes that they inherit: no other process can read them, and nothing reaches a disk or a network.
+A sum is of integers, so it is the same to the last bit in whatever order it is made.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from multiprocessing.connection import Connection
+from signal import Signals
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adapters.trained.dp_sgd.group import Part, Start, Task, start
+from pe.errors import RunError
+
+
+@dataclass(frozen=True)
+class _Process:
+    popen: subprocess.Popen[bytes]
+    connection: Connection
+    device: torch.device
+
+
+class Processes:
+    """One process for each of `devices`; they end with this one, or by `close`.
+
+    The threads of the processor are divided among them and this process.
+
+    Args:
+        devices: where they compute.
+
+    Raises:
+        RunError: one of them ended at its start.
+    """
+
+    def __init__(self, devices: Sequence[torch.device]) -> None:
+        self._all: list[_Process] = []
+        self._threads = torch.get_num_threads()
+        threads = max(1, self._threads // (1 + len(devices)))
+        torch.set_num_threads(threads)
+        try:
+            self._all.extend(_Process(*start(), device) for device in devices)
+            for process in self._all:
+                self._send(process, Start(str(process.device), threads))
+            self._answers()
+        except BaseException:
+            self.close()
+            raise
+
+    def assign(self, content: object, place: torch.device) -> None:
+        """Tell all what they train: model, loss and settings, as they are now, with their tensors on `place`."""
+        stream = BytesIO()
+        torch.save(content, stream)
+        source = f"cuda:{place.index or 0}" if place.type == "cuda" else str(place)
+        for process in self._all:
+            self._send(process, Task(stream.getvalue(), {source: str(process.device)}))
+
+    def total(self, parameters: Tensor, shares: Sequence[Iterable[Part]], own: Callable[[], Tensor]) -> Tensor:
+        """The sum over all parts, int64 (p,), on the device of `own`'s.
+
+        Args:
+            parameters: float32 (p,).
+            shares: the parts of each process, in order.
+            own: computes the sum over this process's parts, while the others compute theirs.
+
+        Raises:
+            RunError: a process ended.
+            PEError: what ended the work of one of them.
+            RuntimeError: a library's error did, whose words may be about a private record.
+        """
+        flat = parameters.cpu().numpy()
+        for process, share in zip(self._all, shares, strict=True):
+            self._send(process, (flat, list(share)))
+        found = own()
+        total = sum(map(torch.from_numpy, self._answers()), start=found.cpu())
+        return total.to(found.device)
+
+    def close(self) -> None:
+        """End them all, whatever they are doing; this process has its threads again."""
+        torch.set_num_threads(self._threads)
+        for process in self._all:
+            process.popen.kill()
+            process.popen.wait()
+            process.connection.close()
+        self._all.clear()
+
+    def _send(self, process: _Process, message: object) -> None:
+        try:
+            process.connection.send(message)
+        except OSError as error:
+            raise self._ended(process) from error
+
+    def _answers(self) -> list[Any]:
+        """What each answers to what it was sent; raise the first error."""
+        answers = []
+        for process in self._all:
+            try:
+                answer = process.connection.recv()
+            except (EOFError, OSError) as error:
+                raise self._ended(process) from error
+            if isinstance(answer, Exception):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    def _ended(self, process: _Process) -> RunError:
+        """The error for a process that is gone, or of which nothing is heard any more."""
+        first = next((one for one in self._all if one.popen.poll() is not None), process)
+        with suppress(subprocess.TimeoutExpired):
+            first.popen.wait(10)
+        status = first.popen.returncode
+        how = "did not answer" if status is None else f"ended with status {status}"
+        if status is not None and status < 0:
+            how = f"was ended by {Signals(-status).name}"
+        return RunError(
+            f"Process {self._all.index(first) + 2} of {len(self._all) + 1} of the training, on {first.device}, {how}: "
+            "see that memory suffices, or take fewer training.processes; `pe resume` goes on after the last block."
+        )

@@ -1,0 +1,1 @@
+"""PrivImage's semantic query: which public images are most like the private ones."""

@@ -1,0 +1,48 @@
+"""Which records go together: all of a unit's in one shard, so that its votes are scaled together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from pe.private.dataset import Units
+from pe.private.embeddings import PrivateEmbeddings
+
+SHARD_BYTES = 2**25
+"""Bytes of a shard's vectors, on the average: enough to be worth a message, few enough to hold many at a time."""
+
+
+def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
+    """The records in `count` parts, some of which may be empty; each is read when it is asked for. CONFIDENTIAL.
+
+    Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of all.
+
+    Args:
+        private: all records.
+        count: ≥ 1.
+        key: random, 64 bits: which units go together, nobody can choose. It changes no sum.
+    """
+    if np.array_equal(private.units, np.arange(len(private))):  # each is its own: read in order
+        for start, stop in pairwise(len(private) * number // count for number in range(count + 1)):
+            yield _part(private, slice(start, stop))
+        return
+    places = place(private.units, count, key)
+    for number in range(count):
+        yield _part(private, np.flatnonzero(places == number))
+
+
+def place(units: Units, count: int, key: int) -> Units:
+    """In which of `count` shards each unit is, int64, by a keyed hash (the finaliser of SplitMix64)."""
+    mixed = units.astype(np.uint64) + np.uint64(key)  # modulo 2⁶⁴
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed % np.uint64(count)).astype(np.int64)
+
+
+def _part(private: PrivateEmbeddings, rows: slice | Units) -> PrivateEmbeddings:
+    """Copies of these rows, in memory."""
+    vectors = np.array(private.vectors[rows], subok=False)
+    return PrivateEmbeddings(vectors, private.labels[rows], private.units[rows], private.classes)

@@ -1,0 +1,192 @@
+"""Private work on Ray, as the process sees it that draws the noise: blocks and shards out, vectors and votes back.
+
+At any time a few blocks or shards are under way (`_AHEAD` for each worker), so neither this process nor Ray's object
+store ever holds more, however many records there are. Ray starts the work of a lost worker again on another one: it is
+a function of what was sent, so the result is the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import starmap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.cluster import tasks
+from pe.cluster.shards import SHARD_BYTES, shards
+from pe.data.samples import Samples
+from pe.errors import ClusterError, ContractError
+from pe.histogram import Counts, Voting
+from pe.plugins.protocols import Embedding, Vectors
+from pe.plugins.registry import construct
+from pe.plugins.specs import PluginSpec
+from pe.private.embeddings import SPARE, PrivateEmbeddings
+from pe.version import __version__
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+RETRIES = 3
+"""How often Ray starts a block's or a shard's work again when the worker is lost."""
+
+_AHEAD = 2
+
+log = logging.getLogger(__name__)
+
+
+class RayWork:
+    """Private work on the Ray cluster that this process has joined; a `PrivateWork`.
+
+    Args:
+        embedding: the embedding that the workers make; None: they get a copy of the object that the run has.
+        declared_size: of the private records: in how many shards they vote depends on it, and on their number only if
+            that is more than SPARE times as large.
+        hosts: the machines of a cluster that was joined.
+        shard_bytes: of a shard's vectors, on the average.
+    """
+
+    def __init__(
+        self,
+        embedding: PluginSpec | None,
+        declared_size: int | None,
+        hosts: Sequence[str] = (),
+        shard_bytes: int = SHARD_BYTES,
+    ) -> None:
+        self.hosts = hosts
+        self._spec, self._declared_size, self._shard_bytes = embedding, declared_size, shard_bytes
+        self._key = secrets.randbits(64)
+
+    def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
+        """The vectors of each block, in order; each block is embedded by one of the workers. CONFIDENTIAL.
+
+        Raises:
+            ClusterError: workers are lost again and again, or do not give made-up samples the same vectors.
+            ContractError: the embedding cannot be sent to a worker.
+            PEError: the embedding's own.
+        """
+        import ray
+
+        share, number = _workers()
+        actor = ray.remote(max_restarts=-1, max_task_retries=RETRIES, **share)(tasks.Embedder)
+        made = self._pickled(embedding)
+        actors: list[Any] = []
+
+        def ask(turn: int, samples: Samples) -> ObjectRef:
+            if turn == len(actors) < number:  # no more than there are blocks
+                actors.append(actor.remote(__version__, made))
+            return actors[turn % number].embed.remote(samples)
+
+        try:
+            first = None
+            for vectors, digest in _answers(starmap(ask, enumerate(blocks)), number):
+                if digest != (first := first or digest):
+                    raise ClusterError(
+                        "Ray's workers give the same made-up samples different vectors, so where a record is embedded "
+                        "would change its vote: let workers with one kind of GPU, or none, have part in the run."
+                    )
+                yield vectors
+        finally:
+            for one in actors:
+                ray.kill(one)
+
+    def count_votes(
+        self,
+        private: PrivateEmbeddings,
+        candidates: Vectors,
+        labels: npt.NDArray[np.int32],
+        grid: int,
+        voting: Voting,
+    ) -> Counts:
+        """The clean votes in grid steps: the exact sum of those of each shard. CONFIDENTIAL.
+
+        Guarantee: that of `pe.histogram.count_votes`, to which it is equal; all records of a unit are in one shard.
+
+        Raises:
+            ClusterError: workers are lost again and again.
+        """
+        import ray
+
+        share, number = _workers(gpus=voting.neighbor_search != "faiss")
+        task = ray.remote(max_retries=RETRIES, max_calls=0, **share)(tasks.votes)
+        public = ray.put((candidates, labels))
+        parts = shards(private, self._number_of_shards(private), self._key)
+        asked = (task.remote(__version__, part, public, grid, voting) for part in parts)
+        total = np.zeros(len(labels), np.int64)
+        for votes in _answers(asked, number):
+            total += votes
+        return total
+
+    def _number_of_shards(self, private: PrivateEmbeddings) -> int:
+        records = max(len(private), math.ceil((self._declared_size or 0) * SPARE))
+        dimension: int = private.vectors.shape[1]
+        together = max(1, self._shard_bytes // (4 * dimension))
+        return max(1, -(-records // together))
+
+    def _pickled(self, embedding: Embedding) -> bytes:
+        """What makes the embedding on a worker."""
+        from ray import cloudpickle
+
+        if self._spec is not None:
+            return bytes(cloudpickle.dumps(partial(construct, "pe.embeddings", self._spec.kind, self._spec.settings)))
+        try:
+            return bytes(cloudpickle.dumps(partial(_same, embedding)))
+        except Exception as error:  # whatever the object's parts raise
+            raise ContractError(
+                f"{type(embedding).__name__} cannot be sent to Ray's workers ({type(error).__name__}: {error}): name "
+                "an embedding, or make your object one that pickle takes."
+            ) from error
+
+
+def _same(embedding: Embedding) -> Embedding:
+    return embedding
+
+
+def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
+    """What a worker takes of the cluster, a GPU if there are any and it uses one, else a core; and their number."""
+    import ray
+
+    resources = ray.cluster_resources()
+    if gpus and (cards := int(resources.get("GPU", 0))):
+        return {"num_gpus": 1}, cards
+    return {"num_cpus": 1}, max(1, int(resources.get("CPU", 1)))
+
+
+def _answers(asked: Iterable[ObjectRef], workers: int) -> Iterator[Any]:
+    """The values of what workers tell, in order; what they logged goes to this process's log, each line once."""
+    under_way: deque[ObjectRef] = deque()
+    seen: set[tasks.Line] = set()
+    for one in asked:
+        under_way.append(one)
+        if len(under_way) == _AHEAD * workers:
+            yield _value(under_way.popleft(), seen)
+    while under_way:
+        yield _value(under_way.popleft(), seen)
+
+
+def _value(asked: ObjectRef, seen: set[tasks.Line]) -> Any:
+    import ray
+
+    try:
+        told: tasks.Told = ray.get(asked)
+    except ray.exceptions.RayError as error:
+        log.error("Ray lost its workers.", exc_info=error)
+        raise ClusterError(
+            f"Ray lost the workers of one and the same piece of private work {RETRIES + 1} times "
+            f"({type(error).__name__}): the run's log says more; resume the run when the cluster is well."
+        ) from None
+    for line in told.lines:
+        if line not in seen:
+            seen.add(line)
+            logging.getLogger(line[0]).log(*line[1:])
+    if told.error is not None:
+        raise told.error
+    if told.failed:
+        raise RuntimeError(f"Work on a Ray worker failed ({told.failed}).")
+    return told.value

@@ -1,0 +1,104 @@
+"""Loggers of a run: found by name, told of each population when that tells no time of private work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+from pe.errors import PEError, PluginError, RecipeError, printable
+from pe.planning.build import price_of
+from pe.plugins.registry import load, require
+from pe.privacy.ledger import Ledger
+from pe.privacy.words import finite
+from pe.progress import Progress
+from pe.recipe.schema import Recipe
+from pe.report.logged import Logged, Logger, logged
+from pe.steps import Plan
+from pe.store.writer import RunWriter
+
+
+def logger(given: str) -> Logger:
+    """The logger that `NAME=WHERE` names.
+
+    Raises:
+        RecipeError: it is of another form.
+        PluginError: there is none of this name, or it cannot be set up.
+        MissingDependency: its library is not installed.
+    """
+    name, _, where = given.partition("=")
+    if not name or not where:
+        raise RecipeError(f"--logger is '{given}': give NAME=WHERE, such as tensorboard=logs.")
+    require("pe.loggers", name)
+    try:
+        return cast(Logger, load("pe.loggers", name)(where))
+    except PEError:
+        raise
+    except Exception as error:  # of whatever library it is
+        raise PluginError(f"The logger '{name}' cannot be set up: {error}.") from error
+
+
+@contextmanager
+def logging_of(
+    recipe: Recipe, plan: Plan, run: RunWriter, ledger: Ledger, *, told: Sequence[Logger], progress: Progress
+) -> Iterator[Callable[[int], None]]:
+    """What is to be called with t when S_t is there; when the block ends, the loggers are closed.
+
+    Where private work is held back by a public clock, to the last release of the plan, or nothing is protected, loggers
+    are told at once. Else the moment would tell how long private work took, so they are told once the run has ended.
+    """
+    live = recipe.privacy.noiseless or all(one.name in ledger.clock.deadlines for one in plan.releases)
+    loggers = _Loggers(told, recipe, plan, run, finite(ledger.total()) if told else None, live, progress)
+    try:
+        yield loggers.tell
+        loggers.send()
+    finally:
+        loggers.close()
+
+
+@dataclass
+class _Loggers:
+    told: Sequence[Logger]
+    recipe: Recipe
+    plan: Plan
+    run: RunWriter
+    epsilon: float | None
+    live: bool
+    progress: Progress
+    _waiting: list[Logged] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._before = len(self.run.run.populations())
+
+    def tell(self, t: int) -> None:
+        """S_t is there."""
+        if not self.told:
+            return
+        usage = self.run.journal.totals().usage if t >= self._before else None
+        images, cost = (None, None) if usage is None else (usage.images, price_of(self.recipe).of(usage))
+        delta = self.recipe.privacy.delta
+        self._waiting.append(logged(self.run.run, self.plan, t, self.epsilon, delta, images, cost))
+        if self.live:
+            self.send()
+
+    def send(self) -> None:
+        """Tell what is not told yet."""
+        for each in self._waiting:
+            for one in self.told:
+                self._try(one, partial(one.log, each))
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """The run has ended, or stopped."""
+        for one in self.told:
+            self._try(one, one.close)
+
+    def _try(self, one: Logger, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self.told = [other for other in self.told if other is not one]
+            name, what = type(one).__name__, printable(str(error))
+            self.progress.warn(f"{name} failed ({what}) and is told no more of this run.")

@@ -1,0 +1,90 @@
+"""Ray started quietly on this machine alone, or a cluster joined that is there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from pe.errors import MissingDependency, RecipeError
+
+_OWN = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_worker_niceness": "0",  # else 15: whatever else the machine does would come first
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
+}
+"""What Ray's processes must find in their environment; a cluster that is joined has those of its own."""
+
+_PATIENCE = 10.0
+"""Seconds for the head of a cluster to answer."""
+
+
+def start_ray(
+    address: str | None, *, extra: str, purpose: str, environment: Mapping[str, str] | None = None, **own: Any
+) -> None:
+    """Start Ray on this machine, on loopback, without its dashboard and for whoever has this process's token alone.
+
+    Args:
+        address: of a cluster to join in place of that.
+        extra: the extra that brings Ray.
+        purpose: what needs it, as a sentence begins.
+        environment: more for Ray's processes, if they are started.
+        own: more arguments of `ray.init`, if Ray is started.
+
+    Raises:
+        MissingDependency: ray is not installed.
+        RecipeError: it cannot be started or joined.
+    """
+    if address is not None:
+        _check_there(address)
+    else:
+        os.environ.update({"RAY_AUTH_TOKEN": _token()} | _OWN | dict(environment or {}))
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependency.of("ray", extra, purpose) from error
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    with ray_errors():
+        if address is None:
+            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
+        else:
+            ray.init(address=address, **common)
+
+
+def _check_there(address: str) -> None:
+    """Refuse HOST:PORT where nothing listens: Ray would wait for it for minutes, and say so on the console."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or "/" in host:
+        return  # one of Ray's own words for a cluster
+    try:
+        with socket.create_connection((host, int(port)), timeout=_PATIENCE):
+            pass
+    except (OSError, OverflowError) as error:
+        raise RecipeError(
+            f"No Ray cluster answers at {address} ({error}): name the HOST:PORT that `ray start --head` printed."
+        ) from error
+
+
+@cache
+def _token() -> str:
+    """Of this process: Ray reads it once."""
+    return secrets.token_hex(16)
+
+
+@contextmanager
+def ray_errors() -> Iterator[None]:
+    """What Ray raises inside, because it cannot be started or joined, becomes a RecipeError."""
+    import ray
+
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        why = " ".join(str(error).split())[:200].rstrip(".")
+        raise RecipeError(f"Ray cannot be started or joined: {why}.") from error

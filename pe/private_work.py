@@ -1,0 +1,61 @@
+"""Who does the heavy private work, embedding the records and counting their votes: this process, or a cluster's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pe import histogram
+from pe.data.samples import Samples
+from pe.histogram import Counts, Voting
+from pe.plugins.protocols import Embedding, Vectors
+from pe.private.embeddings import PrivateEmbeddings, embed_blocks
+
+
+class PrivateWork(Protocol):
+    """Who does it. The results are the same to the bit whoever does, as long as the embedding's arithmetic is.
+
+    Attributes:
+        hosts: other machines that get private records and their vectors.
+    """
+
+    hosts: Sequence[str]
+
+    def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
+        """The vectors of each block, in order; see `pe.private.embeddings.embed_blocks`. CONFIDENTIAL."""
+        ...
+
+    def count_votes(
+        self,
+        private: PrivateEmbeddings,
+        candidates: Vectors,
+        labels: npt.NDArray[np.int32],
+        grid: int,
+        voting: Voting,
+    ) -> Counts:
+        """The clean votes in grid steps; see `pe.histogram.count_votes`, also for what it guarantees. CONFIDENTIAL."""
+        ...
+
+
+class InThisProcess:
+    """This process does it all."""
+
+    hosts: Sequence[str] = ()
+
+    def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
+        """One block after the other."""
+        return embed_blocks(embedding, blocks)
+
+    def count_votes(
+        self,
+        private: PrivateEmbeddings,
+        candidates: Vectors,
+        labels: npt.NDArray[np.int32],
+        grid: int,
+        voting: Voting,
+    ) -> Counts:
+        """All records at once."""
+        return histogram.count_votes(private, candidates, labels, grid, voting)

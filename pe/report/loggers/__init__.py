@@ -1,0 +1,1 @@
+"""Where the iterations of a run are logged to: plug-ins of the group `pe.loggers`."""

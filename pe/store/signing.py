@@ -1,0 +1,214 @@
+"""Who vouches for a certificate: an in-toto statement in a DSSE envelope beside it, signed by an Ed25519 key.
+
+The envelope is the one of https://github.com/secure-systems-lab/dsse (protocol 1.0.2), the statement that of
+https://in-toto.io/Statement/v1: its subjects are the certified files and the certificate itself, its predicate is the
+certificate. Any DSSE tool checks the signature.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pe.errors import MissingDependency, RecipeError, RunError
+from pe.privacy.covered import CERTIFICATES, SIGNED, sha256
+from pe.store.certified import digests, read_json
+from pe.store.durable import write_durably
+from pe.store.export import examine
+from pe.store.lock import folder_lock
+from pe.store.places import CERTIFICATE, CONFIDENTIAL
+from pe.store.publish import level_times
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "urn:private-evolution-toolkit:certificate"
+
+
+def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
+    """Sign the certificate of `folder` into `certificate.dsse.json`; a signature that is there is replaced.
+
+    Whatever issues the certificate anew (an evaluation, an extension, an export) leaves it unsigned.
+
+    Args:
+        folder: an export's, or a finished run's whose confidential side was purged.
+        key: an Ed25519 private key, as PEM or as OpenSSH writes it.
+        passphrase: asked for the key's, if it has one.
+
+    Returns:
+        The key's id: the SHA-256 of its public half, in hexadecimal.
+
+    Raises:
+        RunError: the folder is not finished, not as it was certified, or cannot be written.
+        RecipeError: the key is none, or lies in the folder that is to be handed over.
+        MissingDependency: cryptography is not installed.
+    """
+    if key.resolve().is_relative_to(folder.resolve()):
+        raise RecipeError(f"--key: {key} lies inside {folder}, which is to be handed over: move the key elsewhere.")
+    if (folder / CONFIDENTIAL).exists():
+        raise RunError(f"{folder} has a {CONFIDENTIAL}/, of which no signature speaks: sign an export.")
+    secret = _private_key(key, passphrase)
+    with folder_lock(folder):
+        certificate, problems = examine(folder)
+        if problems:
+            raise RunError(f"{folder} is not as it was certified and cannot be signed: {problems[0]}")
+        payload = json.dumps(_statement(folder, certificate), ensure_ascii=False).encode()
+        keyid = _key_id(secret.public_key())
+        signature = base64.b64encode(secret.sign(_encoding(PAYLOAD_TYPE, payload))).decode()
+        envelope = {
+            "payloadType": PAYLOAD_TYPE,
+            "payload": base64.b64encode(payload).decode(),
+            "signatures": [{"keyid": keyid, "sig": signature}],
+        }
+        write_durably(folder / SIGNED, (json.dumps(envelope) + "\n").encode())
+        level_times(folder)
+    return keyid
+
+
+def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[str]]:
+    """Check that the holder of `key` signed what lies in `folder`, and all that `pe privacy` checks.
+
+    Args:
+        folder: what was signed.
+        key: the signer's Ed25519 public key, as PEM or as OpenSSH writes it, from whom it was had by another way.
+
+    Returns:
+        The key's id, the certificate ({} if it cannot be read), and one sentence for each problem.
+
+    Raises:
+        RunError: the folder is no run, or not finished.
+        RecipeError: the key is none.
+        MissingDependency: cryptography is not installed.
+    """
+    public = _public_key(key)
+    certificate, problems = examine(folder)
+    if (folder / CONFIDENTIAL).exists():
+        problems.append(f"'{CONFIDENTIAL}' is there, and no signature speaks of what is in it.")
+    return _key_id(public), certificate, [*_signature_problems(folder, public, certificate), *problems]
+
+
+def _signature_problems(folder: Path, key: Ed25519PublicKey, certificate: Mapping[str, Any]) -> list[str]:
+    if not (folder / SIGNED).is_file():
+        return [f"It is not signed: it has no {SIGNED}."]
+    try:
+        payload = _signed_by(key, read_json((folder / SIGNED).read_text(encoding="utf-8"), folder / SIGNED))
+    except (RunError, KeyError, TypeError, ValueError, AttributeError):
+        return [f"'{SIGNED}' is damaged: ask its sender for it anew."]
+    if payload is None:
+        return [f"'{SIGNED}' was not signed by the key {_key_id(key)}, or was changed since."]
+    try:
+        told = {str(one["name"]): str(one["digest"]["sha256"]) for one in payload["subject"]}
+    except (KeyError, TypeError):
+        return [f"'{SIGNED}' is signed by the key, but is no statement about files."]
+    found = _certificate_files(folder)
+    changed = [name for name in sorted(CERTIFICATES) if told.get(name) != found.get(name)]
+    if certificate and not changed and payload != _statement(folder, certificate):
+        return [f"'{SIGNED}' is signed by the key, but does not say what {CERTIFICATE} says."]
+    return [f"'{name}' is not what was signed." for name in changed]
+
+
+def _statement(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """What is signed: each file by its SHA-256, the certificate's two included, and the certificate's content."""
+    files = digests(certificate) | _certificate_files(folder)
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(files.items())],
+        "predicateType": f"{PREDICATE}:{certificate['format']}",
+        "predicate": dict(certificate),
+    }
+
+
+def _certificate_files(folder: Path) -> dict[str, str]:
+    return {name: sha256(folder / name) for name in CERTIFICATES if (folder / name).is_file()}
+
+
+def _encoding(payload_type: str, payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding: what the signature is of."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The statement in `envelope`; None where no signature is by `key`. Whatever a key id says, the key decides."""
+    from cryptography.exceptions import InvalidSignature
+
+    payload = _base64(envelope["payload"])
+    if envelope["payloadType"] != PAYLOAD_TYPE:
+        raise ValueError(envelope["payloadType"])
+    for signature in envelope["signatures"]:
+        try:
+            key.verify(_base64(signature["sig"]), _encoding(PAYLOAD_TYPE, payload))
+        except InvalidSignature:
+            continue
+        return read_json(payload.decode(), Path(SIGNED))
+    return None
+
+
+def _base64(text: str) -> bytes:
+    """Standard or URL-safe: DSSE allows both."""
+    try:
+        return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
+    except binascii.Error as error:
+        raise ValueError(text) from error
+
+
+def _key_id(key: Ed25519PublicKey) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def _private_key(path: Path, passphrase: Callable[[], str]) -> Ed25519PrivateKey:
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+    except ModuleNotFoundError as error:
+        raise MissingDependency.of("cryptography", "sign", "A signature") from error
+    data = _read(path)
+    load = load_ssh_private_key if b"BEGIN OPENSSH" in data else load_pem_private_key
+    try:
+        try:
+            key = load(data, None)
+        except TypeError:  # it has a passphrase
+            key = load(data, passphrase().encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _no_key(path, "private", "or its passphrase is another one") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _no_key(path, "private", f"but {type(key).__name__.lstrip('_')}")
+    return key
+
+
+def _public_key(path: Path) -> Ed25519PublicKey:
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
+    except ModuleNotFoundError as error:
+        raise MissingDependency.of("cryptography", "sign", "A signature") from error
+    data = _read(path)
+    try:
+        key = (load_ssh_public_key if data.startswith(b"ssh-") else load_pem_public_key)(data)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _no_key(path, "public", "in PEM or OpenSSH's form") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise _no_key(path, "public", f"but {type(key).__name__.lstrip('_')}")
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RecipeError(f"--key: {path} cannot be read: {error.strerror}.") from error
+
+
+def _no_key(path: Path, half: str, more: str) -> RecipeError:
+    return RecipeError(f"--key: {path} is no Ed25519 {half} key, {more}: docs/handing-on.md says how to make one.")

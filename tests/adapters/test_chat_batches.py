@@ -1,0 +1,248 @@
+"""What the chat adapter makes of OpenAI's Batch API, over a scripted server of its files and batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from adapters.chat import Chat
+from adapters.http import Rejected, openai_batches, waiting
+from adapters.http import policy as policy_module
+from pe.data.conditions import Conditions
+from pe.data.texts import Texts
+from pe.errors import APIError, RecipeError
+from pe.plugins.jobs import JobNote
+from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Usage, VariationRequest
+from tests.endpoints.batch_server import BatchServer
+from tests.endpoints.chat_server import ChatServer
+from tests.endpoints.faults import Script
+from tests.endpoints.serving import serving
+
+CANARY = "sk-canary-41cc"
+PLACES = ("upload", "create", "look", "look", "output", "errors")
+"""The requests that a batch with an error takes, in their order."""
+Make = Callable[..., tuple[Chat, BatchServer]]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", CANARY)
+    monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(waiting, "GRACE", 0.05)
+    monkeypatch.setattr(openai_batches, "QUEUE", 0.02)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def make(stack: ExitStack) -> Make:
+    def made(*faults: str, outcomes: tuple[str, ...] = (), lines: tuple[str, ...] = (), **settings: object):
+        server = BatchServer(Script(first=faults), outcomes, Script(first=lines))
+        return over(stack.enter_context(serving(server)), **settings), server
+
+    return made
+
+
+def over(url: str, **settings: object) -> Chat:
+    given = {"model": "m", "prompts": "a review of a {label}", "key_env": "THE_KEY"}
+    given |= {"batch": 100, "poll": 0.002, "timeout": 1.0, "seed_field": "seed"}
+    return Chat(**given | {"base_url": f"{url}/v1"} | settings)
+
+
+def random(api: Chat, count: int = 4, job: JobNote | None = None) -> Answer:
+    seeds = np.arange(count, dtype=np.uint64) + np.uint64(1 << 40)
+    labels = ("film", "food")[:count] * -(-count // 2)
+    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
+
+
+def test_a_batch_holds_any_prompts_and_each_answer_finds_its_own_whatever_its_place(make: Make) -> None:
+    api, server = make(temperature=1.2, max_tokens=99, system="You write.", extra={"top_k": 5})
+    assert (api.capabilities.max_chunk, api.capabilities.shares, api.capabilities.one_by_one) == (100, "nothing", True)
+    answer = random(api)
+    (batch,) = server.batches.values()
+    bodies = [line["body"] for line in batch.lines]
+    prompts = [body["messages"][-1]["content"] for body in bodies]
+    assert len(set(prompts)) == 2
+    assert answer.conditions["prompt"].tolist() == prompts
+    wanted = [server._written(prompt, body["seed"]) for prompt, body in zip(prompts, bodies, strict=True)]
+    assert answer.samples.strings == [text.strip('"\n') for text in wanted]
+    assert answer.usage == Usage(1, 4, tokens=160, text_in=40, text_out=120)
+    single, plain = make(batch=None, temperature=1.2, max_tokens=99, system="You write.", extra={"top_k": 5})
+    random(single, 1)
+    assert plain.script.requests == bodies[:1]
+    assert server.script.keys == {f"Bearer {CANARY}"}
+
+
+def test_variations_of_different_parents_share_a_batch(make: Make) -> None:
+    api, server = make(length_sigma=0)
+    parents = ["the film was long and dull", "a warm night with old music and good food"]
+    conditions = Conditions({"prompt": np.array(["a", "b"])})
+    request = VariationRequest(Texts.of(parents), ("film", "food"), conditions, np.arange(2, dtype=np.uint64), 0.5)
+    answer = api.variation_api(request)
+    asked = [line["body"]["messages"][-1]["content"] for line in next(iter(server.batches.values())).lines]
+    assert [text.split("\n\n")[1].split().count("_") for text in asked] == [3, 5]  # of 6 and 9 words
+    for text, parent in zip(answer.samples.strings, parents, strict=True):
+        assert len(text.split()) == len(parent.split())
+        assert "_" not in text
+    assert api.variation_api(VariationRequest(Texts.of(parents), *vars_of(request), 0.0)).usage == Usage(0)
+    assert server.submitted == 1
+
+
+def vars_of(request: VariationRequest) -> tuple[object, ...]:
+    return request.labels, request.conditions, request.seeds
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        ("refusal", Refused("I can't.")),
+        ("filter", Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")),
+        ("policy", Refused("scripted: policy")),
+        ("empty", Failed("the model wrote nothing")),
+        ("500", Failed("HTTP 500: scripted: 500")),
+        ("expired", Failed("batch_expired: This request could not be executed in time.")),
+        ("absent", Failed("the batch batch_000 holds no answer to the request")),
+        ("torn", Failed("the batch batch_000 holds no answer to the request")),
+        ("invalid", Failed("HTTP 400: scripted: invalid", retryable=False)),
+    ],
+)
+def test_what_becomes_of_one_request_of_a_batch_is_its_own(make: Make, fault: str, outcome: Refused | Failed) -> None:
+    api, server = make(lines=("", fault, ""))
+    answer = random(api)
+    assert dict(answer.missing) == {1: outcome}
+    assert len(answer.samples) == 3
+    assert answer.usage is not None
+    assert (answer.usage.calls, server.submitted) == (1, 1)
+
+
+@pytest.mark.parametrize("outcome", ["expired", "cancelled"])
+def test_a_batch_that_ends_before_its_time_gives_what_it_has(make: Make, outcome: str) -> None:
+    api, _ = make(outcomes=(outcome,))
+    answer = random(api)
+    assert len(answer.samples) == 2
+    assert answer.usage is not None
+    assert (answer.usage.images, answer.usage.text_out) == (2, 60)
+    assert {i: miss.retryable for i, miss in answer.missing.items()} == {2: True, 3: True}  # type: ignore[union-attr]
+
+
+def test_a_batch_that_the_endpoint_does_not_take_stops_the_run_and_is_not_waited_for_again(make: Make) -> None:
+    api, server = make(outcomes=("failed",))
+    note = JobNote()
+    with pytest.raises(Rejected, match=r"does not take the batch: invalid_model: scripted: failed"):
+        random(api, job=note)
+    assert not note.job
+    assert len(random(api, job=note).samples) == 4
+    assert server.submitted == 2
+
+
+def test_a_batch_for_which_the_queue_is_full_is_submitted_again_later(make: Make) -> None:
+    api, server = make(outcomes=("full", "full"))
+    assert len(random(api).samples) == 4
+    assert server.submitted == 3
+
+
+@pytest.mark.parametrize("place", range(len(PLACES)))
+@pytest.mark.parametrize("fault", ["500", "html", "lost"])
+def test_a_fault_at_any_request_of_a_batch_heals_and_nothing_is_paid_twice(make: Make, place: int, fault: str) -> None:
+    api, server = make(*[""] * place, fault, lines=("500",))
+    assert len(random(api).samples) == 3
+    assert server.script.seen[fault] == 1
+    assert server.submitted == 1
+    assert set(server.worked.values()) == {1}
+
+
+def test_a_batch_whose_number_was_lost_is_found_by_our_name_among_all_that_are_listed(make: Make) -> None:
+    api, server = make()
+    for _ in range(3):
+        random(api)
+    server.script._first = ["", "lost"]
+    kept: list[str] = []
+    answer = random(api, job=JobNote(keep=kept.append))
+    assert len(answer.samples) == 4
+    assert [name.partition("-")[0] for name in kept] == ["pe", "batch_003"]
+    for _ in range(5):
+        random(api)
+    again = JobNote(kept[0], calls=1, keep=kept.append)  # killed before the number came
+    assert random(api, job=again).samples.strings == answer.samples.strings
+    assert (again.job, again.calls, server.submitted) == ("batch_003", 1, 9)
+
+
+def test_a_batch_is_noted_before_it_is_submitted_and_a_noted_one_is_waited_for(make: Make) -> None:
+    api, server = make()
+    kept: list[tuple[str, int]] = []
+    random(api, job=JobNote(keep=lambda job: kept.append((job[:6], server.submitted))))
+    assert [count for _, count in kept] == [0, 1]
+    answer = random(api, job=JobNote("batch_000", calls=1))
+    assert answer.usage == Usage(1, 4, tokens=160, text_in=40, text_out=120)
+    assert server.submitted == 1
+
+
+def test_a_batch_that_the_endpoint_has_forgotten_is_submitted_again_and_counted(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    api, server = make()
+    answer = random(api, job=JobNote("batch_999", calls=1))
+    assert answer.usage is not None
+    assert (answer.usage.calls, server.submitted) == (2, 1)
+    assert "submitted again" in caplog.text
+
+
+def test_answers_that_the_endpoint_has_deleted_are_missing(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    api, server = make()
+    random(api)
+    server.files.clear()
+    answer = random(api, job=JobNote("batch_000", calls=1))
+    assert answer.missing[3] == Failed("the batch batch_000 holds no answer to the request")
+    assert "the file file-output_file_id-1 of a batch is gone" in caplog.text
+
+
+def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_noted(make: Make) -> None:
+    api, server = make(tries=3)
+    note = JobNote()
+    server.script._first = ["", "", "", "", "500", "", "500", "", "500"]  # at each try, after a look
+    with pytest.raises(APIError, match=r"gives no answers to its batch batch_000 \(HTTP 500: scripted\): resume"):
+        random(api, job=note)
+    assert len(random(api, job=note).samples) == 4
+    assert server.submitted == 1
+
+
+def test_a_server_without_batches_is_one_clear_error(stack: ExitStack) -> None:
+    api = over(stack.enter_context(serving(ChatServer(Script()))))
+    with pytest.raises(Rejected, match=r"127\.0\.0\.1:\d+ has no Batch API \(POST /files .*404.*leave out `batch`"):
+        random(api)
+
+
+def test_what_is_waited_for_is_told(make: Make) -> None:
+    api, server = make()
+    server.finished = 0
+    thread = threading.Thread(target=random, args=(api,))
+    thread.start()
+    while not api.describe_wait():
+        time.sleep(0.002)
+    assert api.describe_wait() == "the batch batch_000 is in_progress, 0 of 4 requests answered"
+    server.finished = 1
+    thread.join(20)
+    assert not api.describe_wait()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"n": 2, "variation": "paraphrase"}, "n is 2, and batch is given"),
+        ({"azure_api_version": "2024-10-21"}, "Azure takes batches by its v1 API"),
+        ({"batch": 50_001}, "batch must be at most 50,000, not 50,001"),
+        ({"batch": 0}, "batch must be at least 1, not 0"),
+    ],
+)
+def test_settings_that_no_batch_can_have_are_refused(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        over("http://127.0.0.1:9", **settings)

@@ -1,0 +1,69 @@
+"""OpenAI's embeddings as its API reference has them, over an imaginary model that counts words."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.endpoints.chat_server import WORDS
+from tests.endpoints.faults import Script
+from tests.endpoints.hosted import Hosted
+
+
+class TextEmbeddingsServer(Hosted):
+    """An ASGI app: a vector for each text, the last one first; base64 where it is asked for.
+
+    Args:
+        script: which requests fail.
+        changed: put into each entry.
+        refused: requests with a text that holds it are rejected, in words on that text.
+        plain: numbers come as numbers, whatever is asked for.
+        mixes: the mean of a request's vectors is taken from each.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        changed: dict[str, Any] | None = None,
+        refused: str | None = None,
+        plain: bool = False,
+        mixes: bool = False,
+    ) -> None:
+        super().__init__(script)
+        self._changed, self._refused, self._plain, self._mixes = changed or {}, refused, plain, mixes
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/embeddings", self.embeddings, methods=["POST"])]
+
+    async def embeddings(self, request: Request) -> Response:
+        body = await request.json()
+        self.script.requests.append(body)
+        texts = body["input"]
+        for i, text in enumerate(texts):
+            if not text or (self._refused and self._refused in text):
+                said = f"input {i} is {text!r}"
+                return JSONResponse({"error": {"message": said, "type": "invalid_request_error"}}, status_code=400)
+        vectors = np.stack([vector_of(text, body.get("dimensions", len(WORDS) + 1)) for text in texts])
+        if self._mixes:
+            vectors -= vectors.mean(axis=0)
+        entries = [self._entry(i, vector, body["encoding_format"]) for i, vector in enumerate(vectors)]
+        self.script.delivered += len(entries)
+        usage = {"prompt_tokens": 5, "total_tokens": 5}
+        return JSONResponse({"object": "list", "data": entries[::-1], "model": body["model"], "usage": usage})
+
+    def _entry(self, index: int, vector: np.ndarray, form: str) -> dict[str, Any]:
+        whole = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        embedding: Any = vector.tolist() if self._plain or form == "float" else whole
+        return {"object": "embedding", "index": index, "embedding": embedding} | self._changed
+
+
+def vector_of(text: str, dimensions: int = len(WORDS) + 1) -> np.ndarray:
+    """What the server makes of a text: how often it has each word, and the length of the rest; float32."""
+    words = text.split()
+    rest = sum(len(word) * (7 if i else 1) for i, word in enumerate(words) if word not in WORDS)
+    return np.array([rest / 9, *map(words.count, WORDS)], np.float32)[:dimensions]
