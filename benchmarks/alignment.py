@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from methods import DELTA, DIGITS, SETTINGS, digits
+from methods import digits
+from methods_settings import DELTA, DIGITS, SETTINGS
 from methods_table import PICTURES
 from PIL import Image, ImageDraw, ImageFont
 from record import RESULTS, keep, where

@@ -36,7 +36,7 @@ from pe.data.images import Images
 from pe.data.population import Members
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import RandomRequest, VariationRequest
-from pe.selection import Descent, Keep, descend
+from pe.selection import Descent, Keep, Selection, descend
 
 DIGITS = "0123456789"
 PRIVATE, TEST = 4000, 1000
@@ -98,6 +98,7 @@ class Setting:
     embedding: tuple[tuple[str, Any], ...] = (("blur", 0.8),)
     glyphs: tuple[tuple[str, Any], ...] = ()
     keep: Keep = "none"
+    selection: Selection = "sample"
 
 
 def main() -> None:
@@ -237,7 +238,7 @@ def evolve(digits: Digits, setting: Setting, run: int) -> tuple[Images, Labels, 
     """One run of Private Evolution: S_T, its labels, and the images that were asked for, without the lookahead's."""
     noise, selection = np.random.default_rng([run, 1]), np.random.default_rng([run, 2])
     api, embedding = Generator(Glyphs(**dict(setting.glyphs)), run), Pixels(**dict(setting.embedding))
-    iterations, how = len(setting.population), Descent(keep=setting.keep)
+    iterations, how = len(setting.population), Descent(setting.selection, setting.keep)
     shares = setting.schedule ** np.arange(iterations)
     sigmas = NOISE * np.sqrt(shares.sum() / shares) if setting.noise else np.zeros(iterations)
     private = embed(embedding, digits.private)

@@ -12,7 +12,8 @@ import argparse
 import json
 from typing import Any
 
-from methods import SETTINGS, digest_of, evaluated, key_of, recipe_of
+from methods import cell_of, digest_of, epochs_of, key_of
+from methods_settings import SETTINGS, recipe_of
 from methods_table import CLASSIFIERS, spread
 from record import RESULTS, keep, where
 
@@ -45,13 +46,13 @@ def main() -> None:
     table = {found["key"]: found for found in map(json.loads, TABLE.read_text(encoding="utf-8").splitlines())}
     for run in range(arguments.runs):
         for name, change in VARIANTS.items():
-            recipe = recipe_of("dp_sad", arguments.epsilon, run, SETTING, None)
+            recipe = recipe_of("dp_sad", arguments.epsilon, run, SETTING)
             recipe["api"] = changed(recipe["api"], change)
             key = f"{name}, ε = {arguments.epsilon:g}, run {run}, {digest_of(recipe, SETTING)}"
             if key in done:
                 continue
             same = None if change else table.get(key_of("dp_sad", arguments.epsilon, run, SETTING))
-            done[key] = same or evaluated(recipe, run, SETTING, (None, None))
+            done[key] = same or cell_of(recipe, run, SETTING, (None, None), epochs=epochs_of("dp_sad", run, SETTING))
             print(key, done[key], flush=True)
             with KEPT.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps([key, done[key]], ensure_ascii=False) + "\n")

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -34,6 +35,7 @@ from record import keep, where
 from adapters.glyphs import Glyphs
 from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.private.mnist import MnistSample
@@ -126,7 +128,7 @@ def ours(cell: Cell, seed: int) -> dict[str, float]:
         recipe, run = Path(folder) / "recipe.yaml", Path(folder) / "run"
         recipe.write_text(Recipe.parse(content, "the benchmark").dump_shareable(), encoding="utf-8")
         command = str(Path(sys.executable).with_name("pe"))
-        spent = timed([command, "run", str(recipe), "--out", str(run)], dict(os.environ))
+        spent = timed([command, "run", str(recipe), "--out", str(run)])
         made = np.load(run / "synthetic.npz")
         with read_journal(Run(run)) as journal:
             images = float(journal.totals().usage.images)
@@ -139,29 +141,38 @@ def theirs(cell: Cell, seed: int, checkout: Path, python: str) -> dict[str, floa
     images, _ = next(source.blocks(len(source)))
     with tempfile.TemporaryDirectory() as folder:
         private, result, address = (Path(folder) / name for name in ("private.npz", "result.npz", "socket"))
-        np.savez(private, images=images.array, labels=source.labels)
+        np.savez(private, samples=images.array, labels=source.labels)
         settings = {
             "private": str(private), "result": str(result), "address": str(address), "degrees": DEGREES,
             "lookahead": cell.lookahead, "neighbors": NEIGHBORS, "threshold": THRESHOLD, "fold": cell.fold,
             "keep_selected": cell.keep_selected, "selection": cell.selection, "schedule": cell.schedule,
-            "delta": DELTA, "epsilon": EPSILON, "checkpoint": f"{folder}/checkpoint",
+            "delta": DELTA, "epsilon": EPSILON, "checkpoint": f"{folder}/checkpoint", "column": "PE.IMAGE", "first": 0,
+            "classes": [str(digit) for digit in range(10)],
         }  # fmt: skip
-        (Path(folder) / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        generator = Generator(seed)
-        with Listener(str(address), "AF_UNIX") as listener:
-            Thread(target=generator.serve, args=(listener,), daemon=True).start()
-            worker = str(Path(__file__).with_name("dpsda_worker.py").resolve())
-            environment = dict(os.environ) | {"PYTHONPATH": str(checkout.resolve()), "PYTHONHASHSEED": str(seed)}
-            spent = timed([python, worker, f"{folder}/settings.json"], environment)
+        generator = Generator(Glyphs(), Images, seed)
+        spent = serve(generator, settings, Path(folder), checkout, python)
         made = np.load(result)
-        return spent | scores(made["images"], made["labels"], seed) | {"images": float(generator.made)}
+        return spent | scores(made["samples"], made["labels"], seed) | {"images": float(generator.made)}
+
+
+def serve(
+    generator: Generator, settings: dict[str, Any], folder: Path, checkout: Path, python: str
+) -> dict[str, float]:
+    """DPSDA's run over `generator`: its seconds and gigabytes."""
+    (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    with Listener(settings["address"], "AF_UNIX") as listener:
+        Thread(target=generator.serve, args=(listener,), daemon=True).start()
+        worker = str(Path(__file__).with_name("dpsda_worker.py").resolve())
+        environment = dict(os.environ) | {"PYTHONPATH": str(checkout.resolve())}
+        return timed([python, worker, f"{folder}/settings.json"], environment)
 
 
 class Generator:
-    """Drawn text that answers at a socket."""
+    """A generator of ours that answers at a socket, and an embedding beside it."""
 
-    def __init__(self, seed: int) -> None:
-        self._glyphs, self._seeds, self.made = Glyphs(), np.random.default_rng(seed), 0
+    def __init__(self, adapter: Any, samples: Callable[[np.ndarray], Samples], seed: int, embed: Any = None) -> None:
+        self._adapter, self._samples, self._embed = adapter, samples, embed
+        self._seeds, self.made = np.random.default_rng(seed), 0
 
     def serve(self, listener: Listener) -> None:
         """Answer one client until it goes."""
@@ -174,14 +185,20 @@ class Generator:
 
     def _answer(self, connection: Connection) -> None:
         asked: Any = connection.recv()
+        if asked[0] == "embed":
+            connection.send(self._embed(self._samples(asked[1])))
+            return
         if asked[0] == "random":
             labels = (asked[1],) * asked[2]
-            answer = self._glyphs.random_api(RandomRequest(labels, self._draw(len(labels))))
+            seeds = self._draw(len(labels))
+            drawn = getattr(self._adapter, "draw_conditions", lambda *_: Conditions())(labels, seeds)
+            answer = self._adapter.random_api(RandomRequest(labels, seeds, drawn))
         else:
-            _, images, labels, rows, degree = asked
+            _, samples, labels, rows, degree = asked
             conditions = Conditions({name: np.array([row[name] for row in rows]) for name in rows[0]})
-            request = VariationRequest(Images(images), tuple(labels), conditions, self._draw(len(labels)), degree)
-            answer = self._glyphs.variation_api(request)
+            seeds = self._draw(len(labels))
+            request = VariationRequest(self._samples(samples), tuple(labels), conditions, seeds, degree)
+            answer = self._adapter.variation_api(request)
         self.made += len(labels)
         connection.send((answer.samples.array, rows_of(answer)))
 
@@ -195,8 +212,8 @@ def rows_of(answer: Answer) -> list[dict[str, Any]]:
     return [{name: column[i] for name, column in columns.items()} for i in range(len(answer.samples))]
 
 
-def timed(command: list[str], environment: dict[str, str]) -> dict[str, float]:
-    """Seconds and the most gigabytes of a process of its own.
+def timed(command: list[str], environment: dict[str, str] | None = None) -> dict[str, float]:
+    """Seconds, those of a processor, and the most gigabytes of a process of its own.
 
     Raises:
         SystemExit: it failed.
@@ -209,7 +226,8 @@ def timed(command: list[str], environment: dict[str, str]) -> dict[str, float]:
         if process.returncode:
             told.seek(0)
             raise SystemExit(told.read().decode(errors="replace")[-3000:])
-    return {"seconds": time.monotonic() - started, "gigabytes": usage.ru_maxrss / 2**20}
+    spent = {"seconds": time.monotonic() - started, "gigabytes": usage.ru_maxrss / 2**20}
+    return spent | {"cpu": usage.ru_utime + usage.ru_stime}
 
 
 def scores(images: np.ndarray, labels: np.ndarray, seed: int) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""DPSDA's side of benchmarks/dpsda.py: its own loop, over a generator that answers at the other end of a socket.
+"""DPSDA's side of dpsda.py and dpsda_text.py: its own loop, over a generator at the other end of a socket.
 
     PYTHONPATH=CHECKOUT python benchmarks/dpsda_worker.py SETTINGS
 
-SETTINGS is a .json file that benchmarks/dpsda.py writes. Only DPSDA's code and its libraries run here. Libraries that
+SETTINGS is a .json file that one of these writes. Only DPSDA's code and its libraries run here. Libraries that
 it imports and does not use in this run, of which an index lacks some, are replaced by empty ones.
 """
 
@@ -50,7 +50,8 @@ sys.meta_path.insert(0, Empty())
 
 import pandas as pd  # noqa: E402
 from pe.api.api import API  # noqa: E402
-from pe.constant.data import IMAGE_DATA_COLUMN_NAME, LABEL_ID_COLUMN_NAME  # noqa: E402
+from pe.constant.data import LABEL_ID_COLUMN_NAME, TEXT_DATA_COLUMN_NAME  # noqa: E402
+from pe.embedding import Embedding  # noqa: E402
 from pe.embedding.image import RawPixel  # noqa: E402
 from pe.population import PEPopulation  # noqa: E402
 from pe.runner import PE  # noqa: E402
@@ -64,43 +65,58 @@ pd.options.mode.copy_on_write = True
 class Remote(API):  # type: ignore[misc]
     """The generator at the other end; a row's condition goes with it."""
 
-    def __init__(self, address: str, degrees: list[float]) -> None:
+    def __init__(self, address: str, degrees: list[float], column: str) -> None:
         super().__init__()
-        self._connection, self._degrees = Client(address, "AF_UNIX"), degrees
+        self.connection, self._degrees, self._column = Client(address, "AF_UNIX"), degrees, column
 
     def random_api(self, label_info, num_samples):  # type: ignore[no-untyped-def]
-        """New images of a label."""
-        self._connection.send(("random", label_info.name, int(num_samples)))
+        """New samples of a label."""
+        self.connection.send(("random", label_info.name, int(num_samples)))
         return self._answer({"label_info": [label_info]})
 
     def variation_api(self, syn_data):  # type: ignore[no-untyped-def]
         """A variation of each row."""
         frame, t = syn_data.data_frame, getattr(syn_data.metadata, "iteration", -1) + 1
-        images = np.stack(frame[IMAGE_DATA_COLUMN_NAME].values)
+        samples = np.stack(frame[self._column].values)
         names = [syn_data.metadata.label_info[i].name for i in frame[LABEL_ID_COLUMN_NAME]]
-        self._connection.send(("vary", images, names, list(frame["condition"]), self._degrees[max(t - 1, 0)]))
+        self.connection.send(("vary", samples, names, list(frame["condition"]), self._degrees[max(t - 1, 0)]))
         answer = self._answer(syn_data.metadata)
         answer.data_frame[LABEL_ID_COLUMN_NAME] = frame[LABEL_ID_COLUMN_NAME].values
         return answer
 
     def _answer(self, metadata):  # type: ignore[no-untyped-def]
-        images, conditions = self._connection.recv()
+        samples, conditions = self.connection.recv()
         return Data(
-            pd.DataFrame({IMAGE_DATA_COLUMN_NAME: list(images), "condition": conditions, LABEL_ID_COLUMN_NAME: 0}),
-            metadata,
+            pd.DataFrame({self._column: list(samples), "condition": conditions, LABEL_ID_COLUMN_NAME: 0}), metadata
         )
+
+
+class RemoteEmbedding(Embedding):  # type: ignore[misc]
+    """The embedding at the other end, asked as DPSDA asks its own of texts: for the rows that have no vector yet."""
+
+    def __init__(self, connection) -> None:  # type: ignore[no-untyped-def]
+        super().__init__()
+        self._connection = connection
+
+    def compute_embedding(self, data):  # type: ignore[no-untyped-def]
+        """The vectors as a column."""
+        missing = self.filter_uncomputed_rows(data)
+        if not len(missing.data_frame):
+            return data
+        self._connection.send(("embed", np.stack(missing.data_frame[TEXT_DATA_COLUMN_NAME].values)))
+        missing.data_frame[self.column_name] = pd.Series(list(self._connection.recv()), index=missing.data_frame.index)
+        return self.merge_computed_rows(data, missing)
 
 
 def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     private = np.load(settings["private"])
-    frame = pd.DataFrame(
-        {IMAGE_DATA_COLUMN_NAME: list(private["images"]), LABEL_ID_COLUMN_NAME: private["labels"].astype(int)}
-    )
-    data = Data(frame, {"label_info": [{"name": str(digit)} for digit in range(10)]})
-    api = Remote(settings["address"], settings["degrees"])
+    column, classes = settings["column"], settings["classes"]
+    frame = pd.DataFrame({column: list(private["samples"]), LABEL_ID_COLUMN_NAME: private["labels"].astype(int)})
+    data = Data(frame, {"label_info": [{"name": name} for name in classes]})
+    api = Remote(settings["address"], settings["degrees"], column)
     histogram = NearestNeighbors(
-        embedding=RawPixel(),
+        embedding=RemoteEmbedding(api.connection) if column == TEXT_DATA_COLUMN_NAME else RawPixel(),
         mode="l2",
         lookahead_degree=settings["lookahead"],
         api=api,
@@ -109,7 +125,7 @@ def main() -> None:
     population = PEPopulation(
         api=api,
         histogram_threshold=settings["threshold"],
-        initial_variation_api_fold=0,
+        initial_variation_api_fold=settings["first"],
         next_variation_api_fold=settings["fold"],
         keep_selected=settings["keep_selected"],
         selection_mode=settings["selection"],
@@ -119,10 +135,10 @@ def main() -> None:
         delta=settings["delta"],
         epsilon=settings["epsilon"],
         checkpoint_path=settings["checkpoint"],
-        fraction_per_label_id=[1.0] * 10,
+        fraction_per_label_id=[1.0] * len(classes),
     )
-    images = np.stack(found.data_frame[IMAGE_DATA_COLUMN_NAME].values)
-    np.savez(settings["result"], images=images, labels=found.data_frame[LABEL_ID_COLUMN_NAME].to_numpy(np.int32))
+    samples = np.stack(found.data_frame[column].values)
+    np.savez(settings["result"], samples=samples, labels=found.data_frame[LABEL_ID_COLUMN_NAME].to_numpy(np.int32))
     os._exit(0)  # threads of the libraries are not waited for
 
 

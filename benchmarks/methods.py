@@ -1,12 +1,15 @@
 """Private Evolution and every method that trains, side by side: the same private and public images, the same (ε, δ).
 
-    python benchmarks/methods.py [--setting cpu|gpu] [--methods NAME …] [--epsilon E …] [--runs N]
-    python benchmarks/methods.py --private FILE.npz --test FILE.npz …       # to choose settings on other digits
+    python benchmarks/methods.py [--setting fast|cpu|gpu] [--methods NAME …] [--epsilon E …] [--runs N]
+    python benchmarks/methods.py --page                     # the page and the picture of what was measured
+    python benchmarks/methods.py --setting gpu --tiny       # whether all of it runs: a few steps of everything
 
-Private: the demo's 4,000 MNIST digits, at 14×14 (cpu) or 28×28 (gpu). Public: drawn characters of 62 kinds in printed
-fonts. Each cell is one `pe run` in a process of its own; a cell that is in results/methods-SETTING.jsonl already, and
-whose recipe is the same, is not run again. Writes results/methods-SETTING.md and docs/images/methods-SETTING.png.
-With digits of your own it prints each cell and writes nothing.
+Private: the demo's 4,000 MNIST digits, at 14×14 (fast, cpu) or 28×28 (gpu). Public: drawn characters of 62 kinds in
+printed fonts. `fast` has only the methods that need no DP-SGD, once. Each cell is one `pe run` in a process of its
+own; a cell that is in results/methods-SETTING.jsonl already, and whose recipe is the same, is not run again: the page
+names what other code measured, and --anew measures that again. At ε = 1e6 there is hardly any noise: what a method
+could be worth. Writes results/methods-SETTING.md and, of cpu and gpu, docs/images/methods-SETTING.png; with --tiny it
+prints each cell and writes nothing. The settings are those that methods_search.py chose on other digits.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
+from code_digest import code_digest
+from methods_choice import CANDIDATES, QUERY
+from methods_settings import DIGITS, FAST, SETTINGS, Setting, recipe_of, tiny, tiny_api
 from methods_table import LABELS, write_table
 from record import RESULTS, where
 
@@ -36,145 +41,10 @@ if TYPE_CHECKING:
     from pe.evaluation.labelled import Labelled
 
 PE = Path(sys.executable).with_name("pe")
-DELTA, DIGITS = 1e-5, tuple("0123456789")
-FROM_SCRATCH = {"learning_rate": 2e-3}  # a network that was not trained before has further to go
-LITTLE_NOISE = 4  # the ε from which PE has its settings for little noise
-QUERY = {"semantics": 2, "semantics_share": 0.1}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What the hardware decides; all of it public, chosen on drawn digits that stand in for private ones.
-
-    Attributes:
-        side: of the images, pixels.
-        samples: that each method makes.
-        characters: drawn as public images.
-        diffusion: settings that the diffusion models share.
-        resnet: epochs of ResNet-9, and in how many of a cell's runs it is trained at all.
-        growing: candidates at each of PE's votes at ε = 1, winners kept.
-        neighbors: q at ε = 1.
-    """
-
-    side: int
-    samples: int
-    characters: int
-    diffusion: dict[str, Any]
-    resnet: tuple[int, int]
-    pretraining: dict[str, Any]
-    growing: tuple[int, ...]
-    neighbors: int
-    merf: dict[str, Any] = field(default_factory=dict)
-    sad: dict[str, Any] = field(default_factory=dict)
-
-
-SETTINGS = {
-    "cpu": Setting(
-        side=14,
-        samples=2000,
-        characters=12400,
-        diffusion={
-            "network": {"channels": [16, 32]},
-            "training": {"steps": 40, "expected_batch": 500, "draws": 4, "learning_rate": 3e-4, "ema": 0.9},
-            "sampling": {"steps": 15},
-        },
-        resnet=(5, 1),
-        pretraining={"steps": 1000, "batch": 64},
-        growing=(2500, 3000, 3500, 4000),
-        neighbors=16,
-    ),
-    "gpu": Setting(
-        side=28,
-        samples=4000,
-        characters=62000,
-        diffusion={
-            "network": {"channels": [32, 64, 64]},
-            "training": {"steps": 500, "expected_batch": 1000, "draws": 8, "micro_batch": 250, "ema": 0.99},
-        },
-        resnet=(20, 3),
-        pretraining={"steps": 10000, "batch": 256},
-        growing=(4500, 5500, 6500, 7500),
-        neighbors=32,
-    ),
-}
-
-
-def api_of(method: str, setting: Setting) -> dict[str, Any]:
-    """The recipe's `api` for a method by its name, the hybrids included: `NAME+pe`."""
-    public = {"public": {"kind": "glyphs", "count": setting.characters}, "pretraining": setting.pretraining}
-    name, _, evolved = method.partition("+")
-    apis: dict[str, dict[str, Any]] = {
-        "pe": {"kind": "glyphs", "size": setting.side},
-        "one_vote": {"kind": "glyphs", "size": setting.side},
-        "dp_merf": {"kind": "dp_merf", **setting.merf},
-        "dpdm": {"kind": "dpdm", **setting.diffusion, "training": setting.diffusion["training"] | FROM_SCRATCH},
-        "pdp_diffusion": {"kind": "pdp_diffusion", **public, **setting.diffusion},
-        "dp_ldm": {"kind": "dp_ldm", **public, **setting.diffusion},
-        "privimage": {"kind": "privimage", **public, **QUERY, **setting.diffusion},
-        "dp_imgsyn": {"kind": "dp_imgsyn", "public": public["public"]},
-        "dp_sad": {"kind": "dp_sad", **distilled(setting), **setting.sad},
-        "dp_sad_drawn": {"kind": "dp_sad", **public, **taught_by_drawn_digits(setting), **setting.sad},
-    }
-    return apis[name] | ({"fit": {"budget_share": 0.5}} if evolved else {})
-
-
-def distilled(setting: Setting) -> dict[str, Any]:
-    """DP-SAD without public images: of DP-DM's steps a quarter for the teacher, with a fifth of ε.
-
-    Such a teacher knows little, so that the student heeds it, and the discriminator that compares them, a quarter as
-    much as by default, and is sampled without guidance.
-    """
-    training = setting.diffusion["training"] | FROM_SCRATCH
-    steps = training["steps"] // 4
-    teacher = training | {"steps": steps, "share": 0.2}
-    heeded = {"guidance": 1, "imitation": 0.25, "adversarial": 0.25}
-    return setting.diffusion | {"teacher": teacher, "training": training | {"steps": 3 * steps}} | heeded
-
-
-def taught_by_drawn_digits(setting: Setting) -> dict[str, Any]:
-    """DP-SAD whose teacher learned from the ten digits among the public characters, and so costs nothing."""
-    drawn = {"kind": "glyphs", "characters": "".join(DIGITS), "count": setting.characters * len(DIGITS) // 62}
-    return setting.diffusion | {"public": drawn, "teacher": {"share": 0}}
-
-
-def recipe_of(method: str, epsilon: float, run: int, setting: Setting, private: Path | None) -> dict[str, Any]:
-    """The recipe of one cell."""
-    evolving = method in ("pe", "one_vote") or method.endswith("+pe")
-    source: dict[str, Any] = {"kind": "mnist"} if private is None else {"kind": "npz", "path": str(private)}
-    evolution: dict[str, Any] = {"iterations": 0, "population": setting.samples}
-    privacy: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA}
-    if evolving:
-        evolution = {"iterations": 4, "degree": [0.5, 0.45, 0.4, 0.4], "lookahead": 0}
-        evolution |= evolution_of(epsilon, setting) if "+" not in method else evolution_of_fitted(setting)
-        if "keep" in evolution and epsilon < LITTLE_NOISE:
-            privacy["schedule"] = [1.5**t for t in range(4)]
-    return {
-        "name": method.replace("+", "-"),
-        "seed": run,
-        "private": source
-        | {"size": setting.side, "resize": "stretch", "channels": 1, "classes": list(DIGITS), "declared_size": 4000},
-        "api": api_of(method, setting),
-        "embedding": {"kind": "pixels", "size": setting.side, "blur": 0.8 * setting.side / 28},
-        "privacy": privacy,
-        "evolution": evolution,
-    }
-
-
-def evolution_of(epsilon: float, setting: Setting) -> dict[str, Any]:
-    """Winners are kept; with little noise there are more candidates, and fewer neighbours get a record's vote."""
-    little = epsilon >= LITTLE_NOISE
-    growing = [size * 11 // 10 if little else size for size in setting.growing]
-    return {
-        "population": [*growing, setting.samples],
-        "keep": "winners",
-        "neighbors": setting.neighbors // 8 if little else setting.neighbors,
-        "threshold_sigmas": 1.0,
-    }
-
-
-def evolution_of_fitted(setting: Setting) -> dict[str, Any]:
-    """What suits a fitted generator's samples, at each ε: every candidate costs a diffusion model's time."""
-    return {"population": [setting.samples] * 5, "neighbors": 32, "threshold_sigmas": 1.5}
+KINDS = dict.fromkeys(("pe", "one_vote", "drawn", "real"), "glyphs") | {"dp_sad_drawn": "dp_sad"}
+BEGUN_BY = {"dp_feta": ("central_images", "dp_gaussian")}
+RESNET_RUNS = dict.fromkeys((*FAST, *CANDIDATES), 5)
+"""In how many runs ResNet-9 is trained at least; for others the setting says it."""
 
 
 def carried_out(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -208,8 +78,8 @@ def high_water(pid: int) -> int:
 
 def semantics_of(run: Path) -> dict[str, Any]:
     """The public characters that PrivImage's query found for each digit, and for how many digits they hold it."""
-    from adapters.trained.diffusion.semantics import chosen_semantics
     from adapters.trained.public import CHARACTERS
+    from adapters.trained.semantics.counts import chosen_semantics
 
     chosen = chosen_semantics(np.load(run / "releases" / "fit-semantics.npy"), QUERY["semantics"])
     found = ["".join(CHARACTERS[one] for one in row) for row in chosen]
@@ -240,22 +110,32 @@ def measured(train: Labelled, real: Any, test: Any, seed: int, epochs: int | Non
     }
 
 
-def cell(method: str, epsilon: float, run: int, setting: Setting, files: tuple[Path | None, Path | None]) -> Any:
-    """One method at one ε, once; `drawn` and `real` are the two ends of the scale and cost no ε."""
+def cell(method: str, epsilon: float, run: int, setting: Setting, *, small: bool = False) -> Any:
+    """One method at one ε, once; `drawn` and `real`, as many images each, cost no ε."""
     from adapters.glyphs import Glyphs
     from pe.evaluation.controls import unevolved
     from pe.evaluation.labelled import Labelled
 
-    private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
-    epochs = setting.resnet[0] if run < setting.resnet[1] else None
+    private, test = digits("private", setting, None), digits("test", setting, None)
+    epochs = epochs_of(method, run, setting)
     if method == "real":
-        return measured(private, private, test, run, epochs)
+        rows = np.random.default_rng(run).permutation(len(private.labels))[: setting.samples]
+        some = Labelled(private.images.take(rows), private.labels[rows])
+        return measured(some, private, test, run, epochs)
     if method == "drawn":
         labels = np.arange(setting.samples, dtype=np.int32) % len(DIGITS)
         images = unevolved(Glyphs(size=setting.side), labels, DIGITS, run).images
         return measured(Labelled(images, labels), private, test, run, epochs)
-    recipe = recipe_of(method, epsilon, run, setting, files[0])
-    return evaluated(recipe, run, setting, files, once=method == "one_vote")
+    recipe = recipe_of(method, epsilon, run, setting)
+    if small:
+        recipe["api"] = tiny_api(recipe["api"])
+    return cell_of(recipe, run, setting, (None, None), epochs=epochs, once=method == "one_vote")
+
+
+def epochs_of(method: str, run: int, setting: Setting) -> int | None:
+    """ResNet-9's epochs; None where it is not trained."""
+    epochs, runs = setting.resnet
+    return epochs if run < max(runs, RESNET_RUNS.get(method, 0)) else None
 
 
 def one_vote(folder: Path, setting: Setting) -> Any:
@@ -277,18 +157,23 @@ def one_vote(folder: Path, setting: Setting) -> Any:
     return control.result(Progress(), Event())
 
 
-def evaluated(
-    recipe: dict[str, Any], run: int, setting: Setting, files: tuple[Path | None, Path | None], once: bool = False
+def cell_of(
+    recipe: dict[str, Any],
+    run: int,
+    setting: Setting,
+    files: tuple[Path | None, Path | None],
+    *,
+    epochs: int | None,
+    once: bool = False,
 ) -> Any:
     """One `pe run`, and what its samples, or those of its control by one vote, are worth."""
     from pe.evaluation.labelled import label_samples
     from pe.store.run import Run
 
     private, test = digits("private", setting, files[0]), digits("test", setting, files[1])
-    epochs = setting.resnet[0] if run < setting.resnet[1] else None
     with tempfile.TemporaryDirectory() as folder:
         found = carried_out(recipe, Path(folder))
-        if recipe["api"]["kind"] == "privimage":
+        if recipe["api"]["kind"] in ("privimage", "privimage_gan"):
             found |= semantics_of(Path(folder) / "run")
         place = Path(folder) / "run"
         synthetic = one_vote(place, setting) if once else Run.open(place).synthetic
@@ -308,61 +193,79 @@ def digits(split: Any, setting: Setting, file: Path | None) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--setting", choices=SETTINGS, default="cpu")
-    parser.add_argument("--methods", nargs="+", choices=LABELS, default=list(LABELS))
-    parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 10.0])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--private", type=Path, help=".npz of digits that stand in for the private ones")
-    parser.add_argument("--test", type=Path, help=".npz of digits to test on, with --private")
-    parser.add_argument("--set", nargs="*", default=[], metavar="A.B=VALUE", help="change the setting, with --private")
-    arguments = parser.parse_args()
-    if (arguments.private is None) != (arguments.test is None) or (arguments.set and not arguments.private):
-        parser.error("--private and --test go together, and --set with them")
+    arguments = parsed()
     setting, kept = SETTINGS[arguments.setting], RESULTS / f"methods-{arguments.setting}.jsonl"
-    for change in arguments.set:
-        alter(setting, change)
-    files = arguments.private, arguments.test
-    done = (
-        {}
-        if arguments.private or not kept.exists()
-        else {found["key"]: found for found in map(json.loads, kept.read_text(encoding="utf-8").splitlines())}
-    )
-    for run in range(arguments.runs):
-        for method in arguments.methods:
+    setting = tiny(setting) if arguments.tiny else setting
+    done = {} if arguments.tiny else cells_in(kept)
+    for run in range(0 if arguments.page else arguments.runs or setting.runs):
+        for method in arguments.methods or setting.methods or LABELS:
             for epsilon in arguments.epsilon if method not in ("drawn", "real") else [0.0]:
-                key = key_of(method, epsilon, run, setting)
-                if key in done:
+                key, code = key_of(method, epsilon, run, setting), code_of(method)
+                if key in done and not lacking(done[key], epochs_of(method, run, setting), code, arguments.anew):
                     continue
-                named = {"key": key, "method": method, "epsilon": epsilon, "run": run, "where": where()}
-                found = named | cell(method, epsilon, run, setting, files)
+                named = {"key": key, "method": method, "epsilon": epsilon, "run": run, "where": where(), "code": code}
+                found = named | cell(method, epsilon, run, setting, small=arguments.tiny)
                 print(json.dumps(found), flush=True)
-                if not arguments.private:
+                if not arguments.tiny:
                     with kept.open("a", encoding="utf-8") as lines:
                         lines.write(json.dumps(found) + "\n")
-    if not arguments.private:
-        write_table(arguments.setting, [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()])
+    if not arguments.tiny:
+        cells = [one for one in cells_in(kept).values() if is_current(one, setting)]
+        write_table(arguments.setting, cells, {method: code_of(method) for method in LABELS})
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--setting", choices=SETTINGS, default="cpu")
+    parser.add_argument("--methods", nargs="+", choices=LABELS)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 10.0])
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--page", action="store_true", help="measure nothing")
+    parser.add_argument("--tiny", action="store_true", help="a few steps of everything")
+    parser.add_argument("--anew", action="store_true", help="measure again what was measured by other code")
+    return parser.parse_args()
+
+
+def cells_in(kept: Path) -> dict[str, dict[str, Any]]:
+    """What was measured, by key; of a key that was measured twice, the last."""
+    lines = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
+    return {found["key"]: found for found in map(json.loads, lines)}
+
+
+def lacking(found: dict[str, Any], epochs: int | None, code: str, anew: bool) -> bool:
+    """Whether a cell is to be measured again: it lacks ResNet-9, or other code measured it and `anew` asks for that."""
+    return (epochs is not None and "resnet9" not in found["accuracy"]) or (anew and found.get("code") != code)
+
+
+def is_current(found: dict[str, Any], setting: Setting) -> bool:
+    """Whether a cell is of the recipe that its method has now."""
+    try:
+        return bool(found["key"] == key_of(found["method"], found["epsilon"], found["run"], setting))
+    except LookupError:  # its settings are not chosen yet
+        return False
 
 
 def key_of(method: str, epsilon: float, run: int, setting: Setting) -> str:
-    """What a cell's result depends on."""
-    content = setting.resnet if method in ("drawn", "real") else recipe_of(method, epsilon, run, setting, None)
+    """What a cell's result depends on.
+
+    Raises LookupError if the method's settings are to be searched first.
+    """
+    if method in ("drawn", "real"):
+        content: Any = [epochs_of(method, run, setting), setting.samples]
+    else:
+        content = recipe_of(method, epsilon, run, setting)
     return f"{method} {epsilon:g} {run} {digest_of(content, setting)}"
+
+
+def code_of(method: str) -> str:
+    """Of the code by which a method is measured now."""
+    name = method.partition("+")[0]
+    return code_digest(KINDS.get(name, name), *BEGUN_BY.get(name, ()))
 
 
 def digest_of(content: Any, setting: Setting) -> str:
     """Of a recipe, or whatever else a cell is made from: another one is another cell."""
     return hashlib.sha256(json.dumps([content, setting.side], sort_keys=True).encode()).hexdigest()[:8]
-
-
-def alter(setting: Setting, change: str) -> None:
-    """`diffusion.training.steps=80` and the like, in place."""
-    path, _, value = change.partition("=")
-    first, *keys, last = path.split(".")
-    inner = getattr(setting, first)
-    for each in keys:
-        inner = inner.setdefault(each, {})
-    inner[last] = yaml.safe_load(value)
 
 
 if __name__ == "__main__":

@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from methods_choice import HARDLY_ANY_NOISE
 from record import keep
 
 LABELS = {
-    "real": "the private digits themselves (not DP)",
+    "real": "as many of the private digits (not DP)",
     "drawn": "as many drawn digits (no private data)",
     "pe": "PE over drawn text",
     "one_vote": "one vote of its budget over drawn text, nothing varied (seconds: PE's)",
+    "dp_gaussian": "DP-Gaussian",
+    "central_images": "central images",
     "dp_merf": "DP-MERF",
+    "dp_mepf": "DP-MEPF",
+    "dpgan": "DPGAN",
+    "privimage_gan": "PrivImage+G",
     "dpdm": "DPDM",
-    "pdp_diffusion": "PDP-Diffusion",
-    "dp_ldm": "DP-LDM",
+    "dp_feta": "DP-FETA",
+    "pdp_diffusion": "PDP-Diffusion, 40 steps",
+    "dp_ldm": "DP-LDM, 40 steps",
     "privimage": "PrivImage",
     "dp_imgsyn": "DP-ImgSyn",
-    "dp_sad": "DP-SAD",
-    "dp_sad_drawn": "DP-SAD, its teacher of drawn digits",
-    "privimage+pe": "PrivImage with ε/2, then PE with ε/2",
+    "dp_sad": "DP-SAD, 40 steps",
+    "dp_sad_drawn": "DP-SAD, 40 steps, its teacher of drawn digits",
+    "dp_gaussian+pe": "DP-Gaussian with ε/2, then PE with ε/2",
+    "privimage+pe": "PrivImage, 40 steps, with ε/2, then PE with ε/2",
     "dp_merf+pe": "DP-MERF with ε/2, then PE with ε/2",
     "dp_imgsyn+pe": "DP-ImgSyn with ε/2, then PE with ε/2",
-    "dp_sad_drawn+pe": "DP-SAD of drawn digits with ε/2, then PE with ε/2",
+    "dp_sad_drawn+pe": "DP-SAD of drawn digits, 40 steps, with ε/2, then PE with ε/2",
 }
+TESTED = 1000
 SHORT = {"real": "private", "drawn": "drawn"}
 CLASSIFIERS = {"logistic_regression": "LR", "mlp": "MLP", "resnet9": "ResNet-9"}
 LOAD = re.compile(r"load ([\d.]+)")
+PICTURED = "cpu", "gpu"
+DOCS = Path(__file__).parent.parent / "docs" / "methods.md"
+MARKS = "<!-- benchmarks/methods.py --page writes this table -->", "<!-- end of the table -->"
 PICTURES = Path(__file__).parent.parent / "docs" / "images"
 
 
-def write_table(setting: str, found: list[dict[str, Any]]) -> None:
-    """results/methods-SETTING.md and docs/images/methods-SETTING.png of the cells, the last one of each key."""
+def write_table(setting: str, found: list[dict[str, Any]], codes: dict[str, str]) -> None:
+    """results/methods-SETTING.md of the cells, for some the picture in docs/images, for cpu docs/methods.md's table.
+
+    Args:
+        setting: its name.
+        found: the cells.
+        codes: method → digest of its code as it is now.
+    """
     cells: dict[tuple[str, float, int], dict[str, Any]] = {
         (one["method"], one["epsilon"], one["run"]): one for one in found
     }
@@ -48,28 +67,36 @@ def write_table(setting: str, found: list[dict[str, Any]]) -> None:
         [
             f"# PE and the methods that train, on the same digits ({setting} setting)",
             "",
-            "Accuracy on 1,000 held-out real digits of classifiers trained on the samples alone; Fréchet distance of "
-            "pixels from the private digits; mean ± standard deviation over runs with fresh noise. δ = 1e-5. "
+            f"Accuracy on {TESTED:,} held-out real digits of classifiers trained on the samples alone; Fréchet "
+            "distance of pixels from the private digits; mean ± standard deviation over runs with fresh noise, of "
+            "an accuracy with that of another such test set, √(p(1−p)/1000), of one run that alone. All methods have "
+            "the same test digits, so two of them differ by less than that by chance. δ = 1e-5. "
             "Seconds are of one core, public pre-training included, on a machine that often did other things, too: "
-            "the same work took up to three times as long. "
+            "the same work took several times as long. "
             f"{in_runs('resnet9', found)}{everywhere(found)}. `python benchmarks/methods.py --setting {setting}`",
+            "",
+            "At ε = 10⁶ there is hardly any noise, and all else is as at ε = 10: what the method could be worth.",
             "",
             f"| ε | method | {' | '.join(CLASSIFIERS.values())} | Fréchet | fit, s | sample, s | peak, GB | runs |",
             f"| ---: | --- |{' ---: |' * (len(CLASSIFIERS) + 5)}",
             *lines,
             "",
+            *stale(cells.values(), codes),
             *queries(cells.values()),
         ]
     )
     keep(f"methods-{setting}.md", text)
-    plot(setting, groups)
+    if setting in PICTURED:
+        plot(setting, groups)
+    if setting == "cpu":
+        write_docs(groups)
 
 
 def in_runs(classifier: str, found: list[dict[str, Any]]) -> str:
     """A sentence, if some runs lack the classifier."""
     runs = sorted({one["run"] + 1 for one in found if classifier in one["accuracy"]})
     whole = all(classifier in one["accuracy"] for one in found)
-    return "" if whole else f"{CLASSIFIERS[classifier]} learned from run {', '.join(map(str, runs))} only. "
+    return "" if whole else f"{CLASSIFIERS[classifier]} learned from run {', '.join(map(str, runs))} at most. "
 
 
 def everywhere(found: list[dict[str, Any]]) -> str:
@@ -79,6 +106,20 @@ def everywhere(found: list[dict[str, Any]]) -> str:
     where = found[-1]["where"].partition(";")[2]
     period = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     return f"{period};{LOAD.sub(f'load {loads[0]:g} to {loads[-1]:g}', where) if loads else where}"
+
+
+def stale(cells: Iterable[dict[str, Any]], codes: dict[str, str]) -> list[str]:
+    """A sentence on the methods that were measured by other code than there is now, or by code that is not known."""
+    older = {one["method"] for one in cells if one.get("code") != codes[one["method"]]}
+    names = ", ".join(label for method, label in LABELS.items() if method in older)
+    return (
+        [
+            f"Measured, in part or whole, by other code than there is now, or by code that was not recorded: {names}.",
+            "",
+        ]
+        if older
+        else []
+    )
 
 
 def queries(cells: Iterable[dict[str, Any]]) -> list[str]:
@@ -97,12 +138,60 @@ def queries(cells: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def row(method: str, epsilon: float, runs: list[dict[str, Any]]) -> str:
-    cells = [spread([one["accuracy"][name] for one in runs if name in one["accuracy"]], 3) for name in CLASSIFIERS]
+    cells = [interval([one["accuracy"][name] for one in runs if name in one["accuracy"]]) for name in CLASSIFIERS]
     cells.append(spread([one["frechet"] for one in runs], 2))
     for name, digits in (("fit_seconds", 0), ("sample_seconds", 0), ("peak_gb", 1)):
         values = [one[name] for one in runs if name in one]
         cells.append(f"{statistics.mean(values):.{digits}f}" if values else "–")
-    return f"| {epsilon or '–':{'g' if epsilon else ''}} | {LABELS[method]} | {' | '.join(cells)} | {len(runs)} |"
+    return f"| {named(epsilon)} | {LABELS[method]} | {' | '.join(cells)} | {len(runs)} |"
+
+
+def write_docs(groups: dict[tuple[str, float], list[dict[str, Any]]]) -> None:
+    """The table between the marks in docs/methods.md: means at ε = 1 and 10, in brackets with hardly any noise."""
+    rows = [docs_row(method, groups) for method in LABELS if any(method == each for each, _ in groups)]
+    head = f"| | {' | '.join(CLASSIFIERS.values())} | Fréchet | s | GB | runs |"
+    table = "\n".join([head, "| --- |" + " ---: |" * (len(CLASSIFIERS) + 4), *rows])
+    before, _, rest = DOCS.read_text(encoding="utf-8").partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    DOCS.write_text(f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}", encoding="utf-8")
+
+
+def docs_row(method: str, groups: dict[tuple[str, float], list[dict[str, Any]]]) -> str:
+    """A method's line in docs/methods.md; – stands for what was not measured."""
+    told = [groups.get((method, epsilon), []) for epsilon in (1.0, 10.0, HARDLY_ANY_NOISE)]
+    if once := groups.get((method, 0.0)):
+        told = [once]
+    cells = [of_each([[one["accuracy"].get(name) for one in runs] for runs in told], 2) for name in CLASSIFIERS]
+    cells.append(of_each([[one["frechet"] for one in runs] for runs in told], 1))
+    spent = [one for runs in told for one in runs if "fit_seconds" in one]
+    seconds = f"{statistics.mean(one['fit_seconds'] + one['sample_seconds'] for one in spent):.0f}" if spent else "–"
+    memory = f"{statistics.mean(one['peak_gb'] for one in spent):.1f}" if spent else "–"
+    runs = ", ".join(str(len(one)) for one in told[:2])
+    return f"| {LABELS[method]} | {' | '.join([*cells, seconds, memory, runs])} |"
+
+
+def of_each(groups: list[list[float | None]], digits: int) -> str:
+    """The mean of each group; the third, hardly any noise, in brackets where it was measured."""
+    means = [[value for value in values if value is not None] for values in groups]
+    told = [
+        f"{statistics.mean(values):.{digits}f}".removeprefix("0" * (digits > 1)) if values else "–" for values in means
+    ]
+    return ", ".join(told[:2]) + (f" ({told[2]})" if means[2:] and means[2] else "")
+
+
+def named(epsilon: float) -> str:
+    """An ε as the page tells it."""
+    if epsilon == HARDLY_ANY_NOISE:
+        return "10⁶"
+    return f"{epsilon:g}" if epsilon else "–"
+
+
+def interval(accuracies: list[float]) -> str:
+    """Mean ± what runs and test sets of TESTED digits differ by."""
+    if not accuracies:
+        return "–"
+    mean, between = statistics.mean(accuracies), statistics.variance(accuracies) if len(accuracies) > 1 else 0.0
+    return f"{mean:.3f} ± {math.sqrt(between + mean * (1 - mean) / TESTED):.3f}"
 
 
 def spread(values: list[float], digits: int) -> str:
@@ -133,14 +222,17 @@ def plot(setting: str, groups: dict[tuple[str, float], list[dict[str, Any]]]) ->
         axes.set_xlabel("accuracy on real digits", fontsize=8)
         axes.tick_params(labelsize=8)
     panels[0].set_yticks(range(len(methods)), [LABELS[method] for method in methods])
-    figure.legend(*marks(panels[0]), fontsize=8, loc="outside lower left", ncols=2, frameon=False)
+    figure.legend(*marks(panels[0]), fontsize=8, loc="outside lower left", ncols=3, frameon=False)
     FigureCanvasAgg(figure).print_figure(PICTURES / f"methods-{setting}.png")
 
 
 def draw(axes: Any, place: int, epsilon: float, values: list[float]) -> None:
     """One method at one ε: its mean, and from the least to the most of its runs."""
-    mean, shift = statistics.mean(values), 0.13 if epsilon > 1 else -0.13
-    face = "C0" if epsilon > 1 else "white"
+    mean = statistics.mean(values)
+    if epsilon == HARDLY_ANY_NOISE:
+        axes.plot([mean], [place], marker="|", markersize=9, color="0.5", linestyle="", label="hardly any noise")
+        return
+    shift, face = (0.13, "C0") if epsilon > 1 else (-0.13, "white")
     ends = [[mean - min(values)], [max(values) - mean]]
     style: dict[str, Any] = {"color": "C0", "markerfacecolor": face, "markersize": 5, "capsize": 2, "linewidth": 1}
     axes.errorbar([mean], [place + shift], xerr=ends, marker="o", label=f"ε = {epsilon:g}", **style)

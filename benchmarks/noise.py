@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from adapters.trained.diffusion.loss import Velocity
 from adapters.trained.dp_sgd import DPSGD
 from adapters.trained.dp_sgd.gradients import Loss
+from adapters.trained.dp_sgd.group import Part
 from adapters.trained.dp_sgd.training import Training
 from pe.privacy.noise import Noise, SystemNoise
 
@@ -55,7 +56,7 @@ class Continuous(Training):
         total = torch.zeros(self._count, dtype=torch.float64)
         for start in range(0, len(chosen), self.settings.micro_batch):
             part = chosen[start : start + self.settings.micro_batch]
-            total += self._micro_batch(parameters, images[part], labels[part], noise)
+            total += self._micro_batch(parameters, Part(images[part], labels[part], self._seeds(noise)))
         return total
 
     def _clipped(self, gradients: list[Tensor], counted: Tensor) -> Tensor:

@@ -1,13 +1,15 @@
 """What a newcomer's default is worth on colour pictures: accuracy beside all controls, by pool, embedding and ε.
 
     python benchmarks/pictures.py [--pools unlabelled by_class diffusion] [--embeddings …] [--epsilon E …] [--runs N]
+    python benchmarks/pictures.py --frontier [--epsilon 4] [--runs N]    # accuracy against the images asked for
     python benchmarks/pictures.py --private twitter --public facebook [--set A.B=VALUE …]    # to choose rules
 
 The picture set and the recipe are those of `pe demo --data pictures`; a pool with classes draws by them, and
 `diffusion` is the model of train_picture_diffusion.py (--model FOLDER), at its own size. Accuracy is that of a linear
 probe on features of EfficientNet-Lite0, on held-out private pictures. A cell that was measured, of the same recipe, is
 not run again. The vectors of the fixed pictures are kept beside them. Writes results/pictures.md and
-docs/images/pictures.png; with another private maker it prints each cell, and keeps them beside the pictures.
+docs/images/pictures.png, of the frontier results/pictures_calls.md and docs/images/pictures_calls.png; with another
+private maker it prints each cell, and keeps them beside the pictures.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ import hashlib
 import json
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pictures_table import write_sheet, write_table
+from pictures_table import write_frontier, write_sheet, write_table
 from record import RESULTS, where
 
 from adapters.diffusion.pixel_files import PixelFiles
@@ -43,8 +46,10 @@ from pe.progress import Progress
 from pe.recipe.reading import with_change
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
+from pe.store.writer import read_journal
 
 POOLS, EMBEDDINGS, EPSILONS = ("unlabelled", "by_class", "diffusion"), ("efficientnet_lite", "pixels"), (4.0, 1.0, 10.0)
+IMAGES, VOTES = (1000, 2000, 5000, 10_000, 23_000), (1, 2)  # of the frontier: limits.max_images, T
 LIMIT = 6000  # new pictures of the diffusion model in a run: thousands cost minutes
 
 
@@ -122,20 +127,45 @@ def model_side(setting: Setting) -> int:
     return PixelFiles.find(str(setting.model), None, offline=True).shape[1]
 
 
-def cell(recipe: Recipe, pool: str, run: int, setting: Setting, sheet: Path | None) -> dict[str, Any]:
-    """One run of the engine: the accuracies of its pictures and of their controls, and how long it took."""
+def cell(
+    recipe: Recipe, pool: str, run: int, setting: Setting, sheet: Path | None, controls: bool = True
+) -> dict[str, Any]:
+    """One run of the engine: the accuracies of its pictures and of their controls, and how long it took.
+
+    Without `controls`, those that ask the generator are left out.
+    """
     by_network = recipe.embedding.kind == object_kind(setting.network)
     around = Surroundings(embedding=setting.network if by_network else None)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         made = run_recipe(recipe, Path(folder) / "run", around)
         seconds = round(time.monotonic() - started)
-        asked = Request(str(setting.folder / "test"), random_selection=True, one_vote=True, embedding=around.embedding)
+        with read_journal(made) as journal:
+            images = int(journal.totals().usage.images)
+        test = str(setting.folder / "test")
+        asked = Request(test, random_selection=controls, one_vote=controls, embedding=around.embedding)
         sets = gather(made, asked, Notes(Progress()), around.stop)
         if sheet is not None and pool == "unlabelled" and by_network and run == 0:
             write_sheet(Run.open(made.folder), setting.folder / "public", sheet)
         scores = probe_accuracies(sets.made, sets.test.content, setting.network, Progress())
-    return {"accuracy": scores, "seconds": seconds}
+    return {"accuracy": scores, "seconds": seconds, "images": images}
+
+
+def measure_frontier(setting: Setting, epsilons: list[float], runs: int) -> None:
+    """What the rule makes of fewer and more images of the pool without labels, where records vote once and twice."""
+    kept = RESULTS / "pictures_calls.jsonl"
+    found = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    done = {one["key"] for one in found}
+    for run, limit, votes, epsilon in product(range(runs), IMAGES, VOTES, epsilons):
+        changes = (f"limits.max_images={limit}", f"evolution.iterations={votes}")
+        recipe = recipe_for("unlabelled", "efficientnet_lite", epsilon, run, replace(setting, changes=changes))
+        key = f"{epsilon:g} {limit} {votes} {run} {digest_of(recipe)}"
+        if key not in done:
+            named = {"key": key, "epsilon": epsilon, "limit": limit, "votes": votes, "run": run, "where": where()}
+            one = named | {"evolution": recipe.evolution.given}
+            found.append(one | cell(recipe, "unlabelled", run, setting, None, controls=False))
+            keep_cell(found[-1], kept)
+    write_frontier(found)
 
 
 def fixed(setting: Setting) -> dict[str, Any]:
@@ -164,17 +194,22 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--model", type=Path, help="what train_picture_diffusion.py wrote, for the pool diffusion")
+    parser.add_argument("--no-controls", action="store_true", help="leave out those that ask the generator")
+    parser.add_argument("--frontier", action="store_true", help="measure accuracy against the images asked for")
     parser.add_argument("--set", nargs="*", default=[], metavar="A.B=VALUE", help="change the recipe, not for google")
     arguments = parser.parse_args()
     reported = arguments.private == "google"
     if reported and arguments.set:
         parser.error("--set chooses rules, on other private pictures: give --private and --public with it")
-    if "diffusion" in arguments.pools and arguments.model is None:
+    if "diffusion" in arguments.pools and arguments.model is None and not arguments.frontier:
         parser.error("the pool diffusion needs --model")
     folder = arguments.pictures or Path("pictures" if reported else f"pictures-{arguments.private}")
     make_picture_set(folder, private=arguments.private, public=arguments.public, progress=Progress())
     network = Remembering(folder.with_name(f"{folder.name}-efficientnet_lite.npz"))
     setting = Setting(folder, network, arguments.model, tuple(arguments.set))
+    if arguments.frontier:
+        measure_frontier(setting, arguments.epsilon, arguments.runs)
+        return
     kept = RESULTS / "pictures.jsonl" if reported else folder.with_name(f"{folder.name}-cells.jsonl")
     done = {found["key"]: found for found in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
     sheet = RESULTS.parent.parent / "docs" / "images" / "pictures.png" if reported else folder.with_suffix(".png")
@@ -187,8 +222,9 @@ def main() -> None:
         key = f"{pool} {embedding} {epsilon:g} {run} {digest_of(recipe)}"
         if key not in done:
             named = {"key": key, "pool": pool, "embedding": embedding, "epsilon": epsilon, "run": run}
-            found = cell(recipe, pool, run, setting, sheet if epsilon == 4 else None)
-            keep_cell(named | {"where": where(), "changes": arguments.set} | found, kept)
+            found = cell(recipe, pool, run, setting, sheet if epsilon == 4 else None, not arguments.no_controls)
+            settled = {"changes": arguments.set, "evolution": recipe.evolution.given}
+            keep_cell(named | {"where": where()} | settled | found, kept)
     if reported:
         write_table([json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()])
 

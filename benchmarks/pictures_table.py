@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from methods_table import everywhere
-from record import keep
+from record import RESULTS, keep
 
 from adapters.public_files import SUFFIXES
 from pe.data.population import Population
@@ -32,12 +32,15 @@ _SHOWN = "twitter-"  # the licence of the other makers' pictures is not clear, s
 
 
 def write_table(found: list[dict[str, Any]]) -> None:
-    """results/pictures.md of the cells, the last one of each."""
+    """results/pictures.md of the cells, the last one of each, of those with the last evolution that was measured."""
     scale = next(one for one in reversed(found) if one["key"] == "fixed")["accuracy"]
     cells = {(one["embedding"], one["pool"], one["epsilon"], one["run"]): one for one in found if "pool" in one}
     groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for (embedding, pool, epsilon, _), one in cells.items():
         groups.setdefault((embedding, pool, epsilon), []).append(one)
+    for key, group in groups.items():
+        last = max(group, key=found.index)
+        groups[key] = [one for one in group if one.get("evolution") == last.get("evolution")]
     ordered = sorted(groups, key=lambda each: (each[0], list(POOLS).index(each[1]), each[2]))
     text = "\n".join(
         [
@@ -84,3 +87,57 @@ def of_the_shown(population: Population, shown: np.ndarray) -> Population:
     """The members whose picture of the pool is one of `shown`, or all, where that leaves none."""
     members = np.flatnonzero(shown[population.conditions["pool"]])
     return population.take(members) if members.size else population
+
+
+def write_frontier(found: list[dict[str, Any]]) -> None:
+    """results/pictures_calls.md and docs/images/pictures_calls.png: accuracy against the images asked for."""
+    groups: dict[tuple[float, int, int], list[dict[str, Any]]] = {}
+    for one in found:
+        groups.setdefault((one["epsilon"], one["votes"], one["limit"]), []).append(one)
+    lines = [
+        "# Accuracy on colour pictures against API images",
+        "",
+        "The recipe of `pe demo --data pictures`, its pool without classes and its embedding, with `limits.max_images` "
+        "and `evolution.iterations` given and all else chosen by the rule; accuracy of a linear probe, as in "
+        f"[pictures.md](pictures.md); mean ± standard deviation. A picture of the pool that is asked for again counts "
+        f"again. {everywhere(found)}. `python benchmarks/pictures.py --frontier`",
+        "",
+        "![Accuracy against API images](../../docs/images/pictures_calls.png)",
+        "",
+        "| ε | votes | S_0 … S_T | q | API images | accuracy | runs |",
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: |",
+    ]
+    curves: dict[str, list[tuple[float, list[float]]]] = {}
+    for (epsilon, votes, _), runs in sorted(groups.items()):
+        evolution, images = runs[0]["evolution"], statistics.mean(one["images"] for one in runs)
+        scores = [one["accuracy"]["synthetic"] for one in runs]
+        sizes = ", ".join(f"{size:,}" for size in evolution["population"])
+        lines.append(
+            f"| {epsilon:g} | {votes} | {sizes.replace(', ', ' · ')} | {evolution['neighbors']} | {images:,.0f} | "
+            f"{spread(scores)} | {len(runs)} |"
+        )
+        kept = "one vote" if votes == 1 else f"{votes} votes, winners kept"
+        curves.setdefault(f"{kept}, ε = {epsilon:g}", []).append((images, scores))
+    keep("pictures_calls.md", "\n".join([*lines, ""]))
+    plot_frontier(curves)
+
+
+def plot_frontier(curves: dict[str, list[tuple[float, list[float]]]]) -> None:
+    """A line for each, with the range of its runs."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, 3.2), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    for name, points in curves.items():
+        images, runs = zip(*points, strict=True)
+        means = [statistics.mean(scores) for scores in runs]
+        ends = [[mean - min(scores) for mean, scores in zip(means, runs, strict=True)]]
+        ends.append([max(scores) - mean for mean, scores in zip(means, runs, strict=True)])
+        axes.errorbar(images, means, yerr=ends, marker="o", markersize=4, capsize=2, linewidth=1, label=name)
+    axes.set(xscale="log", xlabel="API images", ylabel="accuracy on real pictures")
+    axes.set_xticks([1000, 2000, 5000, 10000, 20000], ["1,000", "2,000", "5,000", "10,000", "20,000"], minor=False)
+    axes.minorticks_off()
+    axes.grid(color="0.93")
+    axes.legend(fontsize=8, frameon=False)
+    FigureCanvasAgg(figure).print_figure(RESULTS.parent.parent / "docs" / "images" / "pictures_calls.png")
