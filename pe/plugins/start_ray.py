@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -52,6 +54,7 @@ def start_ray(
     logging.getLogger("ray").setLevel(logging.WARNING)
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     with ray_errors():
+        _read_environment()
         if address is None:
             ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
         else:
@@ -70,6 +73,23 @@ def _check_there(address: str) -> None:
         raise RecipeError(
             f"No Ray cluster answers at {address} ({error}): name the HOST:PORT that `ray start --head` printed."
         ) from error
+
+
+def _read_environment() -> None:
+    """What Ray reads from the environment when it is first imported, which somebody may have done before."""
+    import ray
+    from ray._private import ray_constants
+
+    compiled: Any = ray._raylet
+    ray_constants.ENABLE_RAY_CLUSTER = ray_constants.env_bool(
+        ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, sys.platform.startswith("linux")
+    )
+    if (
+        os.environ.get("RAY_AUTH_MODE") == "token"
+        and compiled.get_authentication_mode() != compiled.AuthenticationMode.TOKEN
+    ):
+        compiled.Config.initialize(json.dumps({"AUTH_MODE": "token"}))
+        compiled.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @cache

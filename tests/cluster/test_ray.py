@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray  # before `on_ray`, which must not mind
 import yaml
 
 from pe.cluster.start import on_ray
@@ -134,8 +135,6 @@ def test_nothing_private_stays_in_ray_s_files(
     work.count_votes(found, candidates, of, 1, Voting())
     assert CANARY.decode() in caplog.text  # of the run: confidential/log.txt
     assert capfd.readouterr() == ("", "")
-    import ray
-
     held = [ray.put(np.frombuffer(CANARY * (STORE // 64), np.uint8)) for _ in range(5)]  # more than fits into memory
     files = [file for file in place.rglob("*") if file.is_file()]
     assert any("worker" in file.name for file in files)
@@ -186,8 +185,6 @@ def test_the_command_joins_a_cluster(data: Path, tmp_path: Path) -> None:
     recipe = content(data) | {"api": {"kind": "glyphs"}}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     command = [str(Path(sys.executable).with_name("pe")), "run", str(tmp_path / "recipe.yaml"), "--json"]
-    import ray  # which reads the environment at its first import, so not before `on_ray`
-
     address = ray.get_runtime_context().gcs_address
     out = subprocess.run([*command, "--ray", address, "--out", tmp_path / "run"], capture_output=True, text=True)
     assert out.returncode == 0, out.stderr
