@@ -235,6 +235,15 @@ class Stopping(Shades):
         return super().variation_api(request)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as Python has it: a shell starts processes in the background that ignore it."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_stops_a_run_from_python_resumably_and_says_in_its_message_what_goes_on(
     private: pe.ImageNpz, tmp_path: Path
 ) -> None:

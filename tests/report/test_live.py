@@ -74,10 +74,16 @@ def carry_out(folder: Path, population: int, limit: int | None = None) -> None:
         run_recipe(recipe, out, given)
 
 
+def let(folder: Path, requests: int) -> None:
+    """Let so many requests be answered; the run reads the file meanwhile, and never a half of it."""
+    (folder / "new").write_text(str(requests))
+    (folder / "new").replace(folder / "gate")
+
+
 @contextmanager
 def running(folder: Path, requests: int) -> Iterator[BaseProcess]:
     """The run in a process of its own, of which so many requests are answered for now."""
-    (folder / "gate").write_text(str(requests))
+    let(folder, requests)
     process = driver.forked(carry_out, folder, 200)
     try:
         yield process
@@ -113,7 +119,7 @@ def test_images_arrive_while_a_run_goes_that_is_killed_and_resumed(browser: Chro
         browser.get(server.address)
         see(browser, lambda: "arriving, 75 of 200" in caption(browser))
         first = len(browser.find_elements(By.CSS_SELECTOR, ".generation img"))
-        (tmp_path / "gate").write_text("5")
+        let(tmp_path, 5)
         see(browser, lambda: "arriving, 125 of 200" in caption(browser))
         assert (first, len(browser.find_elements(By.CSS_SELECTOR, ".generation img"))) == (1, 2)  # the second label's
         assert "62.50" in browser.find_element(By.CSS_SELECTOR, ".facts").text
@@ -142,7 +148,7 @@ def test_the_button_stops_the_run_after_its_chunk(browser: Chrome, tmp_path: Pat
         see(browser, lambda: told.text.startswith("It stops when the requests under way are answered"))
         button.send_keys(Keys.ENTER)  # a second signal would end it at once
         see(browser, lambda: told.text.startswith("It was asked to stop already"))
-        (tmp_path / "gate").write_text("100")
+        let(tmp_path, 100)
         see(browser, lambda: state(browser) == "stopped")
         process.join(60)
         assert process.exitcode == 1  # Interrupted
@@ -231,7 +237,7 @@ def test_only_the_owner_s_page_holds_what_is_private(run: Path) -> None:
 
 
 def test_votes_show_when_something_after_them_was_asked(tmp_path: Path) -> None:
-    (tmp_path / "gate").write_text("100")
+    let(tmp_path, 100)
     with pytest.raises(LimitReached):
         carry_out(tmp_path, 50, limit=50)
     assert (tmp_path / "run" / "releases" / "histogram-1.npy").is_file()  # drawn, and its deadline may lie ahead
