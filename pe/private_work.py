@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from pe.data.samples import Samples
 from pe.histogram import Counts, Voting
 from pe.plugins.protocols import Embedding, Vectors
 from pe.private.embeddings import PrivateEmbeddings, embed_blocks
+from pe.private.shards import shards
 
 
 class PrivateWork(Protocol):
@@ -40,10 +42,22 @@ class PrivateWork(Protocol):
         ...
 
 
+AT_ONCE = 2**28
+"""Bytes of the private vectors that this process holds when it counts votes."""
+
+
 class InThisProcess:
-    """This process does it all."""
+    """This process does it all.
+
+    Args:
+        at_once: bytes of the private vectors that it holds when it counts votes; a privacy unit is never divided.
+    """
 
     hosts: Sequence[str] = ()
+
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
+        self._key = secrets.randbits(64)
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
         """One block after the other."""
@@ -57,5 +71,11 @@ class InThisProcess:
         grid: int,
         voting: Voting,
     ) -> Counts:
-        """All records at once."""
-        return histogram.count_votes(private, candidates, labels, grid, voting)
+        """The exact sum of the votes of one shard after the other, however many records there are."""
+        number = -(-private.vectors.nbytes // self._at_once)
+        if number <= 1:
+            return histogram.count_votes(private, candidates, labels, grid, voting)
+        total = np.zeros(len(labels), np.int64)
+        for part in shards(private, number, self._key):
+            total += histogram.count_votes(part, candidates, labels, grid, voting)
+        return total

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.cluster import tasks
-from pe.cluster.shards import SHARD_BYTES, shards
 from pe.data.samples import Samples
 from pe.errors import ClusterError, ContractError
 from pe.histogram import Counts, Voting
@@ -28,6 +27,7 @@ from pe.plugins.protocols import Embedding, Vectors
 from pe.plugins.registry import construct
 from pe.plugins.specs import PluginSpec
 from pe.private.embeddings import SPARE, PrivateEmbeddings
+from pe.private.shards import SHARD_BYTES, shards
 from pe.version import __version__
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pe.cluster.shards import place, shards
 from pe.histogram import Voting, count_votes
 from pe.private.embeddings import PrivateEmbeddings
+from pe.private.shards import place, shards
+from pe.private_work import InThisProcess
 
 KEYS = st.integers(0, 2**64 - 1)
 
@@ -26,6 +27,9 @@ def test_the_votes_of_all_shards_are_the_votes_of_all(units: list[int], count: i
     for unit in set(units):
         assert sum(unit in part.units for part in parts) == 1
     whole = count_votes(private, candidates, labels, 2**16, Voting(q))
+    np.testing.assert_array_equal(
+        InThisProcess(at_once=40).count_votes(private, candidates, labels, 2**16, Voting(q)), whole
+    )
     np.testing.assert_array_equal(sum(count_votes(part, candidates, labels, 2**16, Voting(q)) for part in parts), whole)
 
 

@@ -24,7 +24,7 @@ def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[Private
         count: ≥ 1.
         key: random, 64 bits: which units go together, nobody can choose. It changes no sum.
     """
-    if np.array_equal(private.units, np.arange(len(private))):  # each is its own: read in order
+    if _in_order(private.units):  # each record is its own unit
         for start, stop in pairwise(len(private) * number // count for number in range(count + 1)):
             yield _part(private, slice(start, stop))
         return
@@ -40,6 +40,13 @@ def place(units: Units, count: int, key: int) -> Units:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
     return (mixed % np.uint64(count)).astype(np.int64)
+
+
+def _in_order(units: Units) -> bool:
+    """Whether they are 0, 1, 2 and so on; looked at in pieces, so that memory holds no second array of them."""
+    piece = 2**20
+    starts = range(0, len(units), piece)
+    return all(np.array_equal(units[at : at + piece], np.arange(at, min(at + piece, len(units)))) for at in starts)
 
 
 def _part(private: PrivateEmbeddings, rows: slice | Units) -> PrivateEmbeddings:
