@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pe.data.images import Images
     from pe.data.population import Population
     from pe.data.texts import Texts
-    from pe.engine.python import api, embedding, evaluate, evolve, extend, plan, probe, resume, write_report
+    from pe.engine.arguments import api, embedding
+    from pe.engine.python import evaluate, evolve, extend, plan, probe, resume, write_report
     from pe.errors import APIError, PEError
     from pe.plugins.protocols import (
         Answer,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pe.private.text_folder import TextFolder
     from pe.private.text_table import TextTable
     from pe.progress import Progress
+    from pe.report.logged import Logged, Logger
     from pe.store.run import Run
 
 _HOMES = {
@@ -52,7 +54,8 @@ _HOMES = {
     "pe.data.population": ["Population"],
     "pe.data.images": ["Images"],
     "pe.data.texts": ["Texts"],
-    "pe.engine.python": ["api", "embedding", "evaluate", "evolve", "extend", "plan", "probe", "resume", "write_report"],
+    "pe.engine.arguments": ["api", "embedding"],
+    "pe.engine.python": ["evaluate", "evolve", "extend", "plan", "probe", "resume", "write_report"],
     "pe.errors": ["APIError", "PEError"],
     "pe.private.folder": ["ImageFolder"],
     "pe.private.medical": ["Dicom"],
@@ -74,6 +77,7 @@ _HOMES = {
         "VariationRequest",
     ],
     "pe.progress": ["Progress"],
+    "pe.report.logged": ["Logged", "Logger"],
     "pe.store.run": ["Run"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -91,6 +95,8 @@ __all__ = [
     "ImageNpz",
     "ImageParquet",
     "Images",
+    "Logged",
+    "Logger",
     "MnistSample",
     "PEError",
     "PluginInfo",

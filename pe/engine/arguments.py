@@ -1,21 +1,52 @@
-"""The arguments of `pe.evolve` as a recipe, and what is no argument as one sentence."""
+"""The arguments of `pe.evolve` and its companions as a recipe, and what is no argument as one sentence."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pe.errors import PluginError, RecipeError, nearest_name
 from pe.planning.build import object_kind
+from pe.plugins.registry import check_name
 from pe.plugins.specs import PluginSpec
 from pe.plugins.validation import Settings
 from pe.private.source import PrivateSource
 from pe.recipe.evolution import Evolution
-from pe.recipe.schema import LimitSection, Privacy, Recipe
+from pe.recipe.schema import ApiSpec, LimitSection, Privacy, Recipe
 
 _SECTIONS: dict[str, type[Settings]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
 _GENERATOR, _EMBEDDING = ("capabilities", "random_api", "variation_api"), ("batch_size", "embed")
+
+
+def api(kind: str, **settings: Any) -> ApiSpec:
+    """A generator by its entry point's name, with its settings; constructed when the run is.
+
+    Args:
+        kind: the name, such as "public_images".
+        **settings: its keys, as in a recipe.
+
+    Raises:
+        PluginError: there is none of this name.
+    """
+    check_name("pe.adapters", kind)
+    return ApiSpec(kind=kind, **settings)
+
+
+def embedding(kind: str, **settings: Any) -> PluginSpec:
+    """An embedding by its entry point's name, with its settings; constructed when the run is.
+
+    Args:
+        kind: the name, such as "pixels".
+        **settings: its keys, as in a recipe.
+
+    Raises:
+        PluginError: there is none of this name.
+    """
+    check_name("pe.embeddings", kind)
+    return PluginSpec(kind=kind, **settings)
 
 
 def read_arguments(
@@ -49,6 +80,34 @@ def read_arguments(
     if spec is not None:
         content["embedding"] = _spec_of(spec, f"{where}: embedding", 'a name, pe.embedding("…")', _EMBEDDING)
     return Recipe.parse(content | _sections(where, settings), where)
+
+
+def recipe_or_file(
+    where: str,
+    private: object,
+    api: object,
+    embedding: object,
+    settings: dict[str, Any],
+    limits: dict[str, Any] | None = None,
+) -> Recipe:
+    """The recipe of a file, or of arguments as of `pe.evolve`; `limits` take the place of its own."""
+    limits = limits or {}
+    if isinstance(private, PrivateSource):
+        return read_arguments(where, private, api, embedding, {}, settings | limits)
+    if isinstance(private, str | Path) and api is None and embedding is None and not settings:
+        return Recipe.load(Path(private), changes_of({f"limits.{key}": value for key, value in limits.items()}))
+    raise RecipeError(f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
+
+
+def own_objects(api: object, embedding: object) -> tuple[Any, Any]:
+    """The generator and the embedding where they are objects of the user's own; else None."""
+    own = None if isinstance(api, PluginSpec) else api
+    return own, None if isinstance(embedding, PluginSpec | str) else embedding
+
+
+def changes_of(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """As `--set` has them: keys of the recipe and JSON values."""
+    return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())
 
 
 def _spec_of(plugin: object, where: str, otherwise: str, needed: tuple[str, ...]) -> dict[str, Any]:

@@ -20,17 +20,21 @@ from pe.steps import Plan
 from pe.store.writer import RunWriter
 
 
-def logger(given: str) -> Logger:
-    """The logger that `NAME=WHERE` names.
+def logger(given: str | Logger) -> Logger:
+    """The logger that `NAME=WHERE` names; an object with the methods of one as it is.
 
     Raises:
         RecipeError: it is of another form.
-        PluginError: there is none of this name, or it cannot be set up.
+        PluginError: there is none of this name, it cannot be set up, or the object lacks a method.
         MissingDependency: its library is not installed.
     """
+    if not isinstance(given, str):
+        if lacking := [method for method in ("log", "close") if not callable(getattr(given, method, None))]:
+            raise PluginError(f"The logger {type(given).__name__} has no method '{lacking[0]}': see pe.Logger.")
+        return given
     name, _, where = given.partition("=")
     if not name or not where:
-        raise RecipeError(f"--logger is '{given}': give NAME=WHERE, such as tensorboard=logs.")
+        raise RecipeError(f"The logger is '{given}': give NAME=WHERE, such as tensorboard=logs.")
     require("pe.loggers", name)
     try:
         return cast(Logger, load("pe.loggers", name)(where))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -10,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pe.engine import report
-from pe.engine.arguments import read_arguments
+from pe.engine.arguments import changes_of, own_objects, read_arguments, recipe_or_file
 from pe.engine.bars import Bars
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
+from pe.engine.loggers import logger
 from pe.engine.logs import logging_to
 from pe.engine.probe_ladder import DEGREES, LadderProbe, probe_ladder
 from pe.engine.signals import stop_from_python
@@ -24,40 +24,12 @@ from pe.planning.forecast import forecast
 from pe.planning.forecast_values import Forecast
 from pe.planning.readiness import look_ahead
 from pe.plugins.protocols import Embedding, GenerationAPI
-from pe.plugins.registry import check_name
 from pe.plugins.specs import PluginSpec
 from pe.private.source import PrivateSource
 from pe.progress import Progress
-from pe.recipe.schema import ApiSpec, Recipe
+from pe.recipe.schema import ApiSpec
+from pe.report.logged import Logger
 from pe.store.run import Run
-
-
-def api(kind: str, **settings: Any) -> ApiSpec:
-    """A generator by its entry point's name, with its settings; constructed when the run is.
-
-    Args:
-        kind: the name, such as "public_images".
-        **settings: its keys, as in a recipe.
-
-    Raises:
-        PluginError: there is none of this name.
-    """
-    check_name("pe.adapters", kind)
-    return ApiSpec(kind=kind, **settings)
-
-
-def embedding(kind: str, **settings: Any) -> PluginSpec:
-    """An embedding by its entry point's name, with its settings; constructed when the run is.
-
-    Args:
-        kind: the name, such as "pixels".
-        **settings: its keys, as in a recipe.
-
-    Raises:
-        PluginError: there is none of this name.
-    """
-    check_name("pe.embeddings", kind)
-    return PluginSpec(kind=kind, **settings)
 
 
 def evolve(
@@ -69,6 +41,7 @@ def evolve(
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
+    loggers: Sequence[str | Logger] = (),
     progress: Progress | None = None,
     **settings: Any,
 ) -> Run:
@@ -83,6 +56,8 @@ def evolve(
         seed: all randomness but the noise comes from it.
         out: the run's directory; must not exist, unless `resume`. Default: a new one below `runs/`.
         resume: go on with the run in `out`, if there is one.
+        loggers: told of each iteration, shareable values alone: "tensorboard=DIR", as `--logger` takes them, or objects
+            with the methods of `pe.Logger`.
         progress: told what happens; default: bars on stderr, as the command draws them; `pe.Progress()` is silent.
         **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections.
 
@@ -95,7 +70,7 @@ def evolve(
     """
     recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
     folder = None if out is None else Path(out)
-    with _surroundings(api, embedding, progress) as surroundings:
+    with _surroundings(api, embedding, progress, loggers) as surroundings:
         if resume and folder is not None and folder.exists():
             return resume_run(folder, surroundings, recipe)
         return run_recipe(recipe, folder, surroundings)
@@ -126,7 +101,7 @@ def plan(
     Raises:
         PEError: see pe.errors; a run with these settings would be refused, wherever it starts.
     """
-    recipe = _recipe("pe.plan", private, api, embedding, settings, {} if spend is None else {"max_cost": spend})
+    recipe = recipe_or_file("pe.plan", private, api, embedding, settings, {} if spend is None else {"max_cost": spend})
     given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
     here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
     return forecast(recipe, given, here, samples_per_second, dry_run, alternatives=spend is not None)
@@ -154,8 +129,8 @@ def probe(
     Raises:
         PEError: see pe.errors; the generator made no sample, say.
     """
-    recipe = _recipe("pe.probe", private, api, embedding, settings)
-    own, embeds = _own(api, embedding)
+    recipe = recipe_or_file("pe.probe", private, api, embedding, settings)
+    own, embeds = own_objects(api, embedding)
     return probe_ladder(recipe, label, degrees, own, embeds)
 
 
@@ -165,6 +140,7 @@ def resume(
     api: GenerationAPI | None = None,
     embedding: Embedding | None = None,
     changes: Mapping[str, Any] | None = None,
+    loggers: Sequence[str | Logger] = (),
     progress: Progress | None = None,
 ) -> Run:
     """Go on with a run from its last committed chunk, as `pe resume` does. Nothing that was answered is asked again.
@@ -174,14 +150,15 @@ def resume(
         api: the generator, if it is an object of your own: pass it again.
         embedding: the embedding, if it is an object of your own.
         changes: of limits and other machine settings: `{"limits.max_images": 4000}`.
+        loggers: as for `pe.evolve`; told of every iteration again.
         progress: as for `pe.evolve`.
 
     Raises:
         PEError: see `pe.engine.start.resume_run`.
     """
     folder = _folder(run)
-    recipe = stored_recipe(folder, _changes(changes))
-    with _surroundings(api, embedding, progress) as surroundings:
+    recipe = stored_recipe(folder, changes_of(changes))
+    with _surroundings(api, embedding, progress, loggers) as surroundings:
         return resume_run(folder, surroundings, recipe)
 
 
@@ -211,7 +188,7 @@ def extend(
         PEError: see `pe.engine.extend.extend_run`.
     """
     with _surroundings(api, None, progress) as surroundings:
-        return extend_run(_folder(run), count, degree, surroundings, _changes(changes))
+        return extend_run(_folder(run), count, degree, surroundings, changes_of(changes))
 
 
 def evaluate(
@@ -264,35 +241,14 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 
 
 @contextmanager
-def _surroundings(api: object, embedding: object, progress: Progress | None) -> Iterator[Surroundings]:
+def _surroundings(
+    api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
+) -> Iterator[Surroundings]:
     """What a run needs besides its recipe: objects of the user's own, who is told of it, and what stops it."""
-    own, embeds = _own(api, embedding)
-    told = _told(progress)
+    own, embeds = own_objects(api, embedding)
+    told, others = _told(progress), tuple(map(logger, loggers))
     with stop_from_python(told) as stop:
-        yield Surroundings(api=own, embedding=embeds, progress=told, stop=stop, python=True)
-
-
-def _recipe(
-    where: str,
-    private: object,
-    api: object,
-    embedding: object,
-    settings: dict[str, Any],
-    limits: dict[str, Any] | None = None,
-) -> Recipe:
-    """The recipe of a file, or of arguments as of `pe.evolve`; `limits` take the place of its own."""
-    limits = limits or {}
-    if isinstance(private, PrivateSource):
-        return read_arguments(where, private, api, embedding, {}, settings | limits)
-    if isinstance(private, str | Path) and api is None and embedding is None and not settings:
-        return Recipe.load(Path(private), _changes({f"limits.{key}": value for key, value in limits.items()}))
-    raise RecipeError(f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
-
-
-def _own(api: object, embedding: object) -> tuple[Any, Any]:
-    """The generator and the embedding where they are objects of the user's own; else None."""
-    own = None if isinstance(api, PluginSpec) else api
-    return own, None if isinstance(embedding, PluginSpec | str) else embedding
+        yield Surroundings(api=own, embedding=embeds, progress=told, stop=stop, python=True, loggers=others)
 
 
 def _told(progress: Progress | None) -> Progress:
@@ -301,7 +257,3 @@ def _told(progress: Progress | None) -> Progress:
 
 def _folder(run: Run | str | Path) -> Path:
     return run.folder if isinstance(run, Run) else Path(run)
-
-
-def _changes(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
-    return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())

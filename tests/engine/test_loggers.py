@@ -108,7 +108,8 @@ def test_a_logger_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "sentence"),
     [
-        ("tensorboard", RecipeError, "--logger is 'tensorboard': give NAME=WHERE"),
+        ("tensorboard", RecipeError, "The logger is 'tensorboard': give NAME=WHERE"),
+        (object(), PluginError, "The logger object has no method 'log': see pe.Logger"),
         ("tensorbord=logs", PluginError, "Unknown logger 'tensorbord'; .*tensorboard"),
     ],
 )
@@ -122,3 +123,30 @@ def test_a_logger_that_is_not_installed_names_its_extra(name: str, monkeypatch: 
     monkeypatch.setattr("pe.plugins.registry.libraries", lambda _, extra: {extra: ""})
     with pytest.raises(MissingDependency, match=rf"The logger '{name}' needs .*\[{name}\]"):
         logger(f"{name}=there")
+
+
+def test_from_python_a_run_and_its_resumption_tell_a_logger_and_an_object_of_one_s_own(tmp_path: Path) -> None:
+    told = Told()
+    told.folder = tmp_path / "run"
+    images = np.full((60, 4, 4, 1), 77, np.uint8)
+    np.savez(tmp_path / "planted.npz", images=images, labels=np.array(["a", "c"] * 30))
+    data = pe.ImageNpz(tmp_path / "planted.npz", size=4, channels=1, classes=["a", "c"], declared_size=60)
+    given = {
+        "epsilon": 50.0,
+        "delta": 1e-5,
+        "population": 20,
+        "iterations": 2,
+        "lookahead": 0,
+        "public_clock": "always",
+    }
+    own = {"embedding": Mean(), "progress": pe.Progress(), "loggers": [told]}
+    with pytest.raises(LimitReached):
+        pe.evolve(data, Shades(), out=tmp_path / "run", max_images=30, **own, **given)
+    assert [one.t for one in told.logged] == [0]
+    own.pop("embedding")
+    pe.resume(tmp_path / "run", api=Shades(), embedding=Mean(), changes={"limits.max_images": 900}, **own)
+    assert [one.t for one in told.logged] == [0, 0, 1, 2]
+    assert told.closed == 2
+    with pytest.raises(PluginError, match="'tensorbord'"):
+        pe.evolve(data, Shades(), out=tmp_path / "other", loggers=["tensorbord=logs"], embedding=Mean(), **given)
+    assert not (tmp_path / "other").exists()
