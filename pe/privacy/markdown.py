@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pe.errors import printable
 from pe.privacy.words import POOL_OVERLAPS, guarantee, round_up
 
 
@@ -15,17 +17,32 @@ def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
     return {"certificate.json": text.encode(), "certificate.md": certificate_markdown(certificate).encode()}
 
 
+def code(text: str) -> str:
+    """A name as it is, in a code span that nothing in it ends."""
+    text = printable(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if len(fence) > 1 or not text.strip() else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def sentence(text: str) -> str:
+    """A sentence of ours in which names of others' may stand: their links, pictures and HTML are text."""
+    return re.sub(r"[<\[\]]", r"\\\g<0>", printable(text))
+
+
 def certificate_markdown(certificate: Mapping[str, Any]) -> str:
     """The same content as the JSON, for people."""
     total = guarantee(certificate["epsilon"], certificate["delta"])
     title = "# Privacy certificate" if certificate["holds"] else "# Privacy certificate: NO GUARANTEE"
     parts = [
         title,
-        f"Run `{certificate['run']}`. Issued by the software that made the run, for itself: nobody else has "
+        f"Run {code(certificate['run'])}. Issued by the software that made the run, for itself: nobody else has "
         "checked it. `pe privacy` recomputes it.",
-        f"## What is promised\n\n**{total if certificate['holds'] else 'Nothing'}.** {certificate['statement']}",
+        f"## What is promised\n\n**{total if certificate['holds'] else 'Nothing'}.** "
+        + sentence(certificate["statement"]),
         f"**{POOL_OVERLAPS}**" if certificate.get("pool_overlaps") else "",
-        f"- Protected: {certificate['unit']['words']}\n- Compared: {certificate['relation']['words']}\n"
+        f"- Protected: {sentence(certificate['unit']['words'])}\n"
+        f"- Compared: {sentence(certificate['relation']['words'])}\n"
         f"- Declared number of records (public): {certificate['declared_size'] or 'not stated'}{_units(certificate)}",
         _section("Voided by", certificate["voided_by"]),
         _section("Warnings", certificate["warnings"]),
@@ -46,7 +63,7 @@ def _units(certificate: Mapping[str, Any]) -> str:
     """How many units are declared, where these are not records."""
     name = certificate["unit"]["name"]
     many = certificate.get("declared_units") or "not stated"
-    return "" if name == "record" else f"\n- Declared number of units, by '{name}' (public): {many}"
+    return "" if name == "record" else f"\n- Declared number of units, by '{sentence(name)}' (public): {many}"
 
 
 def _epsilons(certificate: Mapping[str, Any]) -> str:
@@ -87,11 +104,11 @@ def _release(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _file(one: Mapping[str, str]) -> tuple[str, str]:
-    return f"`{one['file']}`", f"`{one['sha256']}`"
+    return code(one["file"]), code(one["sha256"])
 
 
 def _section(title: str, lines: Iterable[str]) -> str:
-    text = "\n".join(f"- {line}" for line in lines)
+    text = "\n".join(f"- {sentence(line)}" for line in lines)
     return f"## {title}\n\n{text}" if text else ""
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from pe.errors import printable
 from pe.privacy.covered import sha256
+from pe.privacy.markdown import code, sentence
 from pe.privacy.words import guarantee
 from pe.store.places import CERTIFICATE, RECIPE
 from pe.store.writers import Table
@@ -75,21 +76,21 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
     }
     api = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))["api"]["kind"]
     promise = guarantee(certificate["epsilon"], certificate["delta"]) if certificate["holds"] else "NO GUARANTEE"
-    labels = ", ".join(f"`{printable(name)}`" for name in table.names)
+    labels = ", ".join(map(code, table.names))
     facts = [
         f"- {count:,} synthetic {table.kind.noun} with the labels {labels}",
         f"- Guarantee: **{promise}**",
-        f"- Protected: {certificate['unit']['words']}",
-        f"- Compared: {certificate['relation']['words']}",
-        f"- Generator: `{printable(api)}`, evolved by Private Evolution",
+        f"- Protected: {sentence(certificate['unit']['words'])}",
+        f"- Compared: {sentence(certificate['relation']['words'])}",
+        f"- Generator: {code(api)}, evolved by Private Evolution",
     ]
-    uncovered = [f"- {printable(one)}" for one in certificate["not_covered"]]
-    warned = [f"- {printable(one)}" for one in (*certificate["voided_by"], *certificate["warnings"])]
+    uncovered = [f"- {sentence(one)}" for one in certificate["not_covered"]]
+    warned = [f"- {sentence(one)}" for one in (*certificate["voided_by"], *certificate["warnings"])]
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---",
-        f"# {printable(certificate['run'])}",
+        f"# {code(certificate['run'])}",
         "\n".join(facts),
-        printable(certificate["statement"]),
+        sentence(certificate["statement"]),
         f"The certificate ([certificate.md](certificate.md), [{CERTIFICATE}]({CERTIFICATE})) lists every release and "
         "file; the software issued it itself. `pe privacy FOLDER` recomputes it (pip: `private-evolution-toolkit`).",
         "## Warnings\n\n" + "\n".join(warned) if warned else "",

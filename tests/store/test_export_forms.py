@@ -9,9 +9,11 @@ import json
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 import pe
 import pe.store.writers
@@ -58,6 +60,32 @@ def test_a_hub_s_folder_has_a_card_that_says_what_the_certificate_says(run: pe.R
         "data/train-00000.parquet",
         sha256(out / "data" / "train-00000.parquet"),
     )
+
+
+HOSTILE = ("[a](https://a.example)", "b`` `<b>`|", "![c](https://c.example/c.png)", "<img src=d>")
+
+
+def test_names_are_text_on_the_card_and_in_the_certificate(tmp_path: Path) -> None:
+    images, labels = np.zeros((40, 4, 4, 1), np.uint8), np.array(HOSTILE * 10)
+    np.savez(tmp_path / "private.npz", images=images, labels=labels, **{HOSTILE[0]: np.arange(40)})
+    unit = {"privacy_unit": HOSTILE[0], "declared_units": 40}
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=HOSTILE, **unit)
+    settings = {"epsilon": 5.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 0}
+    run = pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", progress=pe.Progress(), **settings)
+    out = run.export(tmp_path / "out", "huggingface")
+    assert examine(out)[1] == []
+    for name in ("README.md", "certificate.md"):
+        parsed = MarkdownIt().parse((out / name).read_text(encoding="utf-8").rpartition("---\n")[2])
+        inside = [one for block in parsed for one in (block, *(block.children or ()))]
+        links = [one.attrs["href"] for one in inside if one.type == "link_open"]
+        assert [one for one in links if "example" in str(one)] == []
+        assert {one.type for one in inside} & {"html_inline", "html_block", "image"} == set()
+    item = next(one for one in MarkdownIt().parse(_line(out, "with the labels")) if one.type == "inline")
+    assert tuple(one.content for one in item.children or () if one.type == "code_inline") == HOSTILE
+
+
+def _line(out: Path, words: str) -> str:
+    return next(line for line in (out / "README.md").read_text(encoding="utf-8").splitlines() if words in line)
 
 
 def test_the_card_of_a_run_without_noise_promises_nothing(tmp_path: Path) -> None:
