@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
+from pe.errors import RecipeError
 from pe.evaluation.classifiers import Classifier
 from pe.evaluation.labelled import Labelled, Labels, hold_out
 from pe.evaluation.shallow import pixels_in_unit_interval
@@ -49,7 +50,10 @@ def accuracy(
 
     Raises:
         MissingDependency: scikit-learn is not installed.
+        RecipeError: the training images have fewer than two labels.
     """
+    if len(np.unique(train_labels)) < 2:
+        raise RecipeError("The training images have fewer than two labels: a classifier has nothing to learn.")
     x, y = pixels_in_unit_interval(train), pixels_in_unit_interval(test)
     with on_one_thread("demo"):
         from sklearn.linear_model import LogisticRegression

@@ -23,7 +23,7 @@ from pe.evaluation.networks import MovingAverage, network
 from pe.evaluation.shallow import LONGEST, fit_linear_probe
 from pe.evaluation.threads import MEMORY, at_once, side_by_side
 from pe.evaluation.training import Training, _Batches, _loss
-from pe.evaluation.utility import Trial, choose_classifiers, seconds_left, utility
+from pe.evaluation.utility import Trial, accuracy, choose_classifiers, seconds_left, utility
 from pe.progress import Progress
 
 EASY = ("logistic_regression", "mlp", "resnet9", "wrn-10-1", "wrn-10-1-x2")
@@ -143,12 +143,12 @@ def test_the_chosen_classifier_is_the_best_by_validation_even_if_the_test_set_sa
 def test_several_seeds_give_a_mean_and_a_spread() -> None:
     found = utility([named("mlp")], {"synthetic": stripes(60, 0)}, stripes(30, 1), 3, [0, 1, 2], Progress())
     values = found["mlp"]["synthetic"].to_dict(("a", "b", "c"))
-    accuracy = values["accuracy"]
-    assert len(accuracy["values"]) == 3
-    assert accuracy["mean"] == pytest.approx(np.mean(accuracy["values"]))
-    assert accuracy["std"] == pytest.approx(np.std(accuracy["values"], ddof=1))
+    told = values["accuracy"]
+    assert len(told["values"]) == 3
+    assert told["mean"] == pytest.approx(np.mean(told["values"]))
+    assert told["std"] == pytest.approx(np.std(told["values"], ddof=1))
     assert np.sum(values["confusion"]) == 90
-    assert np.trace(values["confusion"]) / 90 == pytest.approx(accuracy["mean"])
+    assert np.trace(values["confusion"]) / 90 == pytest.approx(told["mean"])
 
 
 def test_one_seed_has_no_spread_and_a_class_without_test_images_no_accuracy() -> None:
@@ -316,3 +316,9 @@ def test_a_dimension_that_hardly_varies_in_training_does_not_decide() -> None:
     predict = fit_linear_probe(sets.take(slice(0, 200)), sets.take(slice(0, 200)), 3, 0)
     real = sets.take(slice(200, 300))
     assert np.mean(predict(real).argmax(axis=1) == real.labels) > 0.9
+
+
+def test_one_label_alone_teaches_nothing() -> None:
+    images, labels = Images(np.zeros((4, 2, 2, 1), np.uint8)), np.zeros(4, np.int32)
+    with pytest.raises(RecipeError, match="fewer than two labels"):
+        accuracy("logistic_regression", images, labels, images, labels, seed=0)
