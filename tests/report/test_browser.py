@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import axe_core_python
 import numpy as np
 import pytest
 from PIL import Image
@@ -45,6 +46,9 @@ return found;
 """
 
 
+AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
 def show(browser: Chrome, page: Path | str, scheme: str = "light", width: int = 1100) -> None:
     browser.get_log("browser")
     browser.get_log("performance")
@@ -53,6 +57,15 @@ def show(browser: Chrome, page: Path | str, scheme: str = "light", width: int = 
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get(page if isinstance(page, str) else page.as_uri())
+
+
+def findings(browser: Chrome) -> list[str]:
+    """What axe-core finds serious or critical on the page that is shown."""
+    browser.execute_script(AXE)
+    found = browser.execute_async_script("axe.run().then(arguments[0])")
+    assert len(found["passes"]) > 10
+    bad = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {node['html']}" for one in bad for node in one["nodes"]]
 
 
 @pytest.fixture(params=[False, True], ids=["shareable", "confidential"])
@@ -118,6 +131,14 @@ def test_every_text_has_the_contrast_of_wcag_aa(browser: Chrome, page: Path, sch
     found = browser.execute_script(CONTRAST)
     assert len(found) > 50
     assert min(found)[0] >= 4.5, min(found)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_screen_reader_and_a_keyboard_find_their_way(browser: Chrome, page: Path, scheme: str) -> None:
+    show(browser, page, scheme)
+    assert findings(browser) == []
+    browser.execute_script("document.querySelector('img').removeAttribute('alt')")
+    assert findings(browser)[0].startswith("image-alt: <img")
 
 
 @pytest.mark.parametrize(("scheme", "bright"), [("light", True), ("dark", False)])

@@ -33,7 +33,7 @@ from pe.store.places import RECIPE
 from pe.store.run import Run
 from tests.durability import driver
 from tests.generators import Mean, Shades
-from tests.report.test_browser import CONTRAST, show
+from tests.report.test_browser import CONTRAST, findings, show
 
 SECRET = "Doe^Jane"
 
@@ -167,6 +167,7 @@ def test_it_can_be_read_by_all(browser: Chrome, run: Path, scheme: str, width: i
         browser.execute_script("scrollTo(0, document.body.scrollHeight)")
         assert browser.execute_script("return document.querySelector('.banner').getBoundingClientRect().top") == 0
         assert not browser.get_log("browser")
+        assert findings(browser) == []
 
 
 def test_a_process_that_does_not_write_the_run_is_not_stopped(run: Path) -> None:
