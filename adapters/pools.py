@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.conditions import Conditions
+from pe.data.samples import Samples
 from pe.data.seeds import mix
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
 
 Indices = npt.NDArray[np.int64]
 Distances = Callable[[Indices, Indices], npt.NDArray[np.integer]]
@@ -103,6 +105,70 @@ class Pool:
                 block = slice(start, start + BLOCK)
                 chosen[items[block]] = _ranked(pool, parents[items[block]], ranks[block], distances)
         return chosen
+
+
+class FromPool(ABC):
+    """RANDOM_API and VARIATION_API over a pool, for a generator that has its samples and knows how far apart two are.
+
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no sample is twice among
+    new ones of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
+    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
+    random draw. An answer depends on each item's seed and condition alone.
+
+    Conditions: `pool`, int64 (n,): the sample's place in the pool.
+    """
+
+    _pool: Pool
+
+    def __len__(self) -> int:
+        """The number of samples in the pool."""
+        return len(self._pool)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any number at once, the degree obeyed exactly, always the same answer."""
+        return Capabilities(max_chunk=1024)
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if the pool has no samples of a label."""
+        for label in labels:
+            self._pool.of_label(label)
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Places of the pool for new samples.
+
+        Raises:
+            RecipeError: the pool has no samples of a label.
+        """
+        return self._pool.deal(labels, seeds)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """The samples that `draw_conditions` dealt.
+
+        Raises:
+            APIError: the request carries no places in this pool.
+        """
+        return self._answer(self._pool.places(request.conditions))
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """A near neighbour of each parent; the degree says how many count as near.
+
+        Raises:
+            APIError: the parents carry no places in this pool.
+            RecipeError: the pool has no samples of a label.
+        """
+        return self._answer(self._pool.vary(request, self._distances))
+
+    @abstractmethod
+    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
+        """See `Distances`."""
+
+    @abstractmethod
+    def _samples(self, places: Indices) -> Samples:
+        """The samples at these places."""
+
+    def _answer(self, places: Indices) -> Answer:
+        return Answer(self._samples(places), Conditions({"pool": places}))
 
 
 def _ranked(pool: Indices, parents: Indices, ranks: Indices, distances: Distances) -> Indices:

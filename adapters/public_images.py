@@ -6,7 +6,7 @@ arithmetic is exact, so neither the chunk nor the order of a sum can change who 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from adapters.pools import Indices, Pool
+from adapters.pools import FromPool, Indices, Pool
 from adapters.public_files import images_at, read_arrays, read_folder
-from pe.data.conditions import Conditions
 from pe.data.decoding import Resize
 from pe.data.images import Images
 from pe.data.samples import Shape
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import PluginInfo
 
 Pixels = npt.NDArray[np.uint8]
 Vectors = npt.NDArray[np.float32]
@@ -32,13 +31,8 @@ LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, wher
 BLOCK = 64  # images shrunk at once
 
 
-class PublicImages:
-    """RANDOM_API and VARIATION_API over a pool of public images.
-
-    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no image is twice among
-    new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
-    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent
-    itself, degree 1 a random draw. An answer depends on each item's seed and condition alone.
+class PublicImages(FromPool):
+    """RANDOM_API and VARIATION_API over a pool of public images: see `FromPool`.
 
     Conditions: `pool`, int64 (n,): the image's place in the pool (of files: in the order of their paths).
 
@@ -95,20 +89,6 @@ class PublicImages:
         height, width = self._pixels.shape[1:3]
         self.info = replace(self.info, by_label=by_label, distinct=self._pool.distinct, shape=(height, width, channels))
 
-    def __len__(self) -> int:
-        """The number of images in the pool."""
-        return len(self._pixels)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Any number at once, the degree obeyed exactly, always the same answer."""
-        return Capabilities(max_chunk=1024)
-
-    def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if the pool has no images of a label."""
-        for label in labels:
-            self._pool.of_label(label)
-
     def public_paths(self) -> tuple[Path, ...]:
         """The pool's place."""
         return (self._path,)
@@ -117,31 +97,6 @@ class PublicImages:
         """The pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
         return images_at(self._path, shape, rule or self._resize)
 
-    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Places of the pool for new samples: of each label its images in random order, over again where they end.
-
-        Raises:
-            RecipeError: the pool has no images of a label.
-        """
-        return self._pool.deal(labels, seeds)
-
-    def random_api(self, request: RandomRequest) -> Answer:
-        """The images of the pool that `draw_conditions` dealt to these samples.
-
-        Raises:
-            APIError: the request carries no places in this pool.
-        """
-        return self._answer(self._pool.places(request.conditions))
-
-    def variation_api(self, request: VariationRequest) -> Answer:
-        """A near neighbour of each parent; the degree says how many count as near.
-
-        Raises:
-            APIError: the parents carry no places in this pool.
-            RecipeError: the pool has no images of a label.
-        """
-        return self._answer(self._pool.vary(request, self._distances))
-
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
         """Squared distances of places of the pool, exact."""
         products = self._vectors[parents] @ self._vectors[others].T
@@ -149,8 +104,8 @@ class PublicImages:
         distances: npt.NDArray[np.int64] = squares.astype(np.int64)
         return distances
 
-    def _answer(self, chosen: Indices) -> Answer:
-        return Answer(Images(self._pixels[chosen]), Conditions({"pool": chosen}))
+    def _samples(self, places: Indices) -> Images:
+        return Images(self._pixels[places])
 
 
 def _comparable(pixels: Pixels, blur: float) -> Vectors:

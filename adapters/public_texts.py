@@ -6,7 +6,7 @@ products are exact, so neither the chunk nor the order of a sum can change who i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,28 +15,22 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from adapters.pools import Indices, Pool
+from adapters.pools import FromPool, Indices, Pool
 from pe.data import public_texts
-from pe.data.conditions import Conditions
 from pe.data.public_texts import PublicText
 from pe.data.samples import Shape
 from pe.data.text_decoding import UTF_8
 from pe.data.text_vectors import Rarity, damped, words_of
 from pe.data.texts import LONGEST, Texts, shortened
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import PluginInfo
 
 GRID = 2**12
 """Length of a text's vector in whole numbers: products of two stay below 2²⁵."""
 
 
-class PublicTexts:
-    """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words.
-
-    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no text is twice among new
-    samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
-    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
-    random draw. An answer depends on each item's seed and condition alone.
+class PublicTexts(FromPool):
+    """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words: see `FromPool`.
 
     Conditions: `pool`, int64 (n,): the text's place in the pool.
 
@@ -87,20 +81,6 @@ class PublicTexts:
         self._pool = Pool(len(found), names, "public_texts", Texts.noun)
         self.info = replace(self.info, by_label=by_label, distinct=self._pool.distinct)
 
-    def __len__(self) -> int:
-        """The number of texts in the pool."""
-        return len(self._pool)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Any number at once, the degree obeyed exactly, always the same answer."""
-        return Capabilities(max_chunk=1024)
-
-    def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if the pool has no texts of a label."""
-        for label in labels:
-            self._pool.of_label(label)
-
     def public_paths(self) -> tuple[Path, ...]:
         """The pool's place."""
         return (self._public.path,)
@@ -112,31 +92,6 @@ class PublicTexts:
         if self._words is not None:
             for text in self._pieces():
                 yield text.name, np.array(shortened(text.utf8.decode(), shape[0]).rstrip())
-
-    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Places of the pool for new samples: of each label its texts in random order, over again where they end.
-
-        Raises:
-            RecipeError: the pool has no texts of a label.
-        """
-        return self._pool.deal(labels, seeds)
-
-    def random_api(self, request: RandomRequest) -> Answer:
-        """The texts of the pool that `draw_conditions` dealt to these samples.
-
-        Raises:
-            APIError: the request carries no places in this pool.
-        """
-        return self._answer(self._pool.places(request.conditions))
-
-    def variation_api(self, request: VariationRequest) -> Answer:
-        """A near neighbour of each parent; the degree says how many count as near.
-
-        Raises:
-            APIError: the parents carry no places in this pool.
-            RecipeError: the pool has no texts of a label.
-        """
-        return self._answer(self._pool.vary(request, self._distances))
 
     def _pieces(self) -> Iterator[PublicText]:
         """The texts of the pool, in order."""
@@ -167,8 +122,8 @@ class PublicTexts:
         shape = (len(found), max(len(rarity.keys), 1))
         return csr_array((np.concatenate(entries), np.concatenate(columns), starts), shape=shape)
 
-    def _answer(self, chosen: Indices) -> Answer:
-        return Answer(self._texts.take(chosen), Conditions({"pool": chosen}))
+    def _samples(self, places: Indices) -> Texts:
+        return self._texts.take(places)
 
 
 def _windows(text: str, words: int) -> Iterator[str]:
