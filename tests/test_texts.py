@@ -1,13 +1,10 @@
-"""Texts from a recipe's file to what is shared: a table of private ones, a public pool, TF-IDF; killed and resumed."""
+"""Texts from a recipe's file to what is shared: a table of private ones, a public pool, TF-IDF."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
-import random
 import re
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +15,7 @@ import yaml
 import pe
 from pe.data.population import Population
 from pe.data.texts import Texts
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import RecipeError
-from pe.recipe.schema import Recipe
-from tests.durability.driver import SameNoise, forked
-from tests.durability.test_kill import shareable
 from tests.test_modality import invoke, stopped
 
 SUBJECTS = {
@@ -40,10 +32,6 @@ def text_of(subject: str, rng: np.random.Generator) -> str:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    return written(tmp_path)
-
-
-def written(tmp_path: Path) -> Path:
     """A recipe, and all that it names."""
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
@@ -68,29 +56,6 @@ def written(tmp_path: Path) -> Path:
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
     return tmp_path / "recipe.yaml"
-
-
-def carry_out(folder: Path, out: Path) -> None:
-    """Begin the recipe's run at `out`, or go on with it, to its end."""
-    os.environ["XDG_STATE_HOME"] = str(out.parent / "state")  # all runs are over the same records
-    surroundings = Surroundings(noise=SameNoise())
-    if out.exists():
-        resume_run(out, surroundings)
-    else:
-        ledger = f"private.ledger_file={out.parent / 'notes.ledger.json'}"
-        run_recipe(Recipe.load(folder / "recipe.yaml", (ledger,)), out, surroundings)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """The folder of a recipe, with its run, never interrupted, and the seconds that it took."""
-    folder = tmp_path_factory.mktemp("whole")
-    written(folder)
-    began = time.monotonic()
-    process = forked(carry_out, folder, folder / "run")
-    process.join(60)
-    assert process.exitcode == 0
-    return folder, time.monotonic() - began
 
 
 def share_of(population: Population, label: int, subject: str) -> float:
@@ -164,21 +129,6 @@ def test_nothing_that_is_said_of_a_run_over_texts_speaks_of_images(recipe: Path,
     ]
     for text in said:
         assert re.findall(r"(?<!max_)images?\b", re.sub(r'"[^"]*"', "", text), re.I) == [], text
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_run_over_texts_that_is_killed_ends_as_if_it_had_not_been(
-    whole: tuple[Path, float], tmp_path: Path, seed: int
-) -> None:
-    folder, seconds = whole
-    process = forked(carry_out, folder, tmp_path / "run")
-    time.sleep(random.Random(seed).uniform(0.2, 0.9) * seconds)
-    process.kill()
-    process.join(60)
-    again = forked(carry_out, folder, tmp_path / "run")
-    again.join(60)
-    assert again.exitcode == 0
-    assert shareable(tmp_path / "run") == shareable(folder / "run")
 
 
 @pytest.mark.parametrize("section", ["api", "embedding"])

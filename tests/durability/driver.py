@@ -26,7 +26,7 @@ WARM = (
     *("pe.cli.main", "pe.engine.report", "pe.engine.start", "pe.evaluation.evaluate", "pe.engine.status"),
     *("adapters.openai_images", "adapters.public_images", "adapters.server_client", "embeddings.pixels"),
     *("adapters.caption_then_draw", "adapters.chat", "adapters.comfyui", "adapters.glyphs"),
-    *("adapters.public_texts", "embeddings.tfidf", "tests.test_texts"),
+    *("adapters.public_texts", "embeddings.tfidf"),
     *("tests.durability.driver", "tests.endpoints.job_hosts", "tests.endpoints.openai_server"),
 )
 """What all of them import; else most kills, at instants that are a share of the whole, would strike imports alone."""
@@ -57,19 +57,22 @@ class Counting:
 class Counted(Counting, Shades):
     """Images."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, deterministic: bool = True) -> None:
         super().__init__(log, max_chunk=CHUNK, concurrency=WORKERS)
+        self.capabilities = replace(self.capabilities, deterministic=deterministic)
 
 
 class CountedTexts(Counting, PublicTexts):
     """Texts of the pool that `make_private` writes."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, deterministic: bool = True) -> None:
         super().__init__(log, path=log.with_name("public.txt"), longest=60)
+        self._deterministic = deterministic
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, max_chunk=CHUNK, concurrency=WORKERS)
+        found = super().capabilities
+        return replace(found, max_chunk=CHUNK, concurrency=WORKERS, deterministic=self._deterministic)
 
 
 class SameNoise:
@@ -146,10 +149,10 @@ def recipe(private: Path, rule: str = "plain") -> Recipe:
     )
 
 
-def carry_out(folder: Path, rule: str = "plain") -> None:
+def carry_out(folder: Path, kind: str = "images", rule: str = "plain") -> None:
     """Begin the run in `folder`/run, or go on with it, to its end; what the API is asked goes to `folder`/asked."""
     os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
-    private, run = folder / "private.npz", folder / "run"
+    private, run = folder / PRIVATE[kind], folder / "run"
     if not private.exists():
         make_private(private)
     surroundings = surroundings_of(private)
@@ -159,9 +162,9 @@ def carry_out(folder: Path, rule: str = "plain") -> None:
         run_recipe(recipe(private, rule), run, surroundings)
 
 
-def start(folder: Path, rule: str = "plain") -> BaseProcess:
+def start(folder: Path, kind: str = "images", rule: str = "plain") -> BaseProcess:
     """`carry_out` in a process of its own."""
-    return forked(carry_out, folder, rule)
+    return forked(carry_out, folder, kind, rule)
 
 
 def forked(target: Callable[..., object], *arguments: Any) -> BaseProcess:

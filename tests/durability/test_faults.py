@@ -7,12 +7,14 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pe
-from pe.data.images import Images
 from pe.engine.execution import Surroundings
 from pe.engine.private_side import IDENTITY
 from pe.engine.start import resume_run, run_recipe
@@ -23,8 +25,6 @@ from pe.progress import Progress
 from pe.store.lock import RunLock, check_local
 from tests.durability import driver
 from tests.durability.test_kill import shareable
-
-of_all_kinds = pytest.mark.parametrize("kind", driver.PRIVATE, scope="module", indirect=True)
 
 
 def private_of(folder: Path) -> Path:
@@ -47,17 +47,28 @@ def go_on(folder: Path) -> pe.Run:
     return resume_run(folder / "run", surroundings(folder))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(params=driver.PRIVATE)
 def kind(request: pytest.FixtureRequest) -> str:
-    """What the run is over: images, where a test does not say otherwise."""
-    return str(getattr(request, "param", "images"))
+    """What the run is over."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, kind: str) -> dict[str, bytes]:
-    with pytest.MonkeyPatch.context() as patched:  # it is made anew whenever tests over another kind came between
-        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        return shareable(begin(tmp_path_factory.mktemp("whole"), kind).folder)
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+    """For each kind, the shareable files of a run that nothing disturbs."""
+
+    @cache
+    def of(kind: str) -> dict[str, bytes]:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+            return shareable(begin(tmp_path_factory.mktemp("whole"), kind).folder)
+
+    return of
+
+
+@pytest.fixture
+def whole(wholes: Callable[[str], dict[str, bytes]], kind: str) -> dict[str, bytes]:
+    return wholes(kind)
 
 
 class Told(Progress):
@@ -92,8 +103,15 @@ class Refusing:
         return self._function(*arguments, **options)
 
 
-@pytest.mark.parametrize("failing", ["fsync", "replace", "posix_fallocate"])
-@pytest.mark.parametrize("number", [2, 5, 9, 14, 20, 27, 65, 150])  # the last two while a run is published
+CALLS = ("fsync", "replace", "posix_fallocate")
+NUMBERS = (2, 5, 9, 14, 20, 27, 65, 150)  # the last two while a run is published
+REFUSED = [
+    *(("images", failing, number) for failing in CALLS for number in NUMBERS),
+    *(("texts", failing, number) for failing, number in zip(CALLS, (9, 27, 65), strict=True)),
+]
+
+
+@pytest.mark.parametrize(("kind", "failing", "number"), REFUSED)
 def test_a_disk_that_refuses_is_one_sentence_and_the_run_goes_on(
     tmp_path: Path, whole: dict[str, bytes], kind: str, failing: str, number: int
 ) -> None:
@@ -125,7 +143,6 @@ def finish(folder: Path) -> pe.Run:
     return resume_run(folder / "run", surroundings(folder), driver.recipe(private_of(folder)))
 
 
-@of_all_kinds
 def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on(stopped: Path, whole: dict[str, bytes]) -> None:
     finished = finish(stopped)
     files = shareable(finished.folder)
@@ -138,12 +155,14 @@ def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on(stopped: Path, whole: d
     assert len(asked) == len(set(asked))
 
 
-@of_all_kinds
 def test_a_damaged_chunk_is_asked_for_again(stopped: Path, whole: dict[str, bytes]) -> None:
     chunk = sorted((stopped / "run" / "confidential" / "chunks").iterdir())[-1]
     chunk.write_bytes(chunk.read_bytes()[:-1])
     finished = finish(stopped)
     assert shareable(finished.folder)["synthetic.npz"] == whole["synthetic.npz"]
+
+
+COLUMNS = ("000/{kind}", "001/labels")
 
 
 def damage(folder: Path, name: str) -> str:
@@ -153,8 +172,7 @@ def damage(folder: Path, name: str) -> str:
     return (folder / "asked").read_text()
 
 
-@of_all_kinds
-@pytest.mark.parametrize("column", ["000/{kind}", "001/labels"])
+@pytest.mark.parametrize("column", COLUMNS)
 def test_a_damaged_population_is_made_anew_where_that_is_free_and_sure(
     stopped: Path, whole: dict[str, bytes], kind: str, column: str
 ) -> None:
@@ -167,41 +185,44 @@ def test_a_damaged_population_is_made_anew_where_that_is_free_and_sure(
     assert len(set(asked) & set(before.split())) == driver.POPULATION
 
 
-@pytest.mark.parametrize("name", ["populations/000/images.npy", "populations/001/labels.npy"])
+@pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("reason", ["paid", "not deterministic"])
 def test_a_damaged_population_that_would_cost_or_come_out_otherwise_is_named(
-    stopped: Path, name: str, reason: str
+    stopped: Path, kind: str, column: str, reason: str
 ) -> None:
+    name = f"populations/{column.format(kind=kind)}.npy"
     before = damage(stopped, name)
-    api = driver.Counted(stopped / "asked")
-    content = driver.recipe(stopped / "private.npz").model_dump()
+    around, content = surroundings(stopped), driver.recipe(private_of(stopped)).model_dump()
     if reason == "paid":
         content["api"] |= {"price": {"image": 0.1}}
         content |= {"limits": {"max_cost": 100}}
     else:
-        api.capabilities = dataclasses.replace(api.capabilities, deterministic=False)
+        around = dataclasses.replace(around, api=type(around.api)(stopped / "asked", deterministic=False))
     recipe = pe.engine.start.Recipe.parse(content, "the test")
     with pytest.raises(DamagedFile, match=name):
-        resume_run(stopped / "run", dataclasses.replace(surroundings(stopped), api=api), recipe)
+        resume_run(stopped / "run", around, recipe)
     assert (stopped / "asked").read_text() == before
 
 
-def test_a_population_that_comes_out_otherwise_is_not_taken(stopped: Path) -> None:
-    class Changed(driver.Counted):
-        def random_api(self, request: RandomRequest) -> Answer:
-            answer = super().random_api(request)
-            return Answer(Images(255 - answer.samples.pixels), answer.conditions)
+def test_a_population_that_comes_out_otherwise_is_not_taken(stopped: Path, kind: str) -> None:
+    around = surroundings(stopped)
+    counted: type = type(around.api)
 
-    Changed.__module__, Changed.__qualname__ = driver.Counted.__module__, driver.Counted.__qualname__
-    damage(stopped, "populations/000/images.npy")
-    changed = dataclasses.replace(surroundings(stopped), api=Changed(stopped / "asked"))
+    class Changed(counted):
+        def random_api(self, request: RandomRequest) -> Answer:
+            answer: Answer = super().random_api(request)
+            backwards = answer.samples.take(np.arange(len(answer.samples))[::-1])
+            return dataclasses.replace(answer, samples=backwards)
+
+    Changed.__module__, Changed.__qualname__ = counted.__module__, counted.__qualname__
+    damage(stopped, f"populations/000/{kind}.npy")
+    changed = dataclasses.replace(around, api=Changed(stopped / "asked"))
     with pytest.raises(
         DamagedFile, match=r"made anew it is not the same to the last bit \(on a GPU or another machine .+\): restore"
     ):
-        resume_run(stopped / "run", changed, driver.recipe(stopped / "private.npz"))
+        resume_run(stopped / "run", changed, driver.recipe(private_of(stopped)))
 
 
-@of_all_kinds
 def test_a_damaged_release_is_named_and_never_drawn_anew(stopped: Path) -> None:
     before = damage(stopped, "releases/histogram-1.npy")
     with pytest.raises(RunError, match=r"releases/histogram-1\.npy"):
@@ -209,7 +230,6 @@ def test_a_damaged_release_is_named_and_never_drawn_anew(stopped: Path) -> None:
     assert (stopped / "asked").read_text() == before
 
 
-@of_all_kinds
 def test_damaged_private_embeddings_are_computed_anew(stopped: Path, whole: dict[str, bytes]) -> None:
     path = stopped / "run" / "confidential" / "embeddings" / "private_embeddings.npy"
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
@@ -225,19 +245,21 @@ def test_a_run_that_lost_its_journal_draws_nothing_anew(stopped: Path) -> None:
     assert (stopped / "asked").read_text() == before
 
 
-def test_other_private_records_are_noticed(stopped: Path) -> None:
-    import numpy as np
-
-    with np.load(stopped / "private.npz") as archive:
-        images, labels = archive["images"], archive["labels"]
-    images[7, 0, 0, 0] ^= 1
-    np.savez(stopped / "private.npz", images=images, labels=labels)
+def test_other_private_records_are_noticed(stopped: Path, kind: str) -> None:
+    private = private_of(stopped)
+    if kind == "texts":
+        private.write_text(private.read_text().replace("a shade of 111,", "a shade of 101,"))
+    else:
+        with np.load(private) as archive:
+            images, labels = archive["images"], archive["labels"]
+        images[7, 0, 0, 0] ^= 1
+        np.savez(private, images=images, labels=labels)
     with pytest.raises(RunError, match="The private records differ"):
         finish(stopped)
 
 
 def test_another_recipe_is_refused_and_named(stopped: Path) -> None:
-    content = driver.recipe(stopped / "private.npz").model_dump()
+    content = driver.recipe(private_of(stopped)).model_dump()
     content["evolution"]["lookahead"] = 3
     other = pe.engine.start.Recipe.parse(content, "the test")
     with pytest.raises(RunError, match=r"evolution\.lookahead: 2 → 3"):
@@ -262,11 +284,11 @@ def test_a_network_mount_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as_one_more_run(stopped: Path) -> None:
-    recipe, run = driver.recipe(stopped / "private.npz"), stopped / "run"
+    recipe, run = driver.recipe(private_of(stopped)), stopped / "run"
     around = dataclasses.replace(surroundings(stopped), noise=None)
     shutil.copytree(run, stopped / "backup")
     resume_run(run, around, recipe)
-    budget = DataSetLedger.beside(stopped / "private.npz")
+    budget = DataSetLedger.beside(private_of(stopped))
     assert len(budget.read()["runs"]) == 1
     for path in run.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -276,14 +298,14 @@ def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as
 
 
 def test_a_copy_that_goes_on_counts_as_one_more_run_and_a_run_that_was_moved_does_not(stopped: Path) -> None:
-    recipe = driver.recipe(stopped / "private.npz")
+    recipe = driver.recipe(private_of(stopped))
     shutil.copytree(stopped / "run", stopped / "copy")
     (stopped / "run").rename(stopped / "moved")
     told = Told()
     for name in ("moved", "copy"):
         around = dataclasses.replace(surroundings(stopped), progress=told, noise=None)
         resume_run(stopped / name, around, recipe)
-    budget = DataSetLedger.beside(stopped / "private.npz")
+    budget = DataSetLedger.beside(private_of(stopped))
     names = [json.loads((stopped / name / IDENTITY).read_text())["run"] for name in ("moved", "copy")]
     assert set(budget.read()["runs"]) == set(names)
     assert len(set(names)) == 2

@@ -6,7 +6,9 @@ import random
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ import pytest
 from tests.durability import driver
 
 IN_FLIGHT = 2 * driver.WORKERS * driver.CHUNK
+RUNS = [("images", rule) for rule in driver.RULES] + [("texts", "plain"), ("texts", "keeping what it paid for")]
+OFTEN = {"images": 10, "texts": 3}
+"""How often a run is killed; with the slow tests 25 times."""
 
 
 def shareable(folder: Path) -> dict[str, bytes]:
@@ -30,43 +35,55 @@ class Whole:
     seconds: float
 
 
-@pytest.fixture(scope="module", params=driver.RULES)
-def rule(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, rule: str) -> Whole:
-    for _warm in range(2):
-        folder = tmp_path_factory.mktemp("whole")
-        started = time.monotonic()
-        process = driver.start(folder, rule)
-        process.join(60)
-        assert process.exitcode == 0
-        seconds = time.monotonic() - started
-    return Whole(shareable(folder / "run"), len((folder / "asked").read_text().split()), seconds)
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, str]], Whole]:
+    @cache
+    def of(run: tuple[str, str]) -> Whole:
+        for _warm in range(2):
+            folder = tmp_path_factory.mktemp("whole")
+            started = time.monotonic()
+            process = driver.start(folder, *run)
+            process.join(60)
+            assert process.exitcode == 0
+            seconds = time.monotonic() - started
+        return Whole(shareable(folder / "run"), len((folder / "asked").read_text().split()), seconds)
+
+    return of
 
 
-def test_the_uninterrupted_run_asks_for_what_the_algorithm_says(whole: Whole, rule: str) -> None:
+@pytest.fixture
+def whole(wholes: Callable[[tuple[str, str]], Whole], run: tuple[str, str]) -> Whole:
+    return wholes(run)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=" ".join)
+def test_the_uninterrupted_run_asks_for_what_the_algorithm_says(whole: Whole, run: tuple[str, str]) -> None:
     size, ahead = driver.POPULATION, driver.ITERATIONS * driver.LOOKAHEAD
     kept = size + (size // 2 - 2) + size // 2 + size  # S_1 keeps 2 parents a label at least, S_2 at most half, S_3 all
     least, most = {
         "plain": (size * (1 + ahead + driver.ITERATIONS),) * 2,
         "reusing its lookahead": (size * (1 + ahead), size * (1 + ahead + driver.ITERATIONS) - 1),
         "keeping what it paid for": (kept - 2 * size // 3, kept + size),
-    }[rule]
+    }[run[1]]
     assert least <= whole.asked <= most
 
 
-@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 25))])
+@pytest.mark.parametrize(
+    ("run", "seed"),
+    [
+        pytest.param(run, seed, id=f"{' '.join(run)} {seed}", marks=[pytest.mark.slow] * (seed >= OFTEN[run[0]]))
+        for run in RUNS
+        for seed in range(25)
+    ],
+)
 def test_a_run_killed_at_a_random_instant_ends_as_if_it_had_not_been(
-    whole: Whole, rule: str, tmp_path: Path, seed: int
+    whole: Whole, run: tuple[str, str], tmp_path: Path, seed: int
 ) -> None:
-    process = driver.start(tmp_path, rule)
-    time.sleep(random.Random(f"{seed} {rule}").uniform(0, whole.seconds))
+    process = driver.start(tmp_path, *run)
+    time.sleep(random.Random(f"{seed} {run}").uniform(0, whole.seconds))
     process.kill()
     process.join(60)
-    again = driver.start(tmp_path, rule)
+    again = driver.start(tmp_path, *run)
     again.join(60)
     assert again.exitcode == 0
     assert shareable(tmp_path / "run") == whole.files

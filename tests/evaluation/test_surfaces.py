@@ -28,7 +28,6 @@ from tests.evaluation.worlds import (
     UNREADABLE,
     Evolved,
     Listener,
-    evolved_images,
     held_votes,
     pair,
 )
@@ -98,8 +97,9 @@ def times(folder: Path) -> set[int]:
     return {path.stat().st_mtime_ns for path in (folder, *shareable)}
 
 
-def test_no_file_s_time_tells_how_long_the_private_side_took(tmp_path: Path) -> None:
-    run, _ = evolved_images(tmp_path / "a" / "run", *HERE)
+@of_all_kinds
+def test_no_file_s_time_tells_how_long_the_private_side_took(tmp_path: Path, evolved: Evolved) -> None:
+    run, _ = evolved(tmp_path / "a" / "run", *HERE)
     (began,) = times(run.folder)
     assert began % 10**9 == 0
     assert len({path.stat().st_mtime_ns for path in (run.folder / "confidential").rglob("*")}) > 1
@@ -108,14 +108,15 @@ def test_no_file_s_time_tells_how_long_the_private_side_took(tmp_path: Path) -> 
     assert times(run.folder) == {began}
 
 
+@of_all_kinds
 @pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
 def test_the_bars_and_warnings_are_the_same_for_other_records(
-    tmp_path: Path, other: tuple[list[int], list[str]]
+    tmp_path: Path, other: tuple[list[int], list[str]], evolved: Evolved
 ) -> None:
     def drawn(side: str, shades: list[int], labels: list[str]) -> str:
         console = Console(file=io.StringIO(), force_terminal=True, width=120)
         bars = Bars(console=console, clock=lambda: 0.0)
-        evolved_images(tmp_path / side / "run", shades, labels, bars, threshold=1e9)
+        evolved(tmp_path / side / "run", shades, labels, bars, threshold=1e9)
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
@@ -176,11 +177,14 @@ def test_a_record_that_is_skipped_is_named_in_the_confidential_log_alone(
     assert caplog.records == []  # whatever is logged elsewhere ends on the console
 
 
-def test_where_s_0_holds_variations_the_un_evolved_control_is_what_they_are_of(tmp_path: Path) -> None:
-    run, _ = evolved_images(tmp_path / "a" / "run", *HERE, lookahead=0, initial_variations=1)
+@of_all_kinds
+def test_where_s_0_holds_variations_the_un_evolved_control_is_what_they_are_of(
+    tmp_path: Path, evolved: Evolved
+) -> None:
+    run, _ = evolved(tmp_path / "a" / "run", *HERE, lookahead=0, initial_variations=1)
     founders = run.founders()
     assert founders is not None
     assert len(founders) == SETTINGS["population"] / 2
     assert (founders.parents == -1).all()
-    plain, _ = evolved_images(tmp_path / "b" / "run", *HERE)
+    plain, _ = evolved(tmp_path / "b" / "run", *HERE)
     assert len(plain.founders() or []) == SETTINGS["population"]
