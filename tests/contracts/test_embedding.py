@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from embeddings.openai_embeddings import OpenAIEmbeddings
 from embeddings.pixels import Pixels
 from embeddings.tfidf import TfIdf
 from pe.data.images import Images
@@ -16,6 +17,9 @@ from pe.errors import ContractError
 from pe.plugins.embed import check_vectors, try_embedding
 from pe.plugins.protocols import Embedding, Vectors, info_of
 from tests.embeddings.networks import networks
+from tests.endpoints.embeddings_server import TextEmbeddingsServer
+from tests.endpoints.faults import Script
+from tests.endpoints.serving import serving
 from tests.generators import Mean
 
 EMBEDDINGS: dict[str, Embedding] = {
@@ -26,8 +30,6 @@ EMBEDDINGS: dict[str, Embedding] = {
     "the tests' own": Mean(),
 }
 PROJECTED = ("tfidf of public texts", "tfidf by svd")
-
-
 NETWORKS = ("dinov2", "efficientnet_lite", "inception", "open_clip", "sentence_transformers", "static")
 
 
@@ -46,11 +48,21 @@ def projected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedding]:
     }
 
 
-@pytest.fixture(params=[*EMBEDDINGS, *NETWORKS, *PROJECTED])
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Embedding]:
+    """Over an endpoint that counts words."""
+    given = {"model": "m", "trusted_with_private_data": True, "key_env": None, "batch_size": 8}
+    with serving(TextEmbeddingsServer(Script())) as url:
+        yield OpenAIEmbeddings(base_url=f"{url}/v1", **given)
+
+
+@pytest.fixture(params=[*EMBEDDINGS, *NETWORKS, *PROJECTED, "openai_embeddings"])
 def embedding(request: pytest.FixtureRequest) -> Embedding:
     name = request.param
     if name in PROJECTED:
         return request.getfixturevalue("projected")[name]  # type: ignore[no-any-return]
+    if name == "openai_embeddings":
+        return request.getfixturevalue("endpoint")  # type: ignore[no-any-return]
     found: Embedding = request.getfixturevalue("random_networks")[name] if name in NETWORKS else EMBEDDINGS[name]
     return found
 

@@ -63,7 +63,7 @@ class TextEmbeddingsServer(Hosted):
 
 
 def vector_of(text: str, dimensions: int = len(WORDS) + 1) -> np.ndarray:
-    """What the server makes of a text: how often it has each word, and the length of the rest; float32."""
+    """What the server makes of a text: how often it has each word, and the letters of the rest; float32."""
     words = text.split()
-    rest = sum(len(word) * (7 if i else 1) for i, word in enumerate(words) if word not in WORDS)
-    return np.array([rest / 9, *map(words.count, WORDS)], np.float32)[:dimensions]
+    rest = sum(sum(word.encode()) * (7 if i else 1) for i, word in enumerate(words) if word not in WORDS)
+    return np.array([rest / 900, *map(words.count, WORDS)], np.float32)[:dimensions]
