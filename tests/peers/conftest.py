@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-from collections.abc import Iterator
-from importlib.metadata import distributions
+import re
+from collections.abc import Iterator, Mapping
+from importlib.metadata import distributions, version
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,18 @@ from tests.peers import models, servers
 from tests.peers.routes import KEYS, ROUTES, Route
 
 PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "peers.md"
+TITLE = """# Foreign servers
+
+Written by `make test-peers`, which installs servers of the package index, starts them on this machine
+and asks them through our adapters.
+"""
+IMAGES = """Models are built from configurations; parents are flat, so that a distance (mean difference, grey levels)
+tells how far a variation went from its parent."""
+TEXTS = """Asked by `chat`. Behind transformers' server is a tiny model of random weights; LiteLLM answers with mocked
+texts, or hands on to a scripted server of OpenAI's format."""
 COLUMNS = ("RANDOM_API", "VARIATION_API", "distance at 0.1, 0.5, 1", "equal seeds", "several parents", "a run of 40")
+CHATS = ("transformers serve", "LiteLLM's proxy")
+CHAT_COLUMNS = ("tokens", "`n`", "`pe doctor`", "a run of 20")
 
 Findings = dict[str, dict[str, str]]
 
@@ -62,60 +74,75 @@ def url(route: Route, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def findings() -> Iterator[Findings]:
-    """Route → column → what was found; when all was found, the page of results is written anew."""
+    """Route → column → what was found; when all was found, its part of the page of results is written anew."""
     found: Findings = {route.name: {} for route in ROUTES}
     yield found
     if all(set(COLUMNS) <= set(columns) for columns in found.values()):
-        PAGE.write_text(_page(found), encoding="utf-8")
+        sd = "stable-diffusion.cpp of stable-diffusion-cpp-python"
+        versions = {"LiteLLM": _version("litellm"), "Xinference": _version("xinference"), sd: _sd_version()}
+        _write("Images", [IMAGES, "", *_measured(versions), *_tables("route", COLUMNS, found)])
 
 
-def _page(found: Findings) -> str:
-    versions = [
-        f"{name} {_version(folder, package)}"
-        for name, folder, package in (
-            ("LiteLLM", "litellm", "litellm"),
-            ("Xinference", "xinference", "xinference"),
-            ("stable-diffusion.cpp of stable-diffusion-cpp-python", "stable-diffusion.cpp", ""),
-        )
-    ]
-    rows = [f"| {name} | {' | '.join(columns[each] for each in COLUMNS)} |" for name, columns in found.items()]
-    said = [
-        f"| {name} | {case} | {words} |"
-        for name, columns in found.items()
-        for case, words in columns.items()
-        if case not in COLUMNS
-    ]
-    return "\n".join(
-        [
-            "# Foreign servers",
-            "",
-            "Written by `make test-peers`, which installs servers of the package index, starts them on this machine",
-            "and asks them through our adapters. Models are built from configurations; parents are flat, so that a",
-            "distance (mean difference, grey levels) tells how far a variation went from its parent.",
-            "",
-            f"{datetime.date.today()}; {'; '.join(versions)}; Python {platform.python_version()}, "
-            f"{os.cpu_count()} cores of {_processor()}.",
-            "",
-            f"| route | {' | '.join(COLUMNS)} |",
-            f"| --- |{' --- |' * len(COLUMNS)}",
-            *rows,
-            "",
-            "What they say:",
-            "",
-            "| route | of | words |",
-            "| --- | --- | --- |",
-            *said,
-            "",
-        ]
+@pytest.fixture(scope="session")
+def chat_findings() -> Iterator[Findings]:
+    """As `findings`, of the servers that `chat` asks."""
+    found: Findings = {name: {} for name in CHATS}
+    yield found
+    if all(set(CHAT_COLUMNS) <= set(columns) for columns in found.values()):
+        versions = {"transformers": version("transformers"), "LiteLLM": _version("litellm")}
+        _write("Texts", [TEXTS, "", *_measured(versions), *_tables("server", CHAT_COLUMNS, found)])
+
+
+def cell(said: object, names: Mapping[str, str] | None = None) -> str:
+    """A server's words in a table's cell; what is of one start alone has a name."""
+    words = re.sub(r"127\.0\.0\.1:\d+", "HOST", str(said)).replace("|", "\\|")
+    for found, name in (names or {}).items():
+        words = words.replace(found, name)
+    return words
+
+
+def _write(name: str, lines: list[str]) -> None:
+    """Put a part of the page in place of its last writing; the others stay."""
+    parts = dict(part.split("\n", 1) for part in PAGE.read_text(encoding="utf-8").split("\n## ")[1:])
+    parts[name] = "\n".join(["", *lines, ""])
+    PAGE.write_text(
+        TITLE + "".join(f"\n## {part}\n{parts[part].rstrip()}\n" for part in sorted(parts)), encoding="utf-8"
     )
 
 
-def _version(folder: str, package: str) -> str:
-    home = servers.ENVIRONMENTS / folder
-    if not package:
-        return next(home.glob("stable_diffusion_cpp_python-*.tar.gz")).name.split("-")[-1].removesuffix(".tar.gz")
-    site = [str(path) for path in home.glob("lib/python*/site-packages")]
+def _measured(versions: dict[str, str]) -> list[str]:
+    told = "; ".join(f"{name} {number}" for name, number in versions.items())
+    cores = f"{os.cpu_count()} cores of {_processor()}"
+    return [f"{datetime.date.today()}; {told}; Python {platform.python_version()}, {cores}.", ""]
+
+
+def _tables(what: str, columns: tuple[str, ...], found: Findings) -> list[str]:
+    return [
+        f"| {what} | {' | '.join(columns)} |",
+        f"| --- |{' --- |' * len(columns)}",
+        *(f"| {name} | {' | '.join(cells[each] for each in columns)} |" for name, cells in found.items()),
+        "",
+        "What they say:",
+        "",
+        f"| {what} | of | words |",
+        "| --- | --- | --- |",
+        *(
+            f"| {name} | {case} | {words} |"
+            for name, cells in found.items()
+            for case, words in cells.items()
+            if case not in columns
+        ),
+    ]
+
+
+def _version(package: str) -> str:
+    site = [str(path) for path in (servers.ENVIRONMENTS / package).glob("lib/python*/site-packages")]
     return next(each.version for each in distributions(name=package, path=site))
+
+
+def _sd_version() -> str:
+    home = servers.ENVIRONMENTS / "stable-diffusion.cpp"
+    return next(home.glob("stable_diffusion_cpp_python-*.tar.gz")).name.split("-")[-1].removesuffix(".tar.gz")
 
 
 def _processor() -> str:

@@ -22,12 +22,14 @@ from tests.adapters.language import tiny
 from tests.durability.driver import forked
 from tests.lines import content, installed
 from tests.peers import servers
+from tests.peers.conftest import Findings, cell
 
 __all__ = ["installed"]  # a fixture
 
 pytestmark = pytest.mark.timeout(1200)
 
 TEXTS = 20 + 40 + 20
+NAME = "transformers serve"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def random(api: Chat, seed: int = 7) -> Answer:
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds)))
 
 
-def test_texts_and_variations_come_with_their_tokens_counted(served: dict[str, Any]) -> None:
+def test_texts_and_variations_come_with_their_tokens_counted(served: dict[str, Any], chat_findings: Findings) -> None:
     api = Chat(**served, system="Be brief.", temperature=1.2, top_p=0.9)
     parent = random(api)
     labels, seeds = ("film",), np.array([3], np.uint64)
@@ -55,35 +57,45 @@ def test_texts_and_variations_come_with_their_tokens_counted(served: dict[str, A
         assert len(answer.samples) == 1, answer.missing
         assert answer.usage.text_in > 10
         assert answer.usage.text_out == 12
+    chat_findings[NAME]["tokens"] = "counted"
 
 
-def test_equal_seeds_give_equal_texts_where_the_server_is_sent_them(served: dict[str, Any]) -> None:
+def test_equal_seeds_give_equal_texts_where_the_server_is_sent_them(
+    served: dict[str, Any], chat_findings: Findings
+) -> None:
     api = Chat(**served, seed_field="seed", temperature=1.0)
     first, again, other = (random(api, seed).samples.strings for seed in (1, 1, 2))
     assert first == again != other
+    chat_findings[NAME]["`seed_field: seed`"] = "equal seeds give equal texts, other seeds others"
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
-    [({"model": "other"}, "Server is pinned to"), ({"extra": {"foo": 1}}, "Unexpected fields in the request")],
+    ("case", "settings", "words"),
+    [
+        ("another model", {"model": "other"}, "Server is pinned to"),
+        ("an unknown field", {"extra": {"foo": 1}}, "Unexpected fields in the request"),
+    ],
 )
 def test_what_the_server_rejects_stops_with_its_own_words(
-    served: dict[str, Any], settings: dict[str, Any], words: str
+    served: dict[str, Any], case: str, settings: dict[str, Any], words: str, chat_findings: Findings
 ) -> None:
-    with pytest.raises(Rejected, match=words):
+    with pytest.raises(Rejected, match=words) as told:
         random(Chat(**served | settings))
+    chat_findings[NAME][case] = cell(told.value, {served["model"]: "MODEL"})
 
 
-def test_n_is_dropped_and_the_texts_that_lack_are_failures(served: dict[str, Any]) -> None:
+def test_n_is_dropped_and_the_texts_that_lack_are_failures(served: dict[str, Any], chat_findings: Findings) -> None:
     api = Chat(**served, n=2, variation="paraphrase")
     labels, seeds = ("film",) * 2, np.arange(2).astype(np.uint64)
     answer = api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds)))
     assert answer.missing[1].reason == "the endpoint sent 1 texts where 2 were asked for"
+    chat_findings[NAME]["`n`"] = "ignored: the texts that lack have failed"
 
 
-def test_pe_doctor_looks_at_it(served: dict[str, Any]) -> None:
+def test_pe_doctor_looks_at_it(served: dict[str, Any], chat_findings: Findings) -> None:
     (found,) = Chat.look(served)
     assert found.state == "ok", found
+    chat_findings[NAME]["`pe doctor`"] = "finds the model"
 
 
 def carry_out(folder: Path, served: dict[str, Any]) -> None:
@@ -96,7 +108,9 @@ def carry_out(folder: Path, served: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(served: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(
+    served: dict[str, Any], tmp_path: Path, chat_findings: Findings
+) -> None:
     chunks = tmp_path / "run" / "confidential" / "chunks"
     first = forked(carry_out, tmp_path, served)
     while first.is_alive() and not (chunks.is_dir() and len(list(chunks.iterdir())) >= 9):
@@ -110,3 +124,4 @@ def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(served: dict[st
     with read_journal(run) as journal:
         assert journal.totals().usage.images == TEXTS
     assert len(run.synthetic) == 20
+    chat_findings[NAME]["a run of 20"] = "killed, resumed, every text counted once"

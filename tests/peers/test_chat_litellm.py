@@ -25,6 +25,7 @@ from tests.endpoints.faults import Script
 from tests.endpoints.serving import serving
 from tests.lines import content, installed
 from tests.peers import servers
+from tests.peers.conftest import Findings, cell
 from tests.peers.routes import KEY_NAME
 
 __all__ = ["installed"]  # a fixture
@@ -37,6 +38,7 @@ MOCKED = {
     "filtered": "Exception: content_filter_policy",
 }
 TEXTS = 20 + 40 + 20
+NAME = "LiteLLM's proxy"
 PRICE = {"million_tokens": {"text_in": 1000.0, "text_out": 2000.0}, "currency": "USD"}
 
 
@@ -73,29 +75,39 @@ def random(api: Chat, count: int = 1, job: JobNote | None = None) -> Answer:
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
 
 
-def test_a_mocked_text_comes_with_its_tokens_counted(served: dict[str, Any]) -> None:
+def test_a_mocked_text_comes_with_its_tokens_counted(served: dict[str, Any], chat_findings: Findings) -> None:
     answer = random(Chat(**served, model="mock", n=2, variation="paraphrase"), 2)
     assert answer.samples.strings == [MOCKED["mock"]] * 2  # it heeds n
     assert answer.usage == Usage(1, 2, tokens=30, text_in=10, text_out=20)
+    chat_findings[NAME] |= {"tokens": "counted", "`n`": "heeded, where the host behind it does"}
 
 
 @pytest.mark.parametrize(
-    ("model", "words"), [("long", "ContextWindowExceededError"), ("other", "Invalid model name passed in model=other")]
+    ("case", "model", "words"),
+    [
+        ("a prompt that is too long", "long", "ContextWindowExceededError"),
+        ("another model", "other", "Invalid model name passed in model=other"),
+    ],
 )
-def test_what_the_proxy_rejects_stops_with_its_own_words(served: dict[str, Any], model: str, words: str) -> None:
-    with pytest.raises(Rejected, match=words):
+def test_what_the_proxy_rejects_stops_with_its_own_words(
+    served: dict[str, Any], case: str, model: str, words: str, chat_findings: Findings
+) -> None:
+    with pytest.raises(Rejected, match=words) as told:
         random(Chat(**served, model=model))
+    chat_findings[NAME][case] = cell(told.value)
 
 
-def test_a_wrong_key_stops_and_is_not_shown(served: dict[str, Any]) -> None:
+def test_a_wrong_key_stops_and_is_not_shown(served: dict[str, Any], chat_findings: Findings) -> None:
     with pytest.raises(Rejected) as told:
         random(Chat(**served | {"key_env": "PEERS_WRONG"}, model="mock"))
     assert "sk-another-key" not in str(told.value)
+    chat_findings[NAME]["a wrong key"] = cell(told.value)
 
 
-def test_a_content_policy_of_the_proxy_is_a_refusal(served: dict[str, Any]) -> None:
+def test_a_content_policy_of_the_proxy_is_a_refusal(served: dict[str, Any], chat_findings: Findings) -> None:
     missing = random(Chat(**served, model="filtered")).missing[0]
     assert isinstance(missing, Refused)
+    chat_findings[NAME]["an error of a content policy"] = f"refused: {cell(missing.reason)}"
 
 
 @pytest.mark.parametrize(
@@ -107,18 +119,22 @@ def test_a_content_policy_of_the_proxy_is_a_refusal(served: dict[str, Any]) -> N
     ],
 )
 def test_what_a_model_behind_the_proxy_withholds_is_an_outcome(
-    served: dict[str, Any], server: BatchServer, fault: str, outcome: Refused | Failed
+    served: dict[str, Any], server: BatchServer, fault: str, outcome: Refused | Failed, chat_findings: Findings
 ) -> None:
     server.script = Script(first=(fault,))
     assert random(Chat(**served, model="m")).missing == {0: outcome}
+    chat_findings[NAME][f"of a model behind it: {fault}"] = f"{type(outcome).__name__.lower()}: {outcome.reason}"
 
 
-def test_pe_doctor_looks_at_it(served: dict[str, Any]) -> None:
+def test_pe_doctor_looks_at_it(served: dict[str, Any], chat_findings: Findings) -> None:
     (found,) = Chat.look(served | {"model": "m"})
     assert found.state == "ok", found
+    chat_findings[NAME]["`pe doctor`"] = "finds the model"
 
 
-def test_a_batch_goes_through_the_proxy_and_is_found_again(served: dict[str, Any], server: BatchServer) -> None:
+def test_a_batch_goes_through_the_proxy_and_is_found_again(
+    served: dict[str, Any], server: BatchServer, chat_findings: Findings
+) -> None:
     before, note = server.submitted, JobNote()
     settings = served | {"model": "m", "seed_field": "seed", "batch": 4, "poll": 0.1}
     answer = random(Chat(**settings), 4, note)
@@ -128,6 +144,7 @@ def test_a_batch_goes_through_the_proxy_and_is_found_again(served: dict[str, Any
     again = random(Chat(**settings), 4, JobNote(named, 1))  # as after a kill before its id was noted
     assert again.samples.strings == answer.samples.strings
     assert server.submitted == before + 1
+    chat_findings[NAME]["a batch"] = "handed on; after a kill found again by its name, and submitted once"
 
 
 def carry_out(folder: Path, served: dict[str, Any]) -> None:
@@ -142,7 +159,7 @@ def carry_out(folder: Path, served: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_a_run_counts_its_cost_and_asks_for_nothing_twice(
-    served: dict[str, Any], server: BatchServer, tmp_path: Path
+    served: dict[str, Any], server: BatchServer, tmp_path: Path, chat_findings: Findings
 ) -> None:
     chunks = tmp_path / "run" / "confidential" / "chunks"
     first = forked(carry_out, tmp_path, served)
@@ -160,3 +177,4 @@ def test_a_run_counts_its_cost_and_asks_for_nothing_twice(
     assert price_of(Recipe.load(run.folder / "recipe.yaml")).of(totals) == pytest.approx(
         TEXTS * (10 * 0.001 + 30 * 0.002)
     )
+    chat_findings[NAME]["a run of 20"] = "killed, resumed, every text and its cost counted once"

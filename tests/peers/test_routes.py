@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pe.errors import APIError
-from tests.peers.conftest import Findings
+from tests.peers.conftest import Findings, cell
 from tests.peers.routes import ROUTES, Route, distance, draw, pixels, vary
 
 pytestmark = pytest.mark.timeout(900)
@@ -77,5 +77,5 @@ def test_what_is_wrong_is_told_in_the_server_s_words(
         said = "; ".join(miss.reason for miss in ask().missing.values())
     except APIError as error:
         said = str(error).partition("rejects the request with ")[2]
-    findings[route.name][case] = said.replace("|", "\\|").replace(url, "http://…")
+    findings[route.name][case] = cell(said, {url: "http://…"})
     assert words in said
