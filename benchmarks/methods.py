@@ -9,7 +9,8 @@ printed fonts. `fast` has only the methods that need no DP-SGD, once. Each cell 
 own; a cell that is in results/methods-SETTING.jsonl already, and whose recipe is the same, is not run again: the page
 names what other code measured, and --anew measures that again. At ε = 1e6 there is hardly any noise: what a method
 could be worth. Writes results/methods-SETTING.md and, of cpu and gpu, docs/images/methods-SETTING.png; with --tiny it
-prints each cell and writes nothing. The settings are those that methods_search.py chose on other digits.
+prints each cell and writes nothing. The settings are those that methods_search.py chose on other digits; a method
+whose search is not complete at an ε is skipped there.
 """
 
 from __future__ import annotations
@@ -200,7 +201,12 @@ def main() -> None:
     for run in range(0 if arguments.page else arguments.runs or setting.runs):
         for method in arguments.methods or setting.methods or LABELS:
             for epsilon in arguments.epsilon if method not in ("drawn", "real") else [0.0]:
-                key, code = key_of(method, epsilon, run, setting), code_of(method)
+                try:
+                    key, code = key_of(method, epsilon, run, setting), code_of(method)
+                except LookupError as unsearched:
+                    if not run:
+                        print(f"Skipped: {unsearched}", flush=True)
+                    continue
                 if key in done and not lacking(done[key], epochs_of(method, run, setting), code, arguments.anew):
                     continue
                 named = {"key": key, "method": method, "epsilon": epsilon, "run": run, "where": where(), "code": code}

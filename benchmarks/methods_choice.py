@@ -123,7 +123,7 @@ def chosen(method: str, epsilon: float) -> dict[str, Any]:
     name = best_of(method, epsilon, searched())
     if name is None:
         raise LookupError(
-            f"Not every setting of {method} was tried at ε = {CHOSEN_AT.get(epsilon, epsilon):g}: "
+            f"not every setting of {method} was tried at ε = {CHOSEN_AT.get(epsilon, epsilon):g}: "
             f"run `python benchmarks/methods_search.py FONTS --methods {method}` first."
         )
     return candidates(method)[name]
