@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from demo_settings import stand_in
 from methods import cell_of, code_of
-from methods_choice import CANDIDATES, SEARCHED, best_of, candidates, key_of_candidate, searched
+from methods_choice import CANDIDATES, LEFT_OUT, SEARCHED, best_of, candidates, key_of_candidate, searched
 from methods_settings import SETTINGS, recipe_with
 from methods_table import LABELS
 from record import keep, where
@@ -51,8 +51,8 @@ def main() -> None:
 def search(methods: list[str], epsilons: list[float], files: tuple[Path, Path]) -> None:
     """Measure what is missing, a cell at a time."""
     for method in methods:
-        for name, api in candidates(method).items():
-            for epsilon in epsilons:
+        for epsilon in epsilons:
+            for name, api in candidates(method, epsilon).items():
                 if (key := key_of_candidate(method, epsilon, name)) in searched():
                     continue
                 named = {"key": key, "method": method, "name": name, "epsilon": epsilon}
@@ -90,7 +90,7 @@ def page(found: dict[str, dict[str, Any]]) -> str:
     for method in CANDIDATES:
         for epsilon in EPSILONS:
             best = best_of(method, epsilon, found)
-            for name in CANDIDATES[method]:
+            for name in candidates(method, epsilon):
                 if (one := found.get(key_of_candidate(method, epsilon, name))) is not None:
                     text.append(row(one, chosen=name == best))
     missing = [
@@ -101,9 +101,14 @@ def page(found: dict[str, dict[str, Any]]) -> str:
     ]
     places = sorted({one["where"].partition(";")[0] for one in found.values()})
     text += ["", f"Measured {' to '.join(dict.fromkeys((places[0], places[-1])))}; {where().split('; ', 1)[1]}."]
+    text += [f"\nLeft out to save time: {left_out(*at)}." for at in LEFT_OUT]
     if missing:
         text += ["", f"Not all candidates were measured yet: {', '.join(missing)}."]
     return "\n".join(text)
+
+
+def left_out(method: str, epsilon: float) -> str:
+    return f"{LABELS[method]} at ε = {epsilon:g} with {'; '.join(LEFT_OUT[method, epsilon])}"
 
 
 def row(one: dict[str, Any], *, chosen: bool) -> str:
