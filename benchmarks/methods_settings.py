@@ -21,8 +21,11 @@ FAST = (
     "dp_mepf",
     "central_images",
     "dp_gaussian+pe",
+    "central_images+pe",
     "dp_merf+pe",
 )
+EVOLVED_AS_SEARCHED = ("central_images",)
+"""Before PE these have the settings that were searched for them alone, with all of ε; others have the stated ones."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,9 @@ def api_of(method: str, epsilon: float, setting: Setting) -> dict[str, Any]:
         LookupError: its settings are to be searched first.
     """
     name, _, evolved = method.partition("+")
-    if evolved:
-        return stated(name, setting) | {"fit": {"budget_share": 0.5}}
-    return chosen(name, epsilon) if setting.searched and name in CANDIDATES else stated(name, setting)
+    searched = setting.searched and name in (EVOLVED_AS_SEARCHED if evolved else CANDIDATES)
+    api = chosen(name, epsilon) if searched else stated(name, setting)
+    return api | {"fit": {"budget_share": 0.5}} if evolved else api
 
 
 def stated(name: str, setting: Setting) -> dict[str, Any]:

@@ -32,6 +32,7 @@ LABELS = {
     "dp_sad": "DP-SAD, 40 steps",
     "dp_sad_drawn": "DP-SAD, 40 steps, its teacher of drawn digits",
     "dp_gaussian+pe": "DP-Gaussian with ε/2, then PE with ε/2",
+    "central_images+pe": "central images with ε/2, then PE with ε/2",
     "privimage+pe": "PrivImage, 40 steps, with ε/2, then PE with ε/2",
     "dp_merf+pe": "DP-MERF with ε/2, then PE with ε/2",
     "dp_imgsyn+pe": "DP-ImgSyn with ε/2, then PE with ε/2",
