@@ -100,6 +100,11 @@ def unlabelled(folder: Path) -> str:
             RecipeError,
             r"the shares add up to 1, which leaves DP-SGD nothing",
         ),
+        (
+            {"api": api("privimage", easy=[EASY | {"share": 0.9}])},
+            RecipeError,
+            r"semantics_share and the shares of easy add up to 1\.1, which leaves DP-SGD nothing",
+        ),
         ({"api": api("privimage", public={"kind": "glyphs", "count": 61})}, RecipeError, "there are 62 characters"),
     ],
 )
@@ -114,12 +119,16 @@ def test_a_recipe_that_cannot_be_fitted_is_one_sentence_before_the_run_exists(
     assert not (tmp_path / "run").exists()
 
 
-def test_public_images_of_a_cheaper_fit_are_compared_with_the_records_and_found_from_the_recipe(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["dp_feta", "privimage"])
+def test_public_images_of_a_cheaper_fit_are_compared_with_the_records(kind: str, tmp_path: Path) -> None:
     path = private_file(tmp_path)
     np.savez(tmp_path / "public.npz", images=np.load(path)["images"])
     easy = [{"kind": "dp_gaussian", "share": 0.2, "public": str(tmp_path / "public.npz")}]
     with pytest.raises(RecipeError, match="public images are private records"):
-        run_recipe(recipe(path, api=api("dp_feta", easy=easy)), tmp_path / "run", Surroundings())
+        run_recipe(recipe(path, api=api(kind, easy=easy)), tmp_path / "run", Surroundings())
+
+
+def test_public_images_of_a_cheaper_fit_are_found_from_the_recipe(tmp_path: Path) -> None:
     text = """
 private: {kind: npz, path: private.npz, size: 8, channels: 1, classes: [ell, oh], declared_size: 24}
 privacy: {epsilon: 1, delta: 1.0e-6}

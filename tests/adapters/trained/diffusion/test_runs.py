@@ -12,6 +12,7 @@ import torch
 from adapters.diffusion.pixel_files import PixelFiles
 from adapters.diffusion.pixel_space import PixelSpace
 from adapters.trained import blocks, plain
+from adapters.trained.diffusion import pretraining
 from adapters.trained.diffusion.levels import Network
 from adapters.trained.diffusion.pdp_diffusion import DPLDM
 from adapters.trained.dp_sgd.hyperparameters import FineTuning
@@ -35,6 +36,7 @@ from tests.adapters.trained.diffusion.small import (
     PUBLIC,
     SHAPE,
     TRAINING,
+    api,
     counted,
     fitting,
     private_file,
@@ -64,6 +66,19 @@ def test_each_kind_is_fitted_sampled_and_varied_on_the_whole_budget(kind: str, t
     purge(run)
     more = extend_run(run.folder, 6, 0.7, Surroundings())
     assert np.load(more)["images"].shape == (6, *SHAPE)
+
+
+def test_privimage_learns_from_cheaper_fits_after_its_public_images(tmp_path: Path) -> None:
+    easy = KINDS["dp_feta"]["easy"]
+    with counted(pretraining, "train") as trainings:
+        run = run_recipe(
+            recipe(private_file(tmp_path), api=api("privimage", easy=easy)), tmp_path / "run", Surroundings()
+        )
+    phases = [phase for *_, phase, _ in trainings]
+    assert phases == ["pretraining", "pretraining on images of central_images", "pretraining on images of dp_merf"]
+    first = ["fit/semantics", "fit/central_images", "fit/mean_features"]
+    assert releases(run) == [(name, 1) for name in (*first, *BLOCKS)]
+    assert 7.99 < run.guarantee["epsilon"] <= 8
 
 
 def test_the_moving_average_is_what_answers_and_pixel_diffusion_reads_it(tmp_path: Path) -> None:
