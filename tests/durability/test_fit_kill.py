@@ -22,22 +22,39 @@ import pytest
 from pe.engine.execution import Surroundings
 from pe.engine.start import resume_run, run_recipe
 from pe.privacy.noise import UnsafeSeededNoise
-from tests.adapters.trained.diffusion.small import TRAINING, api, private_file, recipe
+from tests.adapters.trained import test_gan
+from tests.adapters.trained.diffusion import test_dp_sad
+from tests.adapters.trained.diffusion.small import PLAIN, PUBLIC, TRAINING, api, private_file, recipe
+from tests.adapters.trained.dp_imgsyn.small import ALIGNMENT
 from tests.adapters.trained.finetune.brought import write_checkpoint
 from tests.durability.driver import forked
 from tests.durability.test_kill import shareable
 
 BLOCKS, KILLS = 6, 2
 TRAINED = {"training": TRAINING | {"steps": BLOCKS, "block": 1}}
+GAN = TRAINED | {"lesson": PLAIN, "device": "cpu"}
 APIS = {
     "pdp_diffusion": api("pdp_diffusion", **TRAINED),
+    "privimage": api("privimage", **TRAINED),
+    "dp_feta": api("dp_feta", **TRAINED),
+    "dp_sad": test_dp_sad.API | TRAINED,
     "finetune": {"kind": "finetune", "model": "checkpoint", "sampling": {"steps": 3}, "device": "cpu", **TRAINED},
+    "dpgan": {"kind": "dpgan"} | test_gan.KINDS["dpgan"] | GAN,
+    "privimage_gan": {"kind": "privimage_gan"} | test_gan.KINDS["privimage_gan"] | GAN,
+    "dp_imgsyn": {"kind": "dp_imgsyn", "public": PUBLIC, "alignment": ALIGNMENT, "device": "cpu", **TRAINED},
+    "central_images": {"kind": "central_images"},
+    "dp_merf": {"kind": "dp_merf", "features": 20, "steps": 40, "batch": 16},
     "dp_mepf": {"kind": "dp_mepf", "side": 16, "stages": [1, 2], "steps": 40, "batch": 16},
 }
 STEPS = {f"fit/training/{block + 1}" for block in range(BLOCKS)}
-RELEASES = {
-    "pdp_diffusion": STEPS,
-    "finetune": STEPS,
+RELEASES = dict.fromkeys(APIS, STEPS) | {
+    "privimage": {"fit/semantics"} | STEPS,
+    "privimage_gan": {"fit/semantics"} | STEPS,
+    "dp_feta": {"fit/central_images", "fit/mean_features"} | STEPS,
+    "dp_sad": {"fit/teacher/1", "fit/teacher/2"} | STEPS,
+    "dp_imgsyn": {"fit/moments"} | STEPS,
+    "central_images": {"fit/central_images"},
+    "dp_merf": {"fit/mean_features"},
     "dp_mepf": {"fit/mean_features"},
 }
 
@@ -47,9 +64,6 @@ class Foreseen(UnsafeSeededNoise):
 
     def __init__(self) -> None:
         super().__init__(0)
-
-    def gaussian(self, shape: Any, scale: float) -> Any:
-        return UnsafeSeededNoise(1).gaussian(shape, scale)
 
     def discrete_gaussian(self, shape: Any, scale: float) -> Any:
         return UnsafeSeededNoise(2).discrete_gaussian(shape, scale)
