@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0, min_open=True),
     help="Also tell what this money, in api.price's currency, can buy; as limits.max_cost.",
 )
+@click.option(
+    "--private-side",
+    is_flag=True,
+    help="Try the embedding and the neighbour search here, and tell what private work takes, by number of workers.",
+)
 @json_option
 def plan(
     recipe: Path,
@@ -39,6 +44,7 @@ def plan(
     like: Path | None,
     dry_run: bool,
     spend: float | None,
+    private_side: bool,
     as_json: bool,
 ) -> None:
     """Tell what RECIPE will ask for, cost and guarantee.
@@ -54,7 +60,7 @@ def plan(
     api, unknown = set_up_generator(wanted.api)
     rate = samples_per_second if like is None else _measure_rate(like, api, wanted.limits.max_concurrency)
     here = [*look_ahead(wanted, api), *([unknown] if unknown else [])]
-    found = forecast(wanted, api, here, rate, dry_run, alternatives=spend is not None)
+    found = forecast(wanted, api, here, rate, dry_run, spend is not None, private_side)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
 
 

@@ -84,6 +84,7 @@ def plan(
     samples_per_second: float | None = None,
     dry_run: bool = False,
     spend: float | None = None,
+    private_side: bool = False,
     **settings: Any,
 ) -> Forecast:
     """Tell what a run will ask for, cost and guarantee, as `pe plan` does. Nothing is called, no record is read.
@@ -96,6 +97,7 @@ def plan(
         dry_run: whether a few steps of a generator's fit are tried here, on random images.
         spend: also tell what this money, in the currency of the generator's price, can buy (`Forecast.alternatives`);
             it takes the place of `max_cost`.
+        private_side: whether the embedding and the neighbour search are tried here, to tell what private work takes.
         **settings: as for `pe.evolve`.
 
     Raises:
@@ -104,7 +106,7 @@ def plan(
     recipe = recipe_or_file("pe.plan", private, api, embedding, settings, {} if spend is None else {"max_cost": spend})
     given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
     here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
-    return forecast(recipe, given, here, samples_per_second, dry_run, alternatives=spend is not None)
+    return forecast(recipe, given, here, samples_per_second, dry_run, spend is not None, private_side)
 
 
 def probe(

@@ -6,18 +6,14 @@ Nothing here reads a private record: random vectors and blank samples stand in f
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pe.fit.trainer import DryRun
-from pe.nearest import nearest
+from pe.planning.trials import embedding_seconds, search_time, seconds_of, tied_seconds
 from pe.plugins.embed import calls_for_a_failing_sample
-from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, info_of
+from pe.plugins.protocols import Embedding, GenerationAPI, info_of
 from pe.private.embeddings import SPARE, blocks_for
-from pe.private.source import PrivateSource
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
 
@@ -25,10 +21,6 @@ EMBEDDING = "embedding"
 """The name of the embedding of all private records among the deadlines; releases have their own."""
 
 _AT_LEAST = 0.4  # what a release takes to become durable, and then some
-_TRIED = 2048, 2**14
-"""Most queries and candidates of the search that is tried."""
-_TIED = 64, 1024
-"""The same where all candidates are equally near."""
 _DRAWS = 5e6
 """Draws of noise a second, a low estimate."""
 _SECONDS_PER_NUMBER = 1e-8
@@ -125,10 +117,10 @@ def deadlines(
     private, slack = recipe.private, recipe.privacy.clock_slack
     assert private.declared_size is not None
     records = math.ceil(private.declared_size * SPARE)
-    embed, dimension = _embedding_seconds(embedding, private)
+    embed, dimension = embedding_seconds(embedding, private)
     calls = blocks_for(private.declared_size, embedding.batch_size)
     calls += calls_for_a_failing_sample(embedding.batch_size)
-    decoding = records * _seconds(private.decoding())
+    decoding = records * seconds_of(private.decoding())
     found = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
     if plan.class_counts is not None:
         found[plan.class_counts.name] = records / _DRAWS
@@ -157,38 +149,7 @@ def round_up(seconds: float) -> float:
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9)))
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def _embedding_seconds(embedding: Embedding, private: PrivateSource) -> tuple[float, int]:
-    """What a block of blank samples takes, at the second try, and the length of its vectors."""
-    blank = private.modality.stack([None] * embedding.batch_size, private.shape)
-    dimension = embedding.embed(blank).shape[1]
-    return _seconds(lambda: embedding.embed(blank)), dimension
-
-
 def _search_seconds(records: int, candidates: int, dimension: int, plan: Plan) -> tuple[float, float]:
     """What it takes to find the nearest candidates of so many records: usually, and where all are equally near."""
-    rule = plan.voting
-
-    def search(queries: Vectors, found: Vectors) -> float:
-        return _seconds(
-            lambda: nearest(
-                queries, found, rule.neighbors, metric=plan.voting.metric, backend=plan.voting.neighbor_search
-            )
-        )
-
-    rng = np.random.default_rng(0)
-    rows, columns = min(records, _TRIED[0]), max(rule.neighbors, min(candidates, _TRIED[1]))
-    queries, found = (rng.standard_normal((n, dimension), np.float32) for n in (rows, columns))
-    search(queries[:1], found)  # loads the library
-    one, many = search(queries[:1], found), search(queries, found)
-    usual = (one + max(0.0, many - one) * records / rows) * max(1.0, candidates / columns)
-
-    rows, columns = min(records, _TIED[0]), max(rule.neighbors, min(candidates, _TIED[1]))
-    queries, found = queries[:rows], np.repeat(found[:1], columns, axis=0)
-    queries[:, 0], found[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)  # less than float64 tells apart
-    return usual, search(queries, found) * (records / rows) * max(1.0, candidates / columns)
+    usual = search_time(records, candidates, dimension, plan.voting)
+    return usual.begin + usual.each * records, tied_seconds(records, candidates, dimension, plan.voting)

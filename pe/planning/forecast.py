@@ -26,6 +26,7 @@ from pe.planning.layout import lay_out
 from pe.planning.measuring import degrees_asked
 from pe.planning.readiness import cap_obstacles
 from pe.planning.spending import alternatives_of
+from pe.planning.workload import workload
 from pe.plugins.protocols import GenerationAPI
 from pe.privacy.accounting import epsilon
 from pe.recipe.schema import Recipe
@@ -39,6 +40,7 @@ def forecast(
     samples_per_second: float | None = None,
     dry_run: bool = False,
     alternatives: bool = False,
+    private_side: bool = False,
 ) -> Forecast:
     """What a run of `recipe` will do; calls nothing and reads no private record.
 
@@ -49,9 +51,11 @@ def forecast(
         samples_per_second: the generator's rate, > 0; None: the time is unknown.
         dry_run: whether a few steps of the fit are tried here, on random images.
         alternatives: whether to tell what else `limits.max_cost` can buy.
+        private_side: whether the embedding and the neighbour search are tried here, to tell what private work takes.
 
     Raises:
-        RecipeError: the population does not fit the labels; or alternatives are wanted, and no price is known.
+        RecipeError: the population does not fit the labels; or alternatives are wanted, and no price is known;
+            or the private side, and it cannot be tried (`pe.planning.workload.workload`).
         PrivacyError: no noise meets the budget.
     """
     given, choice = recipe, settle(recipe, api)
@@ -91,6 +95,7 @@ def forecast(
         measuring=bill.measuring,
         alternatives=alternatives_of(given, api) if alternatives else (),
         precision=precision_of(api),
+        workload=workload(recipe, plan) if private_side else None,
     )
     return replace(found, page=page_of(recipe.name, found))
 

@@ -10,6 +10,7 @@ from pe.fit.trainer import DryRun
 from pe.planning.calls import Span
 from pe.planning.forecast_values import Alternative, Forecast, Iteration
 from pe.planning.measuring import HIGH, LOW, PARENTS
+from pe.planning.workload import WORKERS
 from pe.privacy.release import Poisson, Release
 from pe.privacy.words import guarantee, round_up
 
@@ -102,6 +103,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         *_clock(found),
+        *_private(found),
         *_chosen(found),
         ("Degree", _DEGREES[found.degree]),
         *_measured(found),
@@ -138,6 +140,31 @@ def _clock(found: Forecast) -> list[tuple[str, str]]:
     if clock.unheld:
         facts.append(("", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"))
     return facts
+
+
+def _private(found: Forecast) -> list[tuple[str, str]]:
+    """What private work takes, by the number of workers."""
+    work = found.workload
+    if work is None:
+        return []
+    rows: list[tuple[str, ...]] = [(f"{work.worker}s", "embedding", "votes", "in all")]
+    for number in WORKERS:
+        parts = work.embedding_seconds / number, work.vote_seconds / number, work.seconds(number)
+        rows.append((f"{number:,}", *("< 1 s" if part < 1 else _duration(part) for part in parts)))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    alone = f"to decode records twice, without reading them, {_duration(2 * work.decoding_seconds)}"
+    told = [
+        f"{work.records:,} records as vectors of {work.dimension:,} numbers: {_bytes(work.disk_bytes)} on disk, "
+        f"{_bytes(work.memory_bytes)} of memory here",
+        f"tried here: a {work.worker} embeds {work.records_per_second:,.3g} records/s and compares "
+        f"{work.distances_per_second:,.3g} pairs/s, of {work.distances:,.3g}",
+        *table,
+        f"in this process alone: {alone}; to embed candidates {_duration(work.candidate_seconds)}",
+    ]
+    if found.clock.seconds:
+        told.append(f"the public clock ends it no sooner than {_duration(sum(found.clock.seconds.values()))}")
+    return [("" if i else "Private", line) for i, line in enumerate(told)]
 
 
 def _chosen(found: Forecast) -> list[tuple[str, str]]:

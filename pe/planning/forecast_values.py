@@ -13,6 +13,7 @@ from pe.planning.choice import Choice
 from pe.planning.deadlines import HeldBack
 from pe.planning.measuring import Measuring
 from pe.planning.signal import Signal
+from pe.planning.workload import Workload
 from pe.privacy.release import Release
 from pe.privacy.words import finite
 
@@ -116,6 +117,7 @@ class Forecast:
         dry_runs: what each part of the fit will take here, where it was tried.
         precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
         alternatives: what the money can buy, if that was asked for.
+        workload: what private work takes, if that was asked for.
         page: all of it as a person reads it, which `print` shows.
     """
 
@@ -139,6 +141,7 @@ class Forecast:
     dry_runs: tuple[DryRun, ...] = ()
     precision: str = ""
     alternatives: tuple[Alternative, ...] = ()
+    workload: Workload | None = None
     page: str = ""
 
     def __str__(self) -> str:
@@ -202,6 +205,7 @@ class Forecast:
             "measured_by": self.measuring.images.most or None,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
+            "private_side": None if self.workload is None else self.workload.to_dict(),
             "public_clock": {"on": self.clock.terms.on, "why": self.clock.terms.why, "deadlines": self.clock.seconds},
             "chosen": self.choice.chosen,
             "why_chosen": list(self.choice.reasons),
