@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Foreign servers of the package index, each in an environment of its own under .venv-peers. Xinference borrows torch and
-# diffusers from the toolkit's environment. stable-diffusion.cpp is compiled: it takes a C++ compiler and some minutes.
+# Foreign software of the package index, each in an environment of its own under .venv-peers. Xinference and the loggers
+# borrow torch and all else from the toolkit's environment. stable-diffusion.cpp is compiled: it takes a C++ compiler
+# and some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=${1:-.venv} peers=${2:-.venv-peers}
@@ -22,8 +23,18 @@ if fresh readers; then
   touch "$peers/readers/complete"
 fi
 
+borrow() { # NAME: what the toolkit's environment has, this one has, too
+  echo "$site" >"$("$peers/$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/toolkit.pth"
+}
+
+if fresh loggers; then
+  borrow loggers
+  "$peers/loggers/bin/pip" install $quiet 'tensorboard==2.21.0' 'mlflow==3.17.2' 'wandb==0.31.0'
+  touch "$peers/loggers/complete"
+fi
+
 if fresh xinference; then
-  echo "$site" >"$("$peers/xinference/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/toolkit.pth"
+  borrow xinference
   "$peers/xinference/bin/pip" install $quiet 'xinference==4.1.0' 'transformers==5.17.0'
   # diffusers needs this one, whose newer click Xinference's own requirements exclude: it runs with it all the same
   "$peers/xinference/bin/pip" install $quiet 'huggingface-hub>=1.32,<2'
