@@ -1,4 +1,4 @@
-"""Forms in which other software takes the data: a folder for Hugging Face's hub, and WebDataset's shards.
+"""Forms in which other software takes the data: folders for Hugging Face's hub and torchvision, WebDataset's shards.
 
 That `datasets`, `mlcroissant` and `webdataset` read them is tests/peers/test_exports.py's to say.
 """
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from markdown_it import MarkdownIt
+from torchvision.datasets import ImageFolder
 
 import pe
 import pe.store.writers
@@ -97,6 +98,18 @@ def test_the_card_of_a_run_without_noise_promises_nothing(tmp_path: Path) -> Non
     assert "- Guarantee: **NO GUARANTEE**" in card
     assert "differential-privacy" not in head_of(card)["tags"]
     assert run.guarantee["voided_by"][0] in card
+
+
+def test_torchvision_reads_a_folder(run: pe.Run, tmp_path: Path) -> None:
+    found = ImageFolder(str(run.export(tmp_path / "out", "folder") / "synthetic"))
+    made = run.synthetic
+    assert found.classes == ["a", "b"]
+    assert [label for _, label in found] == sorted(made.labels)
+    places = [int(Path(path).stem) for path, _ in found.samples]
+    assert sorted(places) == list(range(8))
+    for place, (image, label) in zip(places, found, strict=True):
+        assert label == made.labels[place]
+        assert np.array_equal(np.asarray(image.convert("L")), made.samples.array[place, ..., 0])
 
 
 def test_shards_hold_every_sample_once_in_order(run: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
