@@ -4,11 +4,13 @@ import json
 import math
 import re
 from functools import cache
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from pe.planning.budget import PlanSettings, plan
-from pe.privacy.certificate import build_certificate
+from pe.privacy.certificate import FORMAT, build_certificate
 from pe.privacy.covered import hash_files
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.markdown import certificate_markdown
@@ -19,6 +21,7 @@ from pe.privacy.verify import verify
 from pe.privacy.words import power, round_up, statement
 
 BUDGET = Budget(4, 1e-6)
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / f"certificate-{FORMAT}.schema.json").read_text())
 SETTINGS = PlanSettings(3, Relation.ADD_REMOVE, "patient", class_counts=0.05)
 
 
@@ -109,6 +112,36 @@ def test_a_tampered_certificate_is_found_out(folder, change, complaint):
     assert complaint in "\n".join(verify(certificate, folder))
 
 
+def test_a_certificate_is_as_its_schema_says(folder):
+    more = {"pool_overlaps": "declared", "declared_units": 7, "data_set": {"epsilon": 8.0, "delta": 2e-6, "runs": 2}}
+    more |= {"private_data_sent_to": "host.example", "fitted_on_others": ("other", planned(SETTINGS))}
+    for certificate in (certified(folder), certified(folder, **more)):
+        jsonschema.validate(certificate, SCHEMA)
+        assert certificate.keys() == SCHEMA["properties"].keys()
+        assert certificate["releases"][0].keys() == SCHEMA["$defs"]["release"]["properties"].keys()
+
+
+def test_a_certificate_without_noise_is_as_the_schema_says(folder):
+    nothing = [Release("histogram/1", "none", 1.0, 0.0)]
+    ledger = Ledger(None, Relation.ADD_REMOVE, "record", nothing, MemoryStore())
+    jsonschema.validate(build_certificate(ledger, run="r", files={}, declared_size=None, software={}), SCHEMA)
+
+
+def test_the_schema_refuses_what_is_no_certificate(folder):
+    certificate = certified(folder)
+    for change in (
+        {"format": 1},
+        {"epsilon": -1.0},
+        {"delta": 0},
+        {"releases": [{"name": "histogram/1"}]},
+        {"covered": [{"file": "a", "sha256": "short"}]},
+        {"relation": {"name": "other", "words": "other"}},
+        {"warnings": [1]},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(certificate | change, SCHEMA)
+
+
 def test_unsafe_noise_voids_it_in_every_form(folder):
     certificate = certified(folder, noise=UnsafeSeededNoise(1))
     assert not certificate["holds"]
@@ -186,6 +219,7 @@ def test_sampled_gradients_have_no_mu(folder):
     dp_sgd = Release("dp_sgd", "discrete_gaussian", 1.0, 20.0, sampling=Poisson(0.01), count=10, grid=2**30)
     certificate = certified(folder, settings=PlanSettings(1, fixed=(dp_sgd,)))
     assert certificate["gdp_mu"] is None
+    jsonschema.validate(certificate, SCHEMA)
     assert certificate["notes"] == certified(folder)["notes"]
 
 

@@ -6,12 +6,14 @@ import base64
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -96,6 +98,8 @@ def test_another_implementation_verifies_the_envelope(signed: Path) -> None:
     statement = json.loads(envelope.payload)
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicate"] == read_certificate(signed)
+    schema = PAGE.with_name(f"certificate-{statement['predicateType'].rpartition(':')[2]}.schema.json")
+    jsonschema.validate(statement["predicate"], json.loads(schema.read_text()))
     envelope.payload = envelope.payload.replace(b"synthetic.npz", b"synthetic.npy", 1)
     with pytest.raises(VerificationError):
         envelope.verify([key], 1)
@@ -217,6 +221,18 @@ def test_the_commands_sign_and_verify(signed: Path) -> None:
     result = command("verify", "out", "--key", "key.pub", "--json", cwd=cwd)
     assert result.returncode == 1
     assert json.loads(result.stdout)["problems"] == ["'more.txt' is there but not covered."]
+
+
+def test_the_commands_of_the_page_sign_with_a_key_of_openssl(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "run", tmp_path / "runs" / "scans")
+    (section,) = re.findall(r"^## Signed\n(.*?)^\*\*Sign last", PAGE.read_text(encoding="utf-8"), re.S | re.M)
+    lines = [shlex.split(line, comments=True) for line in re.findall(r"^ {4}(\S.*)$", section, re.M)]
+    assert [words[:2] for words in lines[2:]] == [["pe", name] for name in ("export", "sign", "verify")]
+    for words in lines:
+        if words[0] == "pe":
+            assert command(*words[1:], cwd=tmp_path).returncode == 0, words
+        else:
+            subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
 
 
 def test_the_forty_lines_of_the_page_find_what_the_certificate_states(signed: Path) -> None:
