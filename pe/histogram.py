@@ -17,6 +17,7 @@ from pe.plugins.protocols import Vectors
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import FINE, Noise, grid_for
 from pe.privacy.release import Relation, Release
+from pe.private.dataset import Units
 from pe.private.embeddings import PrivateEmbeddings
 
 Votes = npt.NDArray[np.float64]
@@ -24,6 +25,7 @@ Counts = npt.NDArray[np.int64]
 Metric = Literal["l2", "cosine"]
 CountVotes = Callable[[PrivateEmbeddings, Vectors, npt.NDArray[np.int32], int, "Voting"], Counts]
 """What `count_votes` does, wherever it is done."""
+ALL = slice(None)
 
 log = logging.getLogger(__name__)
 
@@ -172,37 +174,40 @@ def count_votes(
     labels: npt.NDArray[np.int32],
     grid: int,
     voting: Voting = BY_DEFAULT,
+    rows: slice | Units = ALL,
 ) -> Counts:
-    """CONFIDENTIAL: the clean votes in grid steps, int64 (m,).
+    """CONFIDENTIAL: the clean votes of these rows of the records in grid steps, int64 (m,).
+
+    What depends on a label's candidates alone is computed once, however many records vote. Vectors are read in blocks.
 
     Guarantee: adding or removing one unit changes the result by a vector of L2 norm at most `grid`.
     """
     q, metric, backend = voting.neighbors, voting.metric, voting.neighbor_search
     log.info("Nearest neighbours are found by %s.", describe(backend))
-    chosen = np.full((len(private.labels), q), -1, dtype=np.int64)
-    most = np.bincount(private.labels, minlength=1).max()
-    room = np.empty_like(private.vectors, shape=(most, private.vectors.shape[1]), subok=False)  # of each label's voters
+    own, units = private.labels[rows], private.units[rows]
+    chosen = np.full((len(own), q), -1, dtype=np.int64)
     for label in np.unique(labels):
-        voters, bins = np.flatnonzero(private.labels == label), np.flatnonzero(labels == label)
-        queries = np.take(private.vectors, voters, axis=0, out=room[: len(voters)], mode="clip")
+        voters, bins = np.flatnonzero(own == label), np.flatnonzero(labels == label)
+        places = voters + (rows.start or 0) if isinstance(rows, slice) else rows[voters]
         together = slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
-        found = nearest(queries, candidates[together], q, metric=metric, backend=backend)
+        found = nearest(private.vectors, candidates[together], q, metric=metric, backend=backend, places=places)
         chosen[voters] = np.where(found >= 0, bins[found], -1)
-    units = np.broadcast_to(private.units[:, None], chosen.shape)
+    units = np.broadcast_to(units[:, None], chosen.shape)
     cast = chosen >= 0
     return _on_grid(units[cast], chosen[cast], len(labels), grid)
 
 
 def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
     """Each unit's choices, scaled together to L2 norm `grid` and rounded toward zero, summed per bin."""
-    pairs, weights = np.unique(np.stack([units, bins]), axis=1, return_counts=True)
-    _, unit = np.unique(pairs[0], return_inverse=True)
+    _, numbers = np.unique(units, return_inverse=True)
+    pairs, weights = np.unique(numbers * size + bins, return_counts=True)
+    unit, bins = np.divmod(pairs, size)
     square_norm = np.bincount(unit, weights=weights.astype(np.float64) ** 2)
     steps = np.floor(grid * weights / np.sqrt(square_norm)[unit]).astype(np.int64)
     while (excess := _square_sums(unit, steps) > grid * grid).any():
         steps = np.maximum(steps - excess[unit], 0)
     votes = np.zeros(size, dtype=np.int64)
-    np.add.at(votes, pairs[1], steps)
+    np.add.at(votes, bins, steps)
     return votes
 
 

@@ -14,7 +14,7 @@ from pe.data.samples import Samples
 from pe.histogram import Counts, Voting
 from pe.plugins.protocols import Embedding, Vectors
 from pe.private.embeddings import PrivateEmbeddings, embed_blocks
-from pe.private.shards import shards
+from pe.private.shards import parts
 
 
 class PrivateWork(Protocol):
@@ -42,21 +42,21 @@ class PrivateWork(Protocol):
         ...
 
 
-AT_ONCE = 2**28
-"""Bytes of the private vectors that this process holds when it counts votes."""
+TOGETHER = 2**22
+"""Votes that this process adds up together: some 100 bytes each."""
 
 
 class InThisProcess:
     """This process does it all.
 
     Args:
-        at_once: bytes of the private vectors that it holds when it counts votes; a privacy unit is never divided.
+        together: votes that it adds up together; a privacy unit is never divided.
     """
 
     hosts: Sequence[str] = ()
 
-    def __init__(self, at_once: int = AT_ONCE) -> None:
-        self._at_once = at_once
+    def __init__(self, together: int = TOGETHER) -> None:
+        self._together = together
         self._key = secrets.randbits(64)
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
@@ -71,11 +71,9 @@ class InThisProcess:
         grid: int,
         voting: Voting,
     ) -> Counts:
-        """The exact sum of the votes of one shard after the other, however many records there are."""
-        number = -(-private.vectors.nbytes // self._at_once)
-        if number <= 1:
-            return histogram.count_votes(private, candidates, labels, grid, voting)
+        """The exact sum of the votes of one part of the units after the other, however many records there are."""
+        number = max(1, -(-len(private) * voting.neighbors // self._together))
         total = np.zeros(len(labels), np.int64)
-        for part in shards(private, number, self._key):
-            total += histogram.count_votes(part, candidates, labels, grid, voting)
+        for rows in parts(private.units, number, self._key):
+            total += histogram.count_votes(private, candidates, labels, grid, voting, rows)
         return total

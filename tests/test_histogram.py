@@ -12,12 +12,15 @@ from pe.data.images import Images
 from pe.errors import PrivacyError
 from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_releases
 from pe.lookahead import embed
+from pe.nearest import decide
+from pe.nearest.frame import Frame
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import FINEST, Relation
 from pe.privacy.store import MemoryStore
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
+from pe.private_work import InThisProcess
 
 GRID = 2**16
 Metric = str
@@ -242,3 +245,29 @@ def test_votes_of_the_others_are_bit_identical_when_records_leave(gone: list[int
     left = sum(vote(everyone, record) for record in gone)
     together = count_votes(everyone, candidates, by_label, GRID, Voting(2, "l2"))
     np.testing.assert_array_equal(together - left, count_votes(others, candidates, by_label, GRID, Voting(2, "l2")))
+
+
+def test_vectors_are_read_in_blocks_and_candidates_fitted_once_however_many_records_vote(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So memory does not grow with the vectors, and what depends on candidates alone is not computed again."""
+    read, fitted = [], []
+
+    class Watched(np.ndarray):
+        def __getitem__(self, rows):
+            found = super().__getitem__(rows)
+            if isinstance(found, Watched) and found.ndim == 2:
+                read.append(len(found))
+            return found.view(np.ndarray) if isinstance(found, np.ndarray) else found
+
+    around = Frame.around
+    monkeypatch.setattr(Frame, "around", lambda *given: fitted.append(given) or around(*given))
+    monkeypatch.setattr(decide, "_ROWS", 64)
+    rng = np.random.default_rng(5)
+    candidates, by_label = rng.standard_normal((30, 5)).astype(np.float32), np.repeat(np.arange(2, dtype=np.int32), 15)
+    vectors, labels = rng.standard_normal((1000, 5)).astype(np.float32), rng.integers(0, 2, 1000).astype(np.int32)
+    private = PrivateEmbeddings(vectors.view(Watched), labels, np.arange(1000), ("a", "b"))
+    InThisProcess().count_votes(private, candidates, by_label, GRID, Voting())
+    assert max(read) <= 64
+    assert sum(read) == 1000
+    assert len(fitted) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +19,9 @@ _ROWS = 4096  # queries searched together
 _SHARE = 512  # queries for each core from which threads share them
 _BLOCK = 2**23  # most elements of a block of queries
 _FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
+
+Read = Callable[[Integers], Vectors]
+"""Positions, ascending ↦ the queries there."""
 
 
 class Found(NamedTuple):
@@ -81,25 +85,26 @@ class Decider:
         self.radii = radii[searched]
         self.searches = backend(placed if searched.all() else placed[searched])  # each sees what the last left open
 
-    def __call__(self, queries: Vectors) -> Integers:
-        """The q nearest candidates of each query, n×q; −1 for queries that are not finite."""
-        answer = np.full((len(queries), self.q), -1, np.int64)
+    def __call__(self, queries: Vectors, places: Integers | None = None) -> Integers:
+        """The q nearest candidates of each query, or of those at `places`, n×q; −1 for queries that are not finite."""
+        read = partial(_read, queries, places)
+        rows = np.arange(len(queries) if places is None else len(places))
+        answer = np.full((len(rows), self.q), -1, np.int64)
         step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
-        rows = np.arange(len(queries))
         for search in self.searches if len(self.searched) else ():  # all blocks first: few rows take as long as many
-            rows = self._search(search, queries, answer, rows, step)
+            rows = self._search(search, read, answer, rows, step)
         centre = self.frame.centre.astype(np.float64)
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
-            block = queries[part]
+            block = read(part)
             zero, finite = undirected(block, self.metric), np.isfinite(block).all(axis=1)
             answer[part[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
-            part = part[finite & ~zero]
-            answer[part] = exact_nearest(queries[part], self.candidates, self.q, self.metric, centre)
+            left = finite & ~zero
+            answer[part[left]] = exact_nearest(block[left], self.candidates, self.q, self.metric, centre)
         return answer
 
-    def _search(self, search: Search, queries: Vectors, answer: Integers, rows: Integers, step: int) -> Integers:
-        """Write what can be decided from the search for queries[rows] into `answer`; tell of which rows it cannot.
+    def _search(self, search: Search, read: Read, answer: Integers, rows: Integers, step: int) -> Integers:
+        """Write what can be decided from the search for these rows into `answer`; tell of which rows it cannot.
 
         Threads share them, if there are enough for all. No row depends on another.
         """
@@ -108,13 +113,12 @@ class Decider:
             threads = 1
         each = -(-len(rows) // (threads * max(min(step, _SHARE), step // threads)))  # blocks of a thread
         blocks = [block for block in np.array_split(rows, max(1, threads * each)) if len(block)]  # none of them small
-        left = search.threads.map(lambda block: block[self._block(search, queries, answer, block)], blocks, threads)
+        left = search.threads.map(lambda block: block[self._block(search, read, answer, block)], blocks, threads)
         return np.concatenate([rows[:0], *left])
 
-    def _block(self, search: Search, queries: Vectors, answer: Integers, rows: Integers) -> Mask:
+    def _block(self, search: Search, read: Read, answer: Integers, rows: Integers) -> Mask:
         """The same for a block; tell which of its rows are left."""
-        consecutive = rows[-1] - rows[0] == len(rows) - 1
-        block = np.ascontiguousarray(queries[rows[0] : rows[-1] + 1] if consecutive else queries[rows])
+        block = read(rows)
         placed, radii = self.frame.place(block)
         near = (radii < _FAR) & ~undirected(block, self.metric)
         if near.all():
@@ -170,3 +174,10 @@ class Decider:
             computed = np.hstack([computed, np.full((n, 1), NO_DIRECTION * unit)])
             error = np.hstack([error, np.zeros((n, 1))])
         return columns, computed, error, beyond
+
+
+def _read(queries: Vectors, places: Integers | None, rows: Integers) -> Vectors:
+    """The queries of these rows (of `places`, if given), ascending: copied only where they are not all in a row."""
+    rows = rows if places is None else places[rows]
+    consecutive = rows[-1] - rows[0] == len(rows) - 1
+    return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1] if consecutive else queries[rows])

@@ -17,7 +17,13 @@ _BLOCK = 2**18  # elements looked at together: they stay in the cache
 
 
 def nearest(
-    queries: Vectors, candidates: Vectors, q: int = 1, *, metric: Metric = "l2", backend: Backend = "auto"
+    queries: Vectors,
+    candidates: Vectors,
+    q: int = 1,
+    *,
+    metric: Metric = "l2",
+    backend: Backend = "auto",
+    places: Integers | None = None,
 ) -> Integers:
     """The q distinct candidates nearest to each query, nearest first: int64, n×q.
 
@@ -39,6 +45,7 @@ def nearest(
         q: neighbours per query, 1 ≤ q ≤ m.
         metric: "l2", or "cosine": Euclidean distance between the vectors normalised in float64.
         backend: who searches (pe/nearest/choose.py): "auto", "faiss" or "torch".
+        places: int64, ascending: search for the queries there alone, which are read in blocks; None: for all.
 
     Raises:
         RecipeError: an argument of the wrong dtype or shape, q out of range, an unknown metric or backend.
@@ -46,12 +53,12 @@ def nearest(
     """
     _check(queries, candidates, q, metric, backend)
     kept = _distinct(candidates)
-    answer = np.full((len(queries), q), -1, np.int64)
+    answer = np.full((len(queries) if places is None else len(places), q), -1, np.int64)
     if kept.size:
         vectors = np.ascontiguousarray(candidates if len(kept) == len(candidates) else candidates[kept])
         searcher, wanted = choose(backend), min(q, len(kept))
         decider = Decider(vectors, wanted, metric, lambda placed: searcher.searches(placed, wanted))
-        positions = decider(queries)
+        positions = decider(queries, places)
         answer[:, : decider.q] = np.where(positions >= 0, kept[positions], -1)
     return answer
 

@@ -17,20 +17,33 @@ SHARD_BYTES = 2**25
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
     """The records in `count` parts, some of which may be empty; each is read when it is asked for. CONFIDENTIAL.
 
-    Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of all.
-
     Args:
         private: all records.
         count: ≥ 1.
+        key: random, 64 bits.
+    """
+    for rows in parts(private.units, count, key):
+        vectors = np.array(private.vectors[rows], subok=False)
+        yield PrivateEmbeddings(vectors, private.labels[rows], private.units[rows], private.classes)
+
+
+def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
+    """The rows of the records of these units in `count` parts, some of which may be empty. CONFIDENTIAL.
+
+    Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of all.
+
+    Args:
+        units: of all records.
+        count: ≥ 1.
         key: random, 64 bits: which units go together, nobody can choose. It changes no sum.
     """
-    if _in_order(private.units):  # each record is its own unit
-        for start, stop in pairwise(len(private) * number // count for number in range(count + 1)):
-            yield _part(private, slice(start, stop))
+    if count == 1 or _in_order(units):  # each record is its own unit
+        for start, stop in pairwise(len(units) * number // count for number in range(count + 1)):
+            yield slice(start, stop)
         return
-    places = place(private.units, count, key)
+    places = place(units, count, key)
     for number in range(count):
-        yield _part(private, np.flatnonzero(places == number))
+        yield np.flatnonzero(places == number)
 
 
 def place(units: Units, count: int, key: int) -> Units:
@@ -47,9 +60,3 @@ def _in_order(units: Units) -> bool:
     piece = 2**20
     starts = range(0, len(units), piece)
     return all(np.array_equal(units[at : at + piece], np.arange(at, min(at + piece, len(units)))) for at in starts)
-
-
-def _part(private: PrivateEmbeddings, rows: slice | Units) -> PrivateEmbeddings:
-    """Copies of these rows, in memory."""
-    vectors = np.array(private.vectors[rows], subok=False)
-    return PrivateEmbeddings(vectors, private.labels[rows], private.units[rows], private.classes)

@@ -68,6 +68,8 @@ def test_order_blocks_and_threads_change_nothing(monkeypatch):
     votes = nearest(queries, candidates, 2)
     order = np.random.default_rng(0).permutation(100)
     np.testing.assert_array_equal(nearest(queries[order], candidates, 2), votes[order])
+    for places in (np.arange(7, 61), np.flatnonzero(order % 3), order[:0]):
+        np.testing.assert_array_equal(nearest(queries, candidates, 2, places=places), votes[places])
     threads = faiss.omp_get_max_threads()
     try:
         faiss.omp_set_num_threads(1)

@@ -28,7 +28,7 @@ def test_the_votes_of_all_shards_are_the_votes_of_all(units: list[int], count: i
         assert sum(unit in part.units for part in parts) == 1
     whole = count_votes(private, candidates, labels, 2**16, Voting(q))
     np.testing.assert_array_equal(
-        InThisProcess(at_once=40).count_votes(private, candidates, labels, 2**16, Voting(q)), whole
+        InThisProcess(together=5).count_votes(private, candidates, labels, 2**16, Voting(q)), whole
     )
     np.testing.assert_array_equal(sum(count_votes(part, candidates, labels, 2**16, Voting(q)) for part in parts), whole)
 
