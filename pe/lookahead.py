@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ Rows = TypeVar("Rows", Items, Samples)
 class LookaheadAPI(Protocol):
     """Where the variations come from: pe.dispatch's dispatcher."""
 
-    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterable[tuple[Items, Samples]]:
+    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Generator[tuple[Items, Samples]]:
         """Variations of every member, k each, chunk by chunk: (the members they are of, ascending; samples)."""
         ...
 
@@ -47,15 +48,17 @@ def lookahead_embeddings(
     embedding = known.embedding
     total: Vectors | None = None
     count = np.zeros(len(population), dtype=np.int64)
-    for members, samples in api.lookahead(t, population, k, degree):
-        for batch, vectors in zip(_batches(members, embedding), embed_batches(embedding, samples), strict=True):
-            if total is None:
-                total = known.room(len(population), vectors.shape[1])
-            finite = np.isfinite(vectors).all(axis=1)
-            if not finite.all():
-                batch, vectors = batch[finite], vectors[finite]
-            if batch.size:
-                _add_runs(total, count, batch, vectors)
+    variations = api.lookahead(t, population, k, degree)
+    with closing(variations):  # where embedding fails, what was asked for by then is kept
+        for members, samples in variations:
+            for batch, vectors in zip(_batches(members, embedding), embed_batches(embedding, samples), strict=True):
+                if total is None:
+                    total = known.room(len(population), vectors.shape[1])
+                finite = np.isfinite(vectors).all(axis=1)
+                if not finite.all():
+                    batch, vectors = batch[finite], vectors[finite]
+                if batch.size:
+                    _add_runs(total, count, batch, vectors)
     if total is None:
         return embed(embedding, population.samples)
     alone = np.flatnonzero(count == 0)

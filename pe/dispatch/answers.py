@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -142,10 +143,16 @@ class Answers:
 
     def committed(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:
         """The answers of a phase in the order of their commits: (items, columns)."""
-        for row in self.run.journal.chunks(phase):
-            if row.file is not None:
-                columns = decode(np.fromfile(self.run.chunks / row.file, np.uint8))
-                yield columns.pop("items"), columns
+        return chain.from_iterable(map(self.read, self.run.journal.chunks(phase)))
+
+    def read(self, row: ChunkRow) -> Iterator[tuple[Items, dict[str, Array]]]:
+        """The answer of a row, if it brought a sample: (items, columns).
+
+        From its file, though it may have just been written: a generator may use its memory again.
+        """
+        if row.file is not None:
+            columns = decode(np.fromfile(self.run.chunks / row.file, np.uint8))
+            yield columns.pop("items"), columns
 
     def last_reasons(self, phase: str) -> dict[int, str]:
         """Item → why it was last refused, or failed."""

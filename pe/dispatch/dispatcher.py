@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -26,6 +27,8 @@ from pe.plugins.protocols import GenerationAPI
 from pe.progress import Progress, Task
 from pe.store.places import FOUNDERS, population_place
 from pe.store.writer import RunWriter
+
+ByChunk = Generator[tuple[Items, Samples]]
 
 log = logging.getLogger(__name__)
 
@@ -123,13 +126,11 @@ class Dispatcher:
         """Variations of `parents`, as in iteration t, in the run's folder `place`; see `variations`."""
         return self._make(place, self._variation_work(phase, population, parents, degree, t), description)
 
-    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterator[tuple[Items, Samples]]:
+    def lookahead(self, t: int, population: Population, k: int, degree: float) -> ByChunk:
         """Variations of every member, k each, by chunk: (the members they are of, samples), without refused ones."""
         return self._by_chunk(self._lookahead_work(t, population, k, degree), f"lookahead {t}")
 
-    def vary_each(
-        self, phase: str, stream: str, population: Population, degree: float, description: str
-    ) -> Iterator[tuple[Items, Samples]]:
+    def vary_each(self, phase: str, stream: str, population: Population, degree: float, description: str) -> ByChunk:
         """One variation of every member, as in iteration 1, by chunk; phases of one `stream` have equal seeds."""
         work = self._variation_work(phase, population, np.arange(len(population)), degree)
         return self._by_chunk(replace(work, stream=stream), description)
@@ -138,11 +139,13 @@ class Dispatcher:
         """Delete the samples of a phase, once what was to be made of them is durable."""
         self._answers.forget(phase)
 
-    def _by_chunk(self, work: Work, description: str) -> Iterator[tuple[Items, Samples]]:
-        """The answers of a phase, chunk by chunk: (parents, samples)."""
-        self._fulfil(work, description)
-        for items, columns in self._answers.committed(work.phase):
-            yield work.parents[items], parse_columns(columns)[0]
+    def _by_chunk(self, work: Work, description: str) -> ByChunk:
+        """The answers of a phase, chunk by chunk, each as soon as it is committed: (parents, samples)."""
+        standing = self._answers.standing(work.phase, len(work))
+        with closing(self._ask_for(work, standing, description)) as asked:
+            made = (self._answers.read(one.row) for one in asked)
+            for items, columns in chain(self._answers.committed(work.phase), chain.from_iterable(made)):
+                yield work.parents[items], parse_columns(columns)[0]
 
     @property
     def _answers(self) -> Answers:
@@ -195,6 +198,15 @@ class Dispatcher:
     def _fulfil(self, work: Work, description: str) -> Standing:
         """Ask until every item of `work` has been answered or given up, committing each chunk."""
         standing = self._answers.standing(work.phase, len(work))
+        for _ in self._ask_for(work, standing, description):
+            pass
+        return standing
+
+    def _ask_for(self, work: Work, standing: Standing, description: str) -> Generator[Stored]:
+        """The same, from where the items stand; gives each answer once it is committed.
+
+        Whoever stops before the end closes it: what was asked for by then is kept.
+        """
         standing.answered[work.given] = True
         outset = Outset(self._workers, proven=bool(standing.answered.any()))
         with self.progress.task(description, len(work)) as task:
@@ -202,14 +214,13 @@ class Dispatcher:
             while (wanted := work.open_items(standing)).size:
                 try:
                     with self.meter.asking():
-                        self._ask_all(work, wanted, standing, task, outset)
+                        yield from self._ask_all(work, wanted, standing, task, outset)
                 except (LimitReached, Interrupted) as stopped:
                     left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
                     key = stopped.key if isinstance(stopped, LimitToRaise) else ""
                     command = self.command(key)
                     raise type(stopped)(f"{stopped} {left}; `{command}` goes on.") from stopped
         self._check_given_up(work, standing)
-        return standing
 
     @property
     def _workers(self) -> int:
@@ -217,15 +228,16 @@ class Dispatcher:
         concurrency = self.api.capabilities.concurrency
         return min(concurrency, self.meter.limits.max_concurrency or concurrency)
 
-    def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task, outset: Outset) -> None:
-        """Ask for `wanted` in chunks and keep each answer; after an error those in flight are kept first.
+    def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task, outset: Outset) -> Generator[Stored]:
+        """Ask for `wanted` in chunks and keep each answer, then give it; after an error those in flight are kept first.
 
         Each worker makes its answer's file durable; those that are there by then share one row-writing transaction.
         """
         workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
         chunks = work.chunks(wanted, standing, self.api, self._answers.noted(work.phase))
-        error: Exception | None = None
+        stored: list[Stored] = []
+        error: Exception | GeneratorExit | None = None
         with Waits(self.api, task, self.run) as waits, ThreadPoolExecutor(workers, "pe-api") as pool:
             while True:
                 while error is None and len(waiting) < 2 * workers and not outset.holds:
@@ -237,6 +249,11 @@ class Dispatcher:
                     if error is None:
                         outset.ask(len(items))
                         waiting[pool.submit(self._ask, work, items, standing)] = items
+                try:
+                    if error is None:
+                        yield from stored  # while others are asked for
+                except GeneratorExit as closed:
+                    error = closed
                 if not waiting:
                     break
                 finished = waits.finished(waiting)
@@ -251,6 +268,8 @@ class Dispatcher:
                 outset.note(stored)
                 if outset.holds and not waiting:
                     error = error or self._hopeless(work, outset)
+        if isinstance(error, GeneratorExit):
+            raise error
         if error is not None:
             raise self._translate(error) from error
 

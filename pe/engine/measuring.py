@@ -6,12 +6,13 @@ What is asked for are chunks like all others: counted, priced, limited, and neve
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from pe.dispatch.dispatcher import Dispatcher
-from pe.engine.ladder import CHANCE, FEWEST, Verdict, judge, measure
+from pe.engine.ladder import CHANCE, FEWEST, Rung, Verdict, judge, measure
 from pe.errors import APIError
 from pe.planning.measuring import HIGH, LOW, PARENTS, Measuring
 from pe.plugins.protocols import Embedding
@@ -62,15 +63,13 @@ def _measure(dispatcher: Dispatcher, embedding: Embedding) -> dict[str, Any]:
     place = f"{CONFIDENTIAL}/{PHASE}"
     labels = np.zeros(PARENTS, np.int32)
     parents = dispatcher.draw(f"{PHASE}/parents", place, labels, "trying the degree: parents", alike)
-    low, high = (
-        measure(
-            degree,
-            parents.samples,
-            dispatcher.vary_each(f"{PHASE}/{degree:g}", PHASE, parents, degree, f"trying the degree: {degree:g}"),
-            embedding,
-        )
-        for degree in (LOW, HIGH)
-    )
+
+    def rung(degree: float) -> Rung:
+        description = f"trying the degree: {degree:g}"
+        with closing(dispatcher.vary_each(f"{PHASE}/{degree:g}", PHASE, parents, degree, description)) as made:
+            return measure(degree, parents.samples, made, embedding)
+
+    low, high = rung(LOW), rung(HIGH)
     unit = parents.samples.unit
     verdict: Verdict = judge(low, high, unit)
     return {

@@ -1,16 +1,19 @@
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 
 from pe.data.conditions import Conditions
+from pe.data.images import Images
 from pe.data.population import NO_PARENT, Members, Population
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, ContractError, LimitReached, PluginError
-from pe.plugins.protocols import Answer, RandomRequest
+from pe.lookahead import KeptVectors, lookahead_embeddings
+from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.store.writer import RunWriter
-from tests.generators import Moody, Shades, images_of
+from tests.generators import Mean, Moody, Shades, images_of
 
 LABELS = np.repeat(np.arange(2, dtype=np.int32), 25)
 
@@ -81,6 +84,48 @@ def test_a_request_says_which_iteration_s_it_is(tmp_path: Path) -> None:
         api.variation_requests.clear()
     assert list(dispatch.vary_each("degree/1", "degree", first, 1.0, "trying the degree"))
     assert {request.iteration for request in api.variation_requests} == {1}
+
+
+def test_variations_are_given_while_others_are_asked_for(tmp_path: Path) -> None:
+    class Slow(Shades):
+        given = Event()
+
+        def variation_api(self, request: VariationRequest) -> Answer:
+            assert not self.variation_requests or self.given.wait(60)
+            return super().variation_api(request)
+
+    dispatch = dispatcher(tmp_path / "run", api := Slow())
+    variations = dispatch.lookahead(1, dispatch.random(LABELS), 2, 0.5)
+    first = next(variations)
+    assert api.asked < 150
+    api.given.set()
+    given = [first, *variations]
+    again = list(dispatch.lookahead(1, dispatch.random(LABELS), 2, 0.5))
+    assert api.asked == 150
+    for one, other in zip(given, again, strict=True):  # a resumed run adds them up in the same order
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1].array, other[1].array)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_where_embedding_fails_what_was_asked_for_is_kept_and_nothing_is_asked_for_twice(
+    tmp_path: Path, concurrency: int
+) -> None:
+    class Failing(Mean):
+        def embed(self, samples: Images) -> np.ndarray:
+            raise ContractError("out of order")
+
+    def ahead(api: Shades, embedding: Mean) -> np.ndarray:
+        dispatch = dispatcher(tmp_path / "run", api)
+        return lookahead_embeddings(dispatch.random(LABELS), 1, 2, 0.5, dispatch, KeptVectors(embedding))
+
+    broken, api = Shades(concurrency=concurrency), Shades()
+    with pytest.raises(ContractError) as failed:
+        ahead(broken, Failing())
+    ahead(api, Mean())
+    assert broken.asked > 50 + 7 * concurrency
+    assert broken.asked + api.asked == 150
+    assert str(failed.value) == "out of order"  # held until here, and with it all that it passed
 
 
 def test_the_condition_is_carried_to_all_descendants(tmp_path: Path) -> None:
