@@ -13,7 +13,7 @@ from pe.planning.trials import embedding_seconds, search_time, seconds_of
 from pe.plugins.devices import count_cards, has_driver
 from pe.plugins.protocols import Embedding, info_of
 from pe.private.shards import SHARD_BYTES
-from pe.private_work import AT_ONCE
+from pe.private_work import BYTES_PER_VOTE, TOGETHER
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
 
@@ -96,12 +96,13 @@ def workload(recipe: Recipe, plan: Plan) -> Workload:
     shards = -(-disk // SHARD_BYTES)
     searched = shards * search.begin * sum(map(sum, sizes)) / most + records * search.each * sum(of_label) / most
     votes = searched * max(1, cards)  # one search has all GPUs
+    memory = BYTES_PER_RECORD * records + BYTES_PER_VOTE * min(TOGETHER, records * plan.voting.neighbors)
     candidates = sum(sum(one) * max(1, step.lookahead) for one, step in zip(sizes, plan.steps, strict=True))
     return Workload(
         records=records,
         dimension=dimension,
         disk_bytes=disk,
-        memory_bytes=BYTES_PER_RECORD * records + min(AT_ONCE, disk) + 4 * dimension * max(map(sum, sizes)),
+        memory_bytes=memory + 4 * dimension * max(map(sum, sizes)),
         worker="GPU" if cards else "core",
         here=cards or os.cpu_count() or 1,
         records_per_second=1 / each,
