@@ -158,7 +158,7 @@ def _private(found: Forecast) -> list[tuple[str, str]]:
         f"{work.records:,} records as vectors of {work.dimension:,} numbers: {_bytes(work.disk_bytes)} on disk, "
         f"{_bytes(work.memory_bytes)} of memory here",
         f"tried here: a {work.worker} embeds {work.records_per_second:,.3g} records/s and compares "
-        f"{work.distances_per_second:,.3g} pairs/s, of {work.distances:,.3g}",
+        f"{work.distances_per_second:,.3g} pairs of record and candidate a second; there are {work.distances:,.3g}",
         *table,
         f"in this process alone: {alone}; to embed candidates {_duration(work.candidate_seconds)}",
     ]
