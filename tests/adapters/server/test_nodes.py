@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import numpy as np
 import pytest
@@ -84,6 +85,8 @@ def test_what_pe_serve_prints_is_deployed_by_serve_deploy(tmp_path: Path) -> Non
         (tmp_path / "serve.yaml").write_text(printed)
         command = [f"{programs}/serve", "deploy", str(tmp_path / "serve.yaml"), "--address", cluster.dashboard]
         wait(lambda: subprocess.run(command, env=environment, capture_output=True).returncode == 0)
+        with pytest.raises(HTTPError, match="401"):  # who lacks the token
+            urllib.request.urlopen(f"{cluster.dashboard}/api/serve/applications/", timeout=20)
         url = f"http://127.0.0.1:{port}"
         wait(lambda: _is_ready(url))
         there = ServerClient(base_url=url, classes=CLASSES, steps=4)
