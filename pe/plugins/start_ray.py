@@ -56,7 +56,8 @@ def start_ray(
     with ray_errors():
         _read_environment()
         if address is None:
-            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
+            # "local": else it joins a cluster that RAY_ADDRESS or a file of Ray's names
+            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
         else:
             ray.init(address=address, **common)
 

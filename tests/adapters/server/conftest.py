@@ -13,6 +13,7 @@ from tests.adapters.server.serving import FOLDER, HELD, STARTING, Asked, Server,
 SMALL = Asked(
     "small",
     ("--replicas", "2", "--steps", "4", "--max-batch", "16", "--limit", "requests=80", "--limit", "steps=50"),
+    (("RAY_ADDRESS", "127.0.0.1:9"),),  # of a cluster of somebody else, which is not to be joined
 )
 KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
 
