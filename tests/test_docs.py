@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import runpy
+from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -71,6 +72,20 @@ def test_the_python_of_the_page_of_commands_runs(tmp_path: Path, monkeypatch: py
     assert len(names["run"].synthetic) == 200
     assert names["more"].is_file()
     assert names["page"] == Path("runs/scans/report.html")
+
+
+def test_the_python_of_the_page_of_texts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "text.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    words = np.random.default_rng(0).choice(["good", "bad", "long", "short", "film", "food", "fine"], (60, 8))
+    texts = list(map(" ".join, words))
+    (tmp_path / "newswire.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    rows = [f"{text} today,{i % 5 + 1}" for i, text in enumerate(texts[::-1])]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,stars", *rows]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pe, "evolve", partial(pe.evolve, population=20, iterations=1))
+    exec(compile(block.replace("=20000", "=60"), "text.md", "exec"), {})  # who declares 20,000 has as many embedded
+    assert (tmp_path / "out" / "synthetic.parquet").is_file()
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

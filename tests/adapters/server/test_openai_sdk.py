@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import shlex
+import subprocess
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +35,21 @@ def test_new_images_are_those_of_their_seeds(sdk: openai.OpenAI, small: Server) 
     classes = np.full(2, 7)
     same = batch(small, Wanted(np.array([5, 6], dtype=np.uint64), classes=classes)).images
     assert apart(np.stack(two), same[..., 0]) <= 1
+
+
+def test_the_python_and_the_curl_of_the_page_run(small: Server, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "server.md").read_text(encoding="utf-8")
+    page = page.replace("http://127.0.0.1:8000", small.url)
+    names: dict[str, Any] = {}
+    images, batches = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(compile(images, "server.md", "exec"), names)
+    first, _ = names["answer"].data
+    (tmp_path / "seven.png").write_bytes(base64.b64decode(first.b64_json))
+    (curl,) = re.findall(r"^ {4}(curl .*)$", page, re.M)
+    told = subprocess.run(shlex.split(curl), cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert '"b64_json"' in told
+    exec(compile(batches, "server.md", "exec"), names)
+    assert names["images"].shape == (100, 28, 28, 1)
 
 
 def test_without_a_seed_every_image_is_another(sdk: openai.OpenAI) -> None:
