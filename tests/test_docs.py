@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import runpy
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -118,9 +119,29 @@ def test_the_site_s_reference_has_every_public_name_and_each_says_what_its_argum
         text = inspect.getdoc(value) or ""
         assert text, name
         assert not text.startswith(f"{last}("), name  # as dataclasses write for those without
-        if inspect.isfunction(value) and module == "pe":
-            missing = [each for each in inspect.signature(value).parameters if f" {each}:" not in text.replace("*", "")]
-            assert not missing, f"{name}: {missing}"
+        if inspect.isfunction(value):
+            check_sections(name, value, whole=module == "pe")
+            continue
+        known = "".join(inspect.getdoc(kind) or "" for kind in value.__mro__ if kind.__module__.startswith("pe."))
+        own = {} if issubclass(value, Exception) else inspect.signature(value).parameters
+        fields = own.keys() - {"args", "kwargs", "kind"}
+        assert {field for field in fields if f"{field}:" not in known.replace("*", "")} == set(), name
+        for attribute, member in vars(value).items():
+            method = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+            if inspect.isfunction(method) and not attribute.startswith("_"):
+                check_sections(f"{name}.{attribute}", method, whole=False)
+
+
+def check_sections(name: str, function: Callable[..., object], *, whole: bool) -> None:
+    """Its docstring says what it raises; `whole`: its arguments and what it returns, too."""
+    text = inspect.getdoc(function) or ""
+    assert text, name
+    assert "Raises:\n" in text or not re.search(r"^\s+raise (?!NotImpl)", inspect.getsource(function), re.M), name
+    if whole:
+        missing = [each for each in inspect.signature(function).parameters if f" {each}:" not in text.replace("*", "")]
+        assert not missing, f"{name}: {missing}"
+        assert "Raises:\n" in text, name
+        assert "Returns:\n" in text or text.startswith(("A ", "An ")), name  # which says what it is
 
 
 def test_the_menu_of_the_site_names_pages_that_are_there() -> None:

@@ -83,7 +83,11 @@ class Conditions(Mapping[str, Column]):
 
     @classmethod
     def concatenate(cls, parts: Sequence[Conditions]) -> Conditions:
-        """All parts, one after another; they must have the same columns, but for those of some samples (`PART`)."""
+        """All parts, one after another.
+
+        Raises:
+            ContractError: their columns differ, but for those of some samples (`PART`).
+        """
         names = {tuple(sorted(name for name in part.columns if PART not in name)) for part in parts}
         if len(names) > 1:
             raise ContractError(f"Condition columns differ between answers: {sorted(names)}.")

@@ -100,6 +100,9 @@ def plan(
         private_side: whether the embedding and the neighbour search are tried here, to tell what private work takes.
         **settings: as for `pe.evolve`.
 
+    Returns:
+        ε, cost, calls, warnings and more; `print` shows what the command does.
+
     Raises:
         PEError: see pe.errors; a run with these settings would be refused, wherever it starts.
     """
@@ -128,6 +131,9 @@ def probe(
         degrees: each in [0, 1].
         **settings: as for `pe.evolve`.
 
+    Returns:
+        what each degree made, and the verdict; `print` shows what the command does.
+
     Raises:
         PEError: see pe.errors; the generator made no sample, say.
     """
@@ -154,6 +160,9 @@ def resume(
         changes: of limits and other machine settings: `{"limits.max_images": 4000}`.
         loggers: as for `pe.evolve`; told of every iteration again.
         progress: as for `pe.evolve`.
+
+    Returns:
+        the run, finished.
 
     Raises:
         PEError: see `pe.engine.start.resume_run`.
@@ -230,11 +239,14 @@ def evaluate(
 
 
 def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
-    """Write a run's report, one HTML file that needs nothing else, as `pe report` does; return where it is.
+    """Write a run's report, one HTML file that needs nothing else, as `pe report` does.
 
     Args:
         run: the run, or its directory.
         confidential: write the owner's page, into confidential/, not the shareable one.
+
+    Returns:
+        the page's path.
 
     Raises:
         RunError: there is no run, or nothing of it to be shown.

@@ -159,14 +159,23 @@ class VariationRequest:
 
 @dataclass(frozen=True)
 class Refused:
-    """The generator would not make this item (a content filter, say). An outcome, not an error."""
+    """The generator would not make this item (a content filter, say). An outcome, not an error.
+
+    Attributes:
+        reason: in the generator's words.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The generator could not make this item; `retryable` when asking again may help."""
+    """The generator could not make this item.
+
+    Attributes:
+        reason: in the generator's words.
+        retryable: whether asking again may help.
+    """
 
     reason: str
     retryable: bool = True
