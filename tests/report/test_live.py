@@ -112,7 +112,7 @@ def served(run: Path, confidential: bool = False) -> Iterator[LiveServer]:
 
 
 def see(browser: Chrome, true: Callable[[], object]) -> None:
-    WebDriverWait(browser, 30, poll_frequency=0.05, ignored_exceptions=(Exception,)).until(lambda _: true())
+    WebDriverWait(browser, 60, poll_frequency=0.05, ignored_exceptions=(Exception,)).until(lambda _: true())
 
 
 def state(browser: Chrome) -> str | None:
