@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,6 +92,12 @@ def write_rows(table: Array, rows: Indices, values: Array) -> None:
             file.write(np.asarray(values, table.dtype, order="C").reshape(-1).view(np.uint8).data)
     else:
         table[rows] = values
+
+
+def let_go(table: Array) -> None:
+    """Give back the memory that a table on the disk, mapped read-only, was read into; any of it may be read again."""
+    if isinstance(table.base, mmap.mmap) and not table.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
+        table.base.madvise(mmap.MADV_DONTNEED)
 
 
 def load_columns(folder: Path) -> dict[str, Array]:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.columns import let_go
 from pe.nearest.exact import NO_DIRECTION, Metric, exact_nearest, merge, settle, undirected
 from pe.nearest.frame import Frame
 from pe.nearest.margin import Arithmetic, Integers, Mask, Reals, Vectors, unseen
@@ -179,5 +180,8 @@ class Decider:
 def _read(queries: Vectors, places: Integers | None, rows: Integers) -> Vectors:
     """The queries of these rows (of `places`, if given), ascending: copied only where they are not all in a row."""
     rows = rows if places is None else places[rows]
-    consecutive = rows[-1] - rows[0] == len(rows) - 1
-    return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1] if consecutive else queries[rows])
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1])
+    read = np.ascontiguousarray(queries[rows])
+    let_go(queries)
+    return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -79,3 +80,20 @@ def test_order_blocks_and_threads_change_nothing(monkeypatch):
         np.testing.assert_array_equal(nearest(queries, candidates, 2), votes)
     finally:
         faiss.omp_set_num_threads(threads)
+
+
+def _in_memory() -> int:
+    """Bytes of mapped files that this process holds."""
+    return 1024 * int(Path("/proc/self/status").read_text().split("RssFile:")[1].split()[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel tells it nowhere else")
+def test_queries_in_a_file_are_in_memory_only_while_their_block_is_read(tmp_path):
+    table = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(2000, 4096))
+    table[:] = np.random.default_rng(0).standard_normal(4096, dtype=np.float32)
+    del table
+    queries = np.load(tmp_path / "x.npy", mmap_mode="r")
+    nearest(queries[:1], queries[:1].copy())  # loads the library
+    before = _in_memory()
+    nearest(queries, queries[:3].copy(), places=np.arange(0, 2000, 2))
+    assert _in_memory() - before < queries.nbytes / 2
