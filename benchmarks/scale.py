@@ -1,10 +1,10 @@
 """A million private and a million synthetic 32×32 images: time and memory of one whole iteration.
 
-    python benchmarks/scale.py [--records N] [--channels 1|3]
+    python benchmarks/scale.py [--records N] [--channels 1|3] [--dimension D]
 
 Random data, 10 labels, k = 1, T = 1, a 64-dimensional embedding (fixed random projection), an API that answers at
 once. Anonymous memory is what the process cannot give back; memory-mapped files are not in it. Needs about 15 GB of
-disk with three channels. Writes results/scale.md.
+disk with three channels. Writes results/scale.md, or results/scale_512.md with --dimension 512.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+from by_function import SECONDS, tables, time_functions, timed
 from record import keep, where
 
 import pe
-from pe import histogram
-from pe.engine import python  # noqa: F401 (imported before the clock starts)
 
 CLASSES = [f"c{i}" for i in range(10)]
 SIDE = 32
-SECONDS: dict[str, float] = {}
 
 
 class Instant:
@@ -39,8 +37,9 @@ class Instant:
         self._shape = SIDE, SIDE, channels
 
     def _images(self, seeds: np.ndarray) -> pe.Answer:
-        starts = (seeds % np.uint64(len(self._windows))).astype(np.int64)
-        return pe.Answer(pe.Images(self._windows[starts].reshape(-1, *self._shape)))
+        with timed("API"):
+            starts = (seeds % np.uint64(len(self._windows))).astype(np.int64)
+            return pe.Answer(pe.Images(self._windows[starts].reshape(-1, *self._shape)))
 
     def random_api(self, request: pe.RandomRequest) -> pe.Answer:
         return self._images(request.seeds)
@@ -50,16 +49,17 @@ class Instant:
 
 
 class Projection:
-    """64 fixed random projections of the pixels."""
+    """Fixed random projections of the pixels."""
 
     batch_size = 4096
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, dimension: int) -> None:
         size = SIDE * SIDE * channels
-        self._matrix = np.random.default_rng(1).standard_normal((size, 64)).astype(np.float32) / size
+        self._matrix = np.random.default_rng(1).standard_normal((size, dimension)).astype(np.float32) / size
 
     def embed(self, samples: pe.Images) -> np.ndarray:
-        return samples.pixels.reshape(len(samples), -1).astype(np.float32) @ self._matrix
+        with timed("embedding"):
+            return samples.pixels.reshape(len(samples), -1).astype(np.float32) @ self._matrix
 
 
 class Watch(threading.Thread):
@@ -89,26 +89,14 @@ def make_private(path: Path, records: int, channels: int) -> None:
     path.with_suffix(".npy").unlink()
 
 
-def search_timed() -> None:
-    """Let SECONDS know how long the neighbour search took."""
-    nearest = histogram.nearest
-
-    def timed(*args: object, **kwargs: object) -> object:
-        started = time.perf_counter()
-        found = nearest(*args, **kwargs)
-        SECONDS["search"] = SECONDS.get("search", 0.0) + time.perf_counter() - started
-        return found
-
-    histogram.nearest = timed
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--channels", type=int, choices=(1, 3), default=3)
+    parser.add_argument("--dimension", type=int, default=64)
     arguments = parser.parse_args()
-    records, channels = arguments.records, arguments.channels
-    search_timed()
+    records, channels, dimension = arguments.records, arguments.channels, arguments.dimension
+    time_functions()
     with tempfile.TemporaryDirectory() as folder:
         make_private(Path(folder) / "private.npz", records, channels)
         data = pe.ImageNpz(
@@ -118,18 +106,20 @@ def main() -> None:
         watch.start()
         started = time.perf_counter()
         settings = {"epsilon": 1.0, "delta": 1e-8, "population": records, "iterations": 1, "lookahead": 1}
-        pe.evolve(data, Instant(channels), embedding=Projection(channels), out=Path(folder) / "run", **settings)
+        embedding = Projection(channels, dimension)
+        pe.evolve(data, Instant(channels), embedding=embedding, out=Path(folder) / "run", **settings)
         seconds = time.perf_counter() - started
         watch.over.set()
         size = sum(path.stat().st_size for path in (Path(folder) / "run").rglob("*") if path.is_file()) / 2**30
     text = (
         f"# {records:,} private and {records:,} synthetic 32×32×{channels} images\n\n"
-        f"{where()}. 10 labels, k = 1, T = 1, 64-dimensional embedding. `python benchmarks/scale.py`\n\n"
-        f"- in all: {seconds:.0f} s, of which exact neighbour search {SECONDS['search']:.0f} s\n"
+        f"{where()}. 10 labels, k = 1, T = 1, {dimension}-dimensional embedding. `python benchmarks/scale.py`\n\n"
+        f"- in all: {seconds:.0f} s, of which exact neighbour search {SECONDS['neighbour search']:.0f} s\n"
         f"- most anonymous memory: {watch.most:.2f} GB (target: below 4 GB)\n"
-        f"- the finished run on disk: {size:.1f} GB\n"
+        f"- the finished run on disk: {size:.1f} GB\n\n" + "\n".join(tables(seconds)[1])
     )
-    keep("scale.md", text) if records == 1_000_000 else print(text)
+    name = "scale.md" if dimension == 64 else f"scale_{dimension}.md"
+    keep(name, text) if records == 1_000_000 else print(text)
 
 
 if __name__ == "__main__":
