@@ -1,25 +1,23 @@
 """Private work on Ray, as the process sees it that draws the noise: blocks and shards out, vectors and votes back.
 
-At any time a few blocks or shards are under way (`_AHEAD` for each worker), so neither this process nor Ray's object
-store ever holds more, however many records there are. Ray starts the work of a lost worker again on another one: it is
-a function of what was sent, so the result is the same.
+At any time a few blocks or shards are under way (`AHEAD` for each worker), so neither this process nor Ray's object
+store ever holds more, however many records there are. The work of a lost worker is done again by another one: it is a
+function of what was sent, so the result is the same.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import starmap
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.cluster import tasks
+from pe.cluster.answers import in_order
+from pe.cluster.embedders import Embedders
 from pe.data.samples import Samples
 from pe.errors import ClusterError, ContractError
 from pe.histogram import Counts, Voting
@@ -30,15 +28,8 @@ from pe.private.embeddings import SPARE, PrivateEmbeddings
 from pe.private.shards import SHARD_BYTES, shards
 from pe.version import __version__
 
-if TYPE_CHECKING:
-    from ray import ObjectRef
-
 RETRIES = 3
-"""How often Ray starts a block's or a shard's work again when the worker is lost."""
-
-_AHEAD = 2
-
-log = logging.getLogger(__name__)
+"""How often a block's or a shard's work is begun again when the worker is lost."""
 
 
 class RayWork:
@@ -74,18 +65,11 @@ class RayWork:
         import ray
 
         share, number = _workers()
-        actor = ray.remote(max_restarts=-1, max_task_retries=RETRIES, **share)(tasks.Embedder)
-        made = self._pickled(embedding)
-        actors: list[Any] = []
-
-        def ask(turn: int, samples: Samples) -> ObjectRef:
-            if turn == len(actors) < number:  # no more than there are blocks
-                actors.append(actor.remote(__version__, made))
-            return actors[turn % number].embed.remote(samples)
-
+        actor = ray.remote(**share)(tasks.Embedder)
+        embedders = Embedders(partial(actor.remote, __version__, self._pickled(embedding)), number, RETRIES + 1)
         try:
             first = None
-            for vectors, digest in _answers(starmap(ask, enumerate(blocks)), number):
+            for vectors, digest in embedders.answers(blocks):
                 if digest != (first := first or digest):
                     raise ClusterError(
                         "Ray's workers give the same made-up samples different vectors, so where a record is embedded "
@@ -93,8 +77,7 @@ class RayWork:
                     )
                 yield vectors
         finally:
-            for one in actors:
-                ray.kill(one)
+            embedders.end()
 
     def count_votes(
         self,
@@ -119,7 +102,7 @@ class RayWork:
         parts = shards(private, self._number_of_shards(private), self._key)
         asked = (task.remote(__version__, part, public, grid, voting) for part in parts)
         total = np.zeros(len(labels), np.int64)
-        for votes in _answers(asked, number):
+        for votes in in_order(asked, number, RETRIES + 1):
             total += votes
         return total
 
@@ -156,37 +139,3 @@ def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
     if gpus and (cards := int(resources.get("GPU", 0))):
         return {"num_gpus": 1}, cards
     return {"num_cpus": 1}, max(1, int(resources.get("CPU", 1)))
-
-
-def _answers(asked: Iterable[ObjectRef], workers: int) -> Iterator[Any]:
-    """The values of what workers tell, in order; what they logged goes to this process's log, each line once."""
-    under_way: deque[ObjectRef] = deque()
-    seen: set[tasks.Line] = set()
-    for one in asked:
-        under_way.append(one)
-        if len(under_way) == _AHEAD * workers:
-            yield _value(under_way.popleft(), seen)
-    while under_way:
-        yield _value(under_way.popleft(), seen)
-
-
-def _value(asked: ObjectRef, seen: set[tasks.Line]) -> Any:
-    import ray
-
-    try:
-        told: tasks.Told = ray.get(asked)
-    except ray.exceptions.RayError as error:
-        log.error("Ray lost its workers.", exc_info=error)
-        raise ClusterError(
-            f"Ray lost the workers of one and the same piece of private work {RETRIES + 1} times "
-            f"({type(error).__name__}): the run's log says more; resume the run when the cluster is well."
-        ) from None
-    for line in told.lines:
-        if line not in seen:
-            seen.add(line)
-            logging.getLogger(line[0]).log(*line[1:])
-    if told.error is not None:
-        raise told.error
-    if told.failed:
-        raise RuntimeError(f"Work on a Ray worker failed ({told.failed}).")
-    return told.value

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,26 +20,16 @@ import yaml
 from pe.cluster.start import on_ray
 from pe.cluster.work import RayWork
 from pe.data.images import Images
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
 from pe.errors import ClusterError, ContractError, RecipeError
 from pe.histogram import Voting, count_votes
-from pe.planning.build import object_kind
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
-from pe.private_work import InThisProcess, PrivateWork
+from pe.private_work import InThisProcess
 from pe.recipe.schema import Recipe
-from pe.store.run import Run
 from tests.adapters.server.serving import LOOPBACK, listening
-from tests.cluster.things import CANARY, Broken, Chatty, Deadly, Dies, Flat, OfThisProcess
-from tests.generators import Shades
-
-ROOT = Path(__file__).parents[2]
-STORE = 80 * 2**20
-"""Bytes of Ray's memory for objects, the fewest that it takes."""
-SMALL = 2**10
-"""Bytes of a shard: 16 of these images' vectors."""
+from tests.cluster.nodes import ROOT, STORE, descendants
+from tests.cluster.runs import SMALL, carry_out, content, some, write_private
+from tests.cluster.things import CANARY, Broken, Chatty, Deadly, Dies, Flat, OfThisProcess, die_once
 
 
 @pytest.fixture(scope="module")
@@ -54,33 +45,9 @@ def place() -> Iterator[Path]:
         assert not list(Path(folder).iterdir())
 
 
-def content(data: Path, **evolution: object) -> dict[str, object]:
-    """A recipe over images of several patients."""
-    source = {"kind": "npz", "path": str(data), "size": 4, "channels": 1, "classes": ["a", "b"], "declared_size": 80}
-    return {
-        "private": {**source, "privacy_unit": "patient", "declared_units": 9},
-        "api": {"kind": object_kind(Shades())},
-        "embedding": {"kind": "pixels", "size": 4, "blur": 0, "batch_size": 16},
-        "privacy": {"epsilon": 20, "delta": 1e-5, "relation": "replace_one"},
-        "evolution": {"iterations": 2, "population": 12, "lookahead": 0, "neighbors": 3, **evolution},
-    }
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    images, labels = some(90)
-    patients = np.arange(90) % 9  # each has records in every block and shard
-    np.savez(tmp_path / "private.npz", images=images, labels=np.array(["a", "b"])[labels], patient=patients)
-    return tmp_path / "private.npz"
-
-
-def some(count: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return rng.integers(0, 250, (count, 4, 4, 1), dtype=np.uint8), rng.integers(0, 2, count)
-
-
-def carry_out(recipe: Recipe, out: Path, work: PrivateWork) -> Run:
-    return run_recipe(recipe, out, Surroundings(api=Shades(), noise=UnsafeSeededNoise(1), work=work))
+    return write_private(tmp_path)
 
 
 @pytest.mark.usefixtures("place")
@@ -105,9 +72,10 @@ def test_a_killed_worker_s_votes_are_counted_again(of_users: bool, tmp_path: Pat
     vectors, labels = rng.standard_normal((200, 8)).astype(np.float32), rng.integers(0, 2, 200).astype(np.int32)
     private = PrivateEmbeddings(vectors, labels, np.arange(200) % (20 if of_users else 200), ("a", "b"))
     candidates, of = rng.standard_normal((30, 8)).astype(np.float32), rng.integers(0, 2, 30).astype(np.int32)
-    deadly = Deadly(3, marker=tmp_path / "killed")
+    marker = tmp_path / "killed"
+    deadly = Deadly(3, end=partial(die_once, marker))
     found = RayWork(None, None, shard_bytes=SMALL).count_votes(private, candidates, of, 2**16, deadly)
-    assert deadly.marker.exists()
+    assert marker.exists()
     np.testing.assert_array_equal(found, count_votes(private, candidates, of, 2**16, Voting(3)))
 
 
@@ -116,9 +84,9 @@ def test_a_killed_worker_s_block_is_embedded_again(tmp_path: Path) -> None:
     images, labels = some(40)
     images[20] = 255
     dataset = PrivateDataset.of(Images(images), labels, classes=("a", "b"))
-    dies = Dies(tmp_path / "killed")
-    found = embed_private(dataset, dies, None, RayWork(None, None).embed)
-    assert dies.marker.exists()
+    marker = tmp_path / "killed"
+    found = embed_private(dataset, Dies(partial(die_once, marker)), None, RayWork(None, None).embed)
+    assert marker.exists()
     np.testing.assert_array_equal(found.vectors, embed_private(dataset, Flat(), None).vectors)
 
 
@@ -144,12 +112,12 @@ def test_nothing_private_stays_in_ray_s_files(
 
 
 @pytest.mark.usefixtures("place")
-def test_what_cannot_be_done_is_said() -> None:
-    images, labels = some(32)
+def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
+    images, labels = some(48)
     dataset = PrivateDataset.of(Images(images), labels, classes=("a", "b"))
     work = RayWork(None, None)
     with pytest.raises(ClusterError, match="different vectors"):
-        embed_private(dataset, OfThisProcess(), None, work.embed)
+        embed_private(dataset, OfThisProcess(tmp_path), None, work.embed)
     with pytest.raises(ContractError, match=r"Broken.embed fails even on blank samples \(ValueError\)"):
         next(work.embed(Broken(), iter([Images(images)])))
     unsendable = Flat()
@@ -167,7 +135,7 @@ def test_workers_that_are_lost_for_good_or_of_another_version_stop_the_run(
     work = RayWork(None, None)
     monkeypatch.setattr("pe.cluster.work.RETRIES", 0)
     with pytest.raises(ClusterError, match=r"lost the workers .* 1 times \(WorkerCrashedError\)"):
-        work.count_votes(private, candidates, of, 1, Deadly(marker=tmp_path / "killed"))
+        work.count_votes(private, candidates, of, 1, Deadly(end=partial(die_once, tmp_path / "killed")))
     monkeypatch.setattr("pe.cluster.work.__version__", "0.0")
     with pytest.raises(ClusterError, match=r"of the toolkit, and this process 0\.0: install one"):
         work.count_votes(private, candidates, of, 1, Voting())
@@ -175,7 +143,7 @@ def test_workers_that_are_lost_for_good_or_of_another_version_stop_the_run(
 
 @pytest.mark.usefixtures("place")
 def test_ray_of_its_own_listens_to_this_machine_alone() -> None:
-    addresses = listening(_descendants(os.getpid()))
+    addresses = listening(descendants(os.getpid()))
     assert addresses
     assert {address for address, _ in addresses} <= LOOPBACK
 
@@ -185,8 +153,10 @@ def test_the_command_joins_a_cluster(data: Path, tmp_path: Path) -> None:
     recipe = content(data) | {"api": {"kind": "glyphs"}}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     command = [str(Path(sys.executable).with_name("pe")), "run", str(tmp_path / "recipe.yaml"), "--json"]
-    address = ray.get_runtime_context().gcs_address
-    out = subprocess.run([*command, "--ray", address, "--out", tmp_path / "run"], capture_output=True, text=True)
+    address = ray.get_runtime_context().gcs_address  # on 127.0.0.1 alone
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"}
+    command += ["--ray", address, "--out", str(tmp_path / "run")]
+    out = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert out.returncode == 0, out.stderr
     assert json.loads(out.stdout)["images"] == 12
     record = json.loads((tmp_path / "run/confidential/audit-record.json").read_text())
@@ -201,17 +171,3 @@ def test_an_address_without_a_cluster_is_refused_at_once(address: str, why: str)
     recipe = Recipe.parse(content(Path("private.npz")), "a test")
     with pytest.raises(RecipeError, match=why), on_ray(address, recipe):
         pass
-
-
-def _descendants(pid: int) -> list[int]:
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    found = [pid]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
-    return found

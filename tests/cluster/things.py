@@ -7,8 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +32,40 @@ def die_once(marker: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def end_node(processes: tuple[int, ...], marker: Path, after: int = 0) -> None:
+    """End the node whose processes these are, its raylet first, as a machine's end would; other nodes wait for it.
+
+    Args:
+        processes: to be killed, and this one.
+        marker: exists from then on.
+        after: how many calls on that node come first.
+    """
+    if os.getppid() != processes[0]:
+        wait_until(marker.exists)
+        return
+    calls = marker.with_suffix(".calls")
+    with calls.open("a") as file:
+        file.write(".")
+    if calls.stat().st_size > after:
+        marker.touch()
+        for pid in (*processes, os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    """Return as soon as the condition holds.
+
+    Raises:
+        TimeoutError: it does not.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{condition} still does not hold.")
+        time.sleep(0.005)
+
+
 class Flat:
     """An image's pixels as they are."""
 
@@ -40,17 +77,36 @@ class Flat:
 
 @dataclass
 class Dies(Flat):
-    """Kills the worker once, at a block with bright images."""
+    """Comes to its end at a block with bright images."""
 
-    marker: Path
+    end: Callable[[], None]
 
     def embed(self, samples: Images) -> np.ndarray:
         if samples.pixels.mean(axis=(1, 2, 3)).max() > 250:
-            die_once(self.marker)
+            self.end()
         return super().embed(samples)
 
 
-class OfThisProcess(Flat):
+@dataclass
+class Together(Flat):
+    """On workers it waits until two of them embed.
+
+    Attributes:
+        seen: the folder where each leaves a file.
+        home: the process that is no worker.
+    """
+
+    seen: Path
+    home: int = field(default_factory=os.getpid)
+
+    def embed(self, samples: Images) -> np.ndarray:
+        if os.getpid() != self.home:
+            (self.seen / str(os.getpid())).touch()
+            wait_until(lambda: len(list(self.seen.iterdir())) > 1)
+        return super().embed(samples)
+
+
+class OfThisProcess(Together):
     """Gives other vectors in each process."""
 
     def embed(self, samples: Images) -> np.ndarray:
@@ -84,14 +140,14 @@ class Chatty(Flat):
 
 @dataclass(frozen=True)
 class Deadly(Voting):
-    """Rules of voting whose first reader on a worker is killed."""
+    """Rules of voting whose reader on a worker comes to its end."""
 
-    marker: Path = Path()
+    end: Callable[[], None] = int
 
     def __reduce__(self) -> object:
-        return _read_deadly, (self.neighbors, self.marker)
+        return _read_deadly, (self.neighbors, self.end)
 
 
-def _read_deadly(neighbors: int, marker: Path) -> Voting:
-    die_once(marker)
+def _read_deadly(neighbors: int, end: Callable[[], None]) -> Voting:
+    end()
     return Voting(neighbors)
