@@ -23,6 +23,8 @@ _OWN = {
 }
 """What Ray's processes must find in their environment; a cluster that is joined has those of its own."""
 
+_LOOPBACK = ("127.0.0.1", "localhost")
+
 _PATIENCE = 10.0
 """Seconds for the head of a cluster to answer."""
 
@@ -59,6 +61,7 @@ def start_ray(
             # "local": else it joins a cluster that RAY_ADDRESS or a file of Ray's names
             ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
         else:
+            _keep_loopback(address)
             ray.init(address=address, **common)
 
 
@@ -74,6 +77,17 @@ def _check_there(address: str) -> None:
         raise RecipeError(
             f"No Ray cluster answers at {address} ({error}): name the HOST:PORT that `ray start --head` printed."
         ) from error
+
+
+def _keep_loopback(address: str) -> None:
+    """Have Ray look on loopback where a cluster listens there alone: it would take this machine's own address."""
+    from ray._private import ray_constants, services
+
+    if address.rpartition(":")[0] in _LOOPBACK:
+        try:
+            _check_there(services.canonicalize_bootstrap_address(address))
+        except RecipeError:
+            ray_constants.ENABLE_RAY_CLUSTER = False
 
 
 def _read_environment() -> None:
