@@ -25,8 +25,13 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "PYTHONPATH": str(ROOT),  # the workers import tests.cluster.things
 }
-_QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 100, "health_check_failure_threshold": 5}
-"""How soon a dead node is noticed."""
+_QUICK = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 100,
+    "health_check_failure_threshold": 5,
+    "metrics_report_interval_ms": 200,
+}
+"""How soon a dead node is noticed, and how often metrics are told."""
 
 
 class Nodes:

@@ -157,15 +157,16 @@ def test_nothing_private_reaches_what_a_cluster_tells_or_keeps(both: Nodes, capl
     dashboard = f"http://{both.dashboard}"
     ours = [("job_id", "=", ray.get_runtime_context().get_job_id())]
     tasks = partial(state.list_tasks, address=dashboard, filters=ours, detail=True)
-    wait_until(lambda: sum(task.name == "votes" for task in tasks()) == 3)  # it is told with a delay
+    wait_until(lambda: sum(task.func_or_class_name == "votes" for task in tasks()) == 3)  # it is told with a delay
     told = {"list_tasks": tasks(), "timeline": ray.timeline()}
     told |= {name: getattr(state, name)(address=dashboard, detail=True) for name in LISTS}
     assert told["list_objects"]
     del held
     told |= {page: read(f"{dashboard}/{page}") for page in PAGES}
-    for node in (node for node in ray.nodes() if node["Alive"]):
-        host = node["NodeManagerAddress"]
-        told[host] = read(f"http://{host}:{node['MetricsExportPort']}/metrics")
+    hosts = {one["NodeManagerAddress"]: one["MetricsExportPort"] for one in ray.nodes() if one["Alive"]}
+    metrics = {host: partial(read, f"http://{host}:{port}/metrics") for host, port in hosts.items()}
+    wait_until(lambda: 'Name="votes"' in metrics[HEAD]())
+    told |= {host: metric() for host, metric in metrics.items()}
     assert "Embedder" in str(told["list_actors"])
     assert all("ray_node_mem_used" in told[address] for address in (HEAD, OTHER))
     assert [name for name, what in told.items() if CANARY.decode() in str(what)] == []
