@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from pe.private.dataset import Units
 from pe.private.embeddings import PrivateEmbeddings
 
 SHARD_BYTES = 2**25
 """Bytes of a shard's vectors, on the average: enough to be worth a message, few enough to hold many at a time."""
+_PIECE = 2**20  # units looked at together, so that memory holds no second array of all
 
 
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
@@ -46,17 +48,19 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
         yield np.flatnonzero(places == number)
 
 
-def place(units: Units, count: int, key: int) -> Units:
-    """In which of `count` shards each unit is, int64, by a keyed hash (the finaliser of SplitMix64)."""
-    mixed = units.astype(np.uint64) + np.uint64(key)  # modulo 2⁶⁴
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    mixed ^= mixed >> np.uint64(31)
-    return (mixed % np.uint64(count)).astype(np.int64)
+def place(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
+    """In which of `count` shards each unit is, by a keyed hash (the finaliser of SplitMix64)."""
+    places = np.empty(len(units), np.min_scalar_type(count))
+    for at in range(0, len(units), _PIECE):
+        mixed = units[at : at + _PIECE].astype(np.uint64) + np.uint64(key)  # modulo 2⁶⁴
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+        places[at : at + _PIECE] = mixed % np.uint64(count)
+    return places
 
 
 def _in_order(units: Units) -> bool:
-    """Whether they are 0, 1, 2 and so on; looked at in pieces, so that memory holds no second array of them."""
-    piece = 2**20
-    starts = range(0, len(units), piece)
-    return all(np.array_equal(units[at : at + piece], np.arange(at, min(at + piece, len(units)))) for at in starts)
+    """Whether they are 0, 1, 2 and so on."""
+    starts = range(0, len(units), _PIECE)
+    return all(np.array_equal(units[at : at + _PIECE], np.arange(at, min(at + _PIECE, len(units)))) for at in starts)
