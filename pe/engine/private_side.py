@@ -160,7 +160,9 @@ class PrivateSide:
             identity = replace(identity, run=identity.run or secrets.token_hex(16), inode=here)
             run.write(IDENTITY, identity.dump())
         with self._register(data_set, identity.run):
-            return data_set.enter(identity.run, releases, delta)
+            total = data_set.enter(identity.run, releases, delta)
+        self._found = self._remembered = None  # 32 bytes a record that nothing needs any more
+        return total
 
     def drew(self, run: RunWriter) -> None:
         """Note in the data set's ledger file that the run begins to draw, or has kept one more release.
@@ -244,15 +246,14 @@ class PrivateSide:
                 f"api.private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
             )
 
-    def overlap(self, key: str, public: Iterable[tuple[str, Array]]) -> Overlap:
+    def overlap(self, public: Iterable[tuple[str, Array]]) -> Overlap:
         """How many public samples are private records, to the last bit; the pre-flight comes first. CONFIDENTIAL.
 
         Args:
-            key: the run's, as its Identity has it.
             public: names and samples, decoded as the private records are.
         """
         assert self._found is not None
-        return find_overlap(bytes.fromhex(key), self._found.digests, public, self.source.modality, self.source.shape)
+        return find_overlap(self._found.digests, public, self.source.modality, self.source.shape)
 
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
         """The records' embeddings: computed once per run, kept in confidential/."""

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from pe.data.samples import Array
 from pe.engine.private_side import PrivateSide
 from pe.errors import DamagedFile, RecipeError, RunError
 from pe.planning.readiness import reads_public
 from pe.plugins.protocols import ReadsPublicSamples
-from pe.private.digests import Overlap, find_overlap
+from pe.private.digests import DIGEST_BYTES, Overlap, find_overlap
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
@@ -54,12 +56,11 @@ class PublicPool:
         compared = recipe.privacy.pool_overlaps == "refused"
         return cls(readers, compared, recipe.private, progress) if readers else None
 
-    def pin(self, private: PrivateSide, key: str) -> bytes:
+    def pin(self, private: PrivateSide) -> bytes:
         """What PUBLIC_SAMPLES is to hold, after a comparison with the private records, whose pre-flight comes first.
 
         Args:
             private: whose records they are compared with.
-            key: the run's, as its Identity has it.
 
         Raises:
             RecipeError: some are private records, and `privacy.pool_overlaps` is not `declared`.
@@ -68,7 +69,7 @@ class PublicPool:
         if not self.compared:
             return _dump(self._content())
         with self.progress.task(f"comparing public {self._noun} with private records", None):
-            found = {section: private.overlap(key, self._samples(section)) for section in self.readers}
+            found = {section: private.overlap(self._samples(section)) for section in self.readers}
         for one in found.values():
             if one.equal:
                 raise RecipeError(
@@ -100,9 +101,10 @@ class PublicPool:
 
     def _content(self) -> dict[str, dict[str, object]]:
         modality, shape = self.source.modality, self.source.shape
+        nothing = np.empty((0, DIGEST_BYTES), np.uint8)
         with self.progress.task(f"reading public {self._noun}", None):
             return {
-                section: _told(find_overlap(b"", (), self._samples(section), modality, shape))
+                section: _told(find_overlap(nothing, self._samples(section), modality, shape))
                 for section in self.readers
             }
 

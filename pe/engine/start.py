@@ -43,7 +43,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     if (other := info_of(execution.api).disjoint_from) is not None:
         execution.private.check_not_those_of(other)
     pool = execution.pool()
-    pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(execution.private, identity.key)}
+    pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(execution.private)}
     if recipe.evolution.iterations:
         execution.private.try_embedding(info_of(execution.api).shape)
     execution.private.check_cap(execution.plan.releases)

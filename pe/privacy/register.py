@@ -7,16 +7,18 @@ were entered. It is confidential: whoever can read it can test a guess at a reco
 
 from __future__ import annotations
 
-import heapq
 import hmac
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from pe.errors import PrivacyError, RecipeError
 from pe.privacy.data_set import DataSetLedger
@@ -33,6 +35,8 @@ STATE_HOME = "XDG_STATE_HOME"
 
 _BYTES = 8
 """Of a keyed digest that are kept: a million records meet a wrong one of a register of 10^5 once in 10^8 times."""
+_PIECE = 2**16
+"""Digests that are keyed together."""
 
 Sample = Sequence[str]
 """Keyed digests, hexadecimal, ascending."""
@@ -82,10 +86,10 @@ class Remembered:
     """The records of a data set as a register remembers them; under one key they are hashed once.
 
     Args:
-        digests: of the records; of equal ones, one.
+        digests: of the records, 32 bytes each; of equal ones, one counts.
     """
 
-    def __init__(self, digests: Iterable[bytes]) -> None:
+    def __init__(self, digests: npt.NDArray[np.uint8]) -> None:
         self._digests = digests
         self._samples: dict[bytes, Sample] = {}
 
@@ -94,13 +98,16 @@ class Remembered:
         if key not in self._samples:
             keyed = hmac.new(key, digestmod="sha256")  # copied, so that the key is hashed once
 
-            def under_key(digest: bytes) -> bytes:
+            def under_key(digest: npt.NDArray[np.uint8]) -> bytes:
                 one = keyed.copy()
-                one.update(digest)
+                one.update(digest.data)
                 return one.digest()[:_BYTES]
 
-            smallest = heapq.nsmallest(SAMPLE, set(map(under_key, self._digests)))
-            self._samples[key] = [digest.hex() for digest in smallest]
+            smallest = np.empty(0, np.uint64)
+            for at in range(0, len(self._digests), _PIECE):
+                piece = np.frombuffer(b"".join(map(under_key, self._digests[at : at + _PIECE])), ">u8")
+                smallest = np.unique(np.concatenate([smallest, piece.astype(np.uint64)]))[:SAMPLE]
+            self._samples[key] = [f"{digest:0{2 * _BYTES}x}" for digest in smallest.tolist()]
         return self._samples[key]
 
 

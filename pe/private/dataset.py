@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pe.data.samples import Array, Samples, Shape
 from pe.errors import BadSample, PEError, PrivateDataError
-from pe.private.digests import sample_digest
+from pe.private.digests import DIGEST_BYTES, Digests, sample_digest
 from pe.private.faults import refusal
 
 OnBadRecord = Literal["fail", "skip"]
@@ -54,7 +54,7 @@ class Preflight:
 
     bad: Sequence[BadRecord]
     fingerprint: str
-    digests: Sequence[bytes]
+    digests: Digests
 
 
 def outcome_of(decode: Callable[[], Array]) -> Outcome:
@@ -184,7 +184,7 @@ class PrivateDataset:
                 a whole cannot be read.
         """
         bad: list[BadRecord] = []
-        digests: list[bytes] = []
+        digests, readable = np.empty((len(self), DIGEST_BYTES), np.uint8), 0
         digest = hmac.new(key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256")
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadSample):
@@ -193,14 +193,16 @@ class PrivateDataset:
                 raise outcome
             else:
                 digest.update(index.to_bytes(8, "little") + outcome.tobytes())
-                digests.append(sample_digest(outcome))
+                digests[readable] = np.frombuffer(sample_digest(outcome), np.uint8)
+                readable += 1
         if bad and self.on_bad_record == "fail":
             remedy = "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."
             raise refusal([one.reason for one in bad], "private records cannot be read", remedy)
         if bad and len(bad) == len(self):
             raise PrivateDataError(f"Not one private record can be read; the first: {bad[0].reason}")
-        digest.update(self.labels.tobytes() + self.units.tobytes())
-        return Preflight(bad, digest.hexdigest(), digests)
+        digest.update(np.ascontiguousarray(self.labels).data)
+        digest.update(np.ascontiguousarray(self.units).data)
+        return Preflight(bad, digest.hexdigest(), digests[:readable])
 
     def blocks(self, size: int) -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
         """All records in order, in blocks of exactly `size` samples, decoded on the fly. Confidential.

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from pe.data.samples import Array, Samples, Shape
 from pe.errors import ContractError
+
+DIGEST_BYTES = 32
+_PIECE = 2**16  # digests looked at together
+
+Digests = npt.NDArray[np.uint8]
+"""Digests of samples (`sample_digest`), (n, DIGEST_BYTES)."""
 
 
 @dataclass(frozen=True)
@@ -35,26 +41,17 @@ def sample_digest(sample: Array) -> bytes:
     return hashlib.sha256(repr(sample.shape).encode() + sample.tobytes()).digest()
 
 
-def key_digest(key: bytes, digest: bytes) -> bytes:
-    """A digest under a key, 32 bytes: without the key nobody can test a guess at the sample."""
-    return hmac.digest(key, digest, "sha256")
-
-
 def find_overlap(
-    key: bytes,
-    digests: Iterable[bytes],
-    public: Iterable[tuple[str, Array]],
-    modality: type[Samples],
-    shape: Shape,
+    digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
 ) -> Overlap:
-    """Compare public samples with private records, by digests under the run's key.
+    """Compare public samples with private records, by digests.
 
-    Guarantee: none; the answer is confidential. All public samples are taken, equal or not, so whoever yields them
-    learns nothing of the answer.
+    Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
+    them learns nothing of the answer. Memory grows with their number, by a digest and a name each, and not with that
+    of the records.
 
     Args:
-        key: the run's.
-        digests: of all private records, as `sample_digest` gives them.
+        digests: of all private records.
         public: names and samples, decoded as the private records are.
         modality: of both.
         shape: of the private records.
@@ -62,15 +59,31 @@ def find_overlap(
     Raises:
         ContractError: a public sample is of another shape: it was not decoded as the private records are.
     """
-    records, equal, compared, first = {key_digest(key, digest) for digest in digests}, 0, 0, ""
-    whole = hashlib.sha256()
+    names: list[str] = []
+    whole = bytearray()
     for name, sample in public:
         if not modality.check(sample[np.newaxis]) or modality.misfit(sample, shape):
             form = f"{sample.dtype} {sample.shape}"
             raise ContractError(f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held.")
-        compared += 1
-        digest = sample_digest(sample)
-        whole.update(digest)
-        if key_digest(key, digest) in records:
-            equal, first = equal + 1, first or name
-    return Overlap(equal, compared, first, whole.hexdigest())
+        names.append(name)
+        whole += sample_digest(sample)
+    compared = np.frombuffer(whole, np.uint8).reshape(-1, DIGEST_BYTES)
+    known = _common(digests, compared)
+    equal = [name for name, digest in zip(names, compared, strict=True) if digest.tobytes() in known]
+    return Overlap(len(equal), len(names), equal[0] if equal else "", hashlib.sha256(whole).hexdigest())
+
+
+def _common(many: Digests, few: Digests) -> set[bytes]:
+    """The digests among `few` that are among `many`, too, which are looked through in pieces."""
+    known: set[bytes] = set()
+    beginnings = np.unique(_beginnings(few))
+    for at in range(0, len(many), _PIECE):
+        piece = many[at : at + _PIECE]
+        alike = piece[np.isin(_beginnings(piece), beginnings)]
+        known.update(digest.tobytes() for digest in alike)
+    return known
+
+
+def _beginnings(digests: Digests) -> npt.NDArray[np.uint64]:
+    """The first eight bytes of each."""
+    return np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -49,16 +50,114 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)))
 
 
+class LabelNumbers:
+    """The labels of records, taken one after another, as indices into the class list: 4 bytes each. Confidential.
+
+    The first fault is kept for `done`, so that what is wrong with the whole file is told first.
+
+    Args:
+        classes: the public class list; empty: ignore labels, all records are of one class; None: not given.
+        where: names a record's place.
+    """
+
+    def __init__(self, classes: Sequence[str] | None, where: Where) -> None:
+        self._classes, self._where = classes, where
+        self._number = {name: index for index, name in enumerate(classes or ())}
+        self._numbers = array("i")
+        self._found: set[str] = set()  # where there is no class list
+        self._error = ""
+
+    def take(self, values: Iterable[object]) -> None:
+        """Add the labels of the next records."""
+        if self._classes is not None and not self._classes:
+            self._numbers.extend(0 for _ in values)
+            return
+        for value in values:
+            if self._error:
+                return
+            name = text_of(value)
+            if name is None:
+                self._error = f"{self._where(len(self._numbers))} has {_fault(value)}."
+            elif self._classes is None:
+                self._found.add(name)
+            elif name not in self._number:
+                self._error = self._stranger(name, self._classes)
+            self._numbers.append(self._number.get(name or "", 0))
+
+    def done(self) -> tuple[tuple[str, ...], Labels]:
+        """The class list (("all",) where labels are ignored) and each record's index into it, int32 (n,).
+
+        Raises:
+            PrivateDataError: a label is missing or off the list, a record has several, or there is no class list.
+        """
+        if self._error:
+            raise PrivateDataError(self._error)
+        if self._classes is None:
+            raise PrivateDataError(
+                "The private records have labels, but the class list, which is public, is not given: "
+                f"confirm it with classes: {suggestion(self._found)}, or set classes: [] to ignore the labels."
+            )
+        return tuple(self._classes) or (ONE_LABEL,), np.asarray(self._numbers, dtype=np.int32)
+
+    def _stranger(self, name: str, classes: Sequence[str]) -> str:
+        """What is wrong with a label that is off the list."""
+        where, parts = self._where(len(self._numbers)), [part.strip() for part in _SEPARATORS.split(name)]
+        if len(parts) > 1 and all(part in self._number for part in parts):
+            return f"{where} has several labels ('{name}'): one per record."
+        return f"{where} has the label '{name}', which the public class list lacks: {nearest_name(name, classes)}"
+
+
+class UnitNumbers:
+    """The privacy units of records, taken one after another, numbered by first appearance. Confidential.
+
+    Equal text is one unit, wherever it appears. 8 bytes a record; and of each unit its name, in a dictionary. The first
+    fault is kept for `done`.
+
+    Args:
+        unit_name: what messages call a unit.
+        where: names a record's place.
+    """
+
+    def __init__(self, unit_name: str, where: Where) -> None:
+        self._unit_name, self._where = unit_name, where
+        self._number: dict[str, int] = {}
+        self._numbers = array("q")
+        self._error = ""
+
+    def take(self, values: Iterable[object]) -> None:
+        """Add the units of the next records."""
+        for value in values:
+            if self._error:
+                return
+            name = text_of(value)
+            if name is None:
+                where = self._where(len(self._numbers))
+                self._error = (
+                    f"{where} has no usable {self._unit_name}: each record needs a name or a whole number there."
+                )
+            self._numbers.append(self._number.setdefault(name or "", len(self._number)))
+
+    def done(self) -> Units:
+        """Each record's unit, int64 (n,).
+
+        Raises:
+            PrivateDataError: a record without a unit, or with one that is neither a name nor a whole number. The
+                message names the place, not the unit.
+        """
+        if self._error:
+            raise PrivateDataError(self._error)
+        return np.asarray(self._numbers, dtype=np.int64)
+
+
 def encode_labels(
-    values: Sequence[object] | None, count: int, classes: Sequence[str] | None, where: Where
+    values: Iterable[object] | LabelNumbers | None, count: int, classes: Sequence[str] | None, where: Where
 ) -> tuple[tuple[str, ...], Labels]:
     """The class list and each record's index into it. The indices are confidential.
 
     Args:
         values: each record's label; None where the source has no labels.
         count: the number of records; confidential.
-        classes: the public class list; empty: ignore labels, all records are of one class; None: not
-            given, which serves only where there are no labels.
+        classes: the public class list; see `LabelNumbers`. None serves only where there are no labels.
         where: names a record's place.
 
     Returns:
@@ -68,60 +167,39 @@ def encode_labels(
         PrivateDataError: labels without a class list, a label off the list, several labels in one
             record, a missing label, or a list of several classes for records without labels.
     """
-    if (classes is not None and len(classes) == 0) or (values is None and classes is None):
-        return (ONE_LABEL,), np.zeros(count, dtype=np.int32)
-    if values is None:
-        if classes is None or len(classes) > 1:
+    if isinstance(values, LabelNumbers):
+        return values.done()
+    if values is None or (classes is not None and not classes):
+        if len(classes or ()) > 1:
             raise PrivateDataError(
                 "classes lists several classes, but the private records have no labels: give them labels (docs/data.md "
                 "says where they stand), or leave classes out."
             )
-        return tuple(classes), np.zeros(count, dtype=np.int32)
-    names: list[str] = []
-    for index, value in enumerate(values):
-        name = text_of(value)
-        if name is None:
-            raise PrivateDataError(f"{where(index)} has {_fault(value)}.")
-        names.append(name)
-    if classes is None:
-        raise PrivateDataError(
-            "The private records have labels, but the class list, which is public, is not given: "
-            f"confirm it with classes: {suggestion(names)}, or set classes: [] to ignore the labels."
-        )
-    number = {name: index for index, name in enumerate(classes)}
-    for index, name in enumerate(names):
-        if name not in number:
-            parts = [part.strip() for part in _SEPARATORS.split(name)]
-            if len(parts) > 1 and all(part in number for part in parts):
-                raise PrivateDataError(f"{where(index)} has several labels ('{name}'): one per record.")
-            raise PrivateDataError(
-                f"{where(index)} has the label '{name}', which the public class list lacks: "
-                f"{nearest_name(name, classes)}"
-            )
-    return tuple(classes), np.array([number[name] for name in names], dtype=np.int32)
+        return tuple(classes or (ONE_LABEL,)), np.zeros(count, dtype=np.int32)
+    numbers = LabelNumbers(classes, where)
+    numbers.take(values)
+    return numbers.done()
 
 
-def encode_units(values: Sequence[object] | None, count: int, unit_name: str, where: Where) -> Units:
-    """Each record's privacy unit, int64 (count,), numbered by first appearance. Confidential.
+def encode_units(values: Iterable[object] | UnitNumbers | None, count: int, unit_name: str, where: Where) -> Units:
+    """Each record's privacy unit, int64 (count,). Confidential.
 
-    Equal text is one unit, wherever it appears. Without values, each record is its own unit.
+    Args:
+        values: each record's unit; None: each record is its own.
+        count: the number of records; confidential.
+        unit_name: what messages call a unit.
+        where: names a record's place.
 
     Raises:
-        PrivateDataError: a record without a unit, or with one that is neither a name nor a whole number.
-            The message names the place, not the unit.
+        PrivateDataError: see `UnitNumbers.done`.
     """
     if values is None:
         return np.arange(count, dtype=np.int64)
-    number: dict[str, int] = {}
-    units = np.empty(count, dtype=np.int64)
-    for index, value in enumerate(values):
-        name = text_of(value)
-        if name is None:
-            raise PrivateDataError(
-                f"{where(index)} has no usable {unit_name}: each record needs a name or a whole number there."
-            )
-        units[index] = number.setdefault(name, len(number))
-    return units
+    if not isinstance(values, UnitNumbers):
+        numbers = UnitNumbers(unit_name, where)
+        numbers.take(values)
+        values = numbers
+    return values.done()
 
 
 def _fault(value: object) -> str:

@@ -24,6 +24,7 @@ from pe.private.source import RECORD, SUBFOLDER, source
 IMAGES, LABELS = "images", "labels"
 _READ_BYTES = 2**20
 _MAX_NAME_BYTES = 4096
+_NAMES_MADE = 65_536
 
 
 @source
@@ -90,7 +91,7 @@ def find_arrays(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         PrivateDataError: it is no such file, or has no images.
     """
     members, count = _members(path), _header(path, IMAGES).shape[0]
-    values = _names(path, LABELS, count) if LABELS in members else []
+    values = _names(path, LABELS, count) if LABELS in members else ()
     labels = sorted_names(name for value in values if (name := text_of(value)))
     return labels, tuple(name for name in members if name not in (IMAGES, LABELS))
 
@@ -179,7 +180,7 @@ def _read_header(file: IO[bytes]) -> _Header:
     return _Header(shape, dtype, fortran and len(shape) > 1)
 
 
-def _names(path: Path, array: str, count: int) -> list[Any]:
+def _names(path: Path, array: str, count: int) -> Iterator[object]:
     """The values of a column. Confidential."""
     header = _header(path, array)
     if len(header.shape) != 1:
@@ -189,5 +190,5 @@ def _names(path: Path, array: str, count: int) -> list[Any]:
     if header.dtype.itemsize > _MAX_NAME_BYTES:
         raise PrivateDataError(f"'{array}' in {path} holds names that are too long.")
     with _member(path, array) as file:
-        values: list[Any] = np.lib.format.read_array(file, allow_pickle=False).tolist()
-    return values
+        values = np.lib.format.read_array(file, allow_pickle=False)
+    return (value for at in range(0, count, _NAMES_MADE) for value in values[at : at + _NAMES_MADE].tolist())

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,12 +65,6 @@ class ImageParquet(ImageSource):
         if count == 0:
             raise PrivateDataError(f"{self.path} holds no rows.")
         self._check_labelled(paths[0])
-        labels: list[object] | None = None
-        if self.label_column is not None:
-            labels = [label for path in paths for label in _labels(path, self.label_column)]
-        units: list[object] | None = None
-        if self.privacy_unit != RECORD:
-            units = [unit for path in paths for unit in _column(path, self.privacy_unit, _VALUES_READ)]
 
         def where(index: int) -> str:
             for path, rows in zip(paths, counts, strict=True):
@@ -78,6 +73,11 @@ class ImageParquet(ImageSource):
                 index -= rows
             raise IndexError(index)
 
+        labels = (
+            None if self.label_column is None else chain.from_iterable(_labels(p, self.label_column) for p in paths)
+        )
+        of_units = (_column(path, self.privacy_unit, _VALUES_READ) for path in paths)
+        units = None if self.privacy_unit == RECORD else chain.from_iterable(of_units)
         return self.bind(_Rows(self, paths), count, where, labels=labels, units=units)
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import wraps
 from pathlib import Path
@@ -23,7 +23,7 @@ from pe.errors import RecipeError
 from pe.plugins.registry import load
 from pe.plugins.validation import sentence
 from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Where
-from pe.private.naming import ONE_LABEL, encode_labels, encode_units
+from pe.private.naming import ONE_LABEL, LabelNumbers, UnitNumbers, encode_labels, encode_units
 
 Class = TypeVar("Class", bound=type[Any])
 RECORD, SUBFOLDER = "record", "subfolder"
@@ -127,8 +127,8 @@ class PrivateSource(ABC):
         count: int,
         where: Where,
         *,
-        labels: Sequence[object] | None,
-        units: Sequence[object] | None = None,
+        labels: Iterable[object] | LabelNumbers | None,
+        units: Iterable[object] | UnitNumbers | None = None,
         declared_size: int | None = None,
     ) -> PrivateDataset:
         """The data set of `count` records, for `open` to return.
@@ -137,8 +137,8 @@ class PrivateSource(ABC):
             records: the samples.
             count: of the records. Confidential.
             where: names a record's place.
-            labels: each record's label; None where there are none.
-            units: each record's unit; None: each is its own.
+            labels: each record's label, or the numbers that were made of them; None where there are none.
+            units: each record's unit, likewise; None: each is its own.
             declared_size: in place of one that is not declared.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
@@ -15,6 +16,7 @@ from pe.errors import BadSample, PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.faults import as_private
 from pe.private.found import FoundColumns, check_columns, label_column, label_names, listed
+from pe.private.naming import LabelNumbers, UnitNumbers
 from pe.private.source import RECORD, SUBFOLDER, Text, source
 from pe.private.text_source import TextSource
 
@@ -53,34 +55,28 @@ class TextTable(TextSource):
                 labels off the class list.
         """
         self._check_columns()
-        labels: list[object] = []
-        units: list[object] = []
-        ends: list[int] = []
-        count = 0
         with as_private():
             files = table_files(self.path)
+        ends: list[int] = []  # of the files that were read
+        count = 0
+
+        def where(index: int) -> str:
+            file = bisect_right(ends, index)
+            return f"Row {index - (ends[file - 1] if file else 0) + 1:,} of {files[file]}"
+
+        labels = None if self.label_column is None else LabelNumbers(self.class_names, where)
+        units = None if self._unit is None else UnitNumbers(self.privacy_unit, where)
         for file in files:
             for row in self._rows(file):
                 count += 1
-                if self.label_column is not None:
-                    labels.append(row[0])
-                if self._unit is not None:
-                    units.append(row[-2])
+                if labels is not None:
+                    labels.take(row[:1])
+                if units is not None:
+                    units.take(row[-2:-1])
             ends.append(count)
         if not count:
             raise PrivateDataError(f"{self.path} holds no rows.")
-
-        def where(index: int) -> str:
-            file = next(i for i, end in enumerate(ends) if index < end)
-            return f"Row {index - (ends[file - 1] if file else 0) + 1:,} of {files[file]}"
-
-        return self.bind(
-            _Records(self, files),
-            count,
-            where,
-            labels=None if self.label_column is None else labels,
-            units=None if self._unit is None else units,
-        )
+        return self.bind(_Records(self, files), count, where, labels=labels, units=units)
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:

@@ -9,6 +9,8 @@ import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from pe.errors import PrivacyError, RecipeError
@@ -19,21 +21,22 @@ from pe.privacy.register import SAMPLE, Register, Remembered, register_path
 RUN = histogram_releases(8.0, 3)
 
 
-def records(start: int, stop: int) -> list[bytes]:
+def records(start: int, stop: int) -> npt.NDArray[np.uint8]:
     """Digests of the records numbered so."""
-    return [hashlib.sha256(str(i).encode()).digest() for i in range(start, stop)]
+    digests = (hashlib.sha256(str(i).encode()).digest() for i in range(start, stop))
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
 
 
 def ledger(folder: Path, name: str) -> DataSetLedger:
     return DataSetLedger(folder / f"{name}.ledger.json")
 
 
-def enter(budget: DataSetLedger, digests: list[bytes], run: str, named: bool = False) -> None:
+def enter(budget: DataSetLedger, digests: npt.NDArray[np.uint8], run: str, named: bool = False) -> None:
     with Register().entering(Remembered(digests), budget, named, run):
         budget.enter(run, RUN, 1e-5)
 
 
-def refused(budget: DataSetLedger, digests: list[bytes], sentence: str, named: bool = False) -> None:
+def refused(budget: DataSetLedger, digests: npt.NDArray[np.uint8], sentence: str, named: bool = False) -> None:
     for ask in (
         lambda: Register().check(Remembered(digests), budget, named),
         lambda: enter(budget, digests, "x", named),
@@ -57,7 +60,9 @@ def test_the_same_records_elsewhere_are_sent_to_the_file_that_counts_them(tmp_pa
 def test_other_records_have_a_file_of_their_own(tmp_path: Path) -> None:
     enter(ledger(tmp_path, "first"), records(0, 5000), "one")
     enter(ledger(tmp_path, "second"), records(5000, 9000), "two")
-    enter(ledger(tmp_path, "third"), [*records(4950, 5000), *records(9000, 13_950)], "three")  # a hundredth in common
+    enter(
+        ledger(tmp_path, "third"), np.concatenate([records(4950, 5000), records(9000, 13_950)]), "three"
+    )  # a hundredth in common
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_other_records_have_a_file_of_their_own(tmp_path: Path) -> None:
     [records(0, 19_999), records(1, 20_001), records(0, 2_000), records(10_000, 30_000), records(0, 200_000)],
     ids=["one less", "one replaced", "a tenth of them", "half of them and others", "all and many more"],
 )
-def test_a_set_that_shares_many_records_is_known_again(tmp_path: Path, digests: list[bytes]) -> None:
+def test_a_set_that_shares_many_records_is_known_again(tmp_path: Path, digests: npt.NDArray[np.uint8]) -> None:
     enter(ledger(tmp_path, "first"), records(0, 20_000), "one")
     refused(ledger(tmp_path, "second"), digests, r"stand in .*first\.ledger\.json")
 
@@ -198,7 +203,7 @@ def test_the_file_holds_no_digest_that_could_be_tested_without_its_key_and_is_th
     assert content.keys() == {"format", "key", "known"}
     (known,) = content["known"]
     assert len(known["records"]) == SAMPLE
-    assert not {digest[:8].hex() for digest in records(0, 3000)} & set(known["records"])
+    assert not {digest[:8].tobytes().hex() for digest in records(0, 3000)} & set(known["records"])
     path.unlink()
     enter(ledger(tmp_path, "first"), records(0, 3000), "one")
     again = json.loads(path.read_text())
@@ -207,10 +212,12 @@ def test_the_file_holds_no_digest_that_could_be_tested_without_its_key_and_is_th
 
 
 def test_the_file_holds_the_smallest_keyed_digests_as_ever_and_hashes_each_record_once(tmp_path: Path) -> None:
-    told = Remembered(iter(records(0, 3000)))  # an iterator gives each record once
+    digests = records(0, 3000).copy()
+    told = Remembered(digests)
     for run in ("one", "two"):
         with Register().entering(told, ledger(tmp_path, "first"), False, run):
             ledger(tmp_path, "first").enter(run, RUN, 1e-5)
+        digests[:] = 0
     content = json.loads(register_path().read_text())
     (known,) = content["known"]
     keyed = {hmac.digest(bytes.fromhex(content["key"]), one, "sha256")[:8].hex() for one in records(0, 3000)}

@@ -1,11 +1,16 @@
 """PrivateDataset: blocks of one shape, and nothing confidential on display."""
 
+import tracemalloc
+from functools import partial
+from itertools import repeat
+
 import numpy as np
 import pytest
 
 from pe.data.images import Images
 from pe.errors import PrivateDataError
 from pe.private import PrivateDataset
+from pe.private.naming import LabelNumbers, UnitNumbers
 
 PIXELS = np.random.default_rng(0).integers(1, 256, (10, 2, 3, 1), dtype=np.uint8)
 
@@ -68,3 +73,28 @@ def test_a_source_that_ends_early_is_an_error():
     )
     with pytest.raises(PrivateDataError, match="changed while they were read"):
         list(data.blocks(2))
+
+
+def peak(function):
+    """The most bytes that a call has in memory at one time."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_check_holds_a_digest_of_each_record_and_no_object():
+    count = 20_000
+    zeros = np.zeros(count, np.int32)
+    data = PrivateDataset(
+        repeat(np.zeros((1, 1, 1), np.uint8), count), zeros, zeros, classes=["a"], modality=Images, shape=(1, 1, 1)
+    )
+    assert peak(lambda: data.preflight(b"")) < 34 * count
+
+
+def test_labels_and_units_are_held_as_numbers():
+    count = 20_000
+    for numbers, size in (LabelNumbers(["0", "1", "2"], str), 4), (UnitNumbers("patient", str), 8):
+        assert peak(partial(numbers.take, (f"{i % 3} " for i in range(count)))) < 1.2 * size * count
