@@ -84,7 +84,7 @@ def _evolution(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
             yield Phase(name, step.t, answered, step.lookahead * size), drawn or answered == step.lookahead * size
         yield Phase(step.release.name, step.t), drawn
         size, name = sum(step.sizes), f"population/{step.t}"
-        wanted = None if step.reuse or step.descent.keep != "none" else size
+        wanted = None if step.reuse or step.descent.keep != "none" or not step.degree else size
         yield Phase(name, step.t, _count_answered(journal, name), wanted), _has_population(journal, step.t)
 
 

@@ -12,7 +12,7 @@ from pe.data.population import Members, Population
 from pe.data.seeds import generator
 from pe.dispatch.dispatcher import Dispatcher
 from pe.evaluation.controls import ControlRun
-from pe.planning.calls import Span, variation_calls
+from pe.planning.calls import Span, variation_calls, variation_images
 from pe.plugins.protocols import GenerationAPI
 from pe.recipe.schema import Recipe
 from pe.selection import Descent, descend
@@ -38,8 +38,9 @@ def random_selection_run(
             tuple(np.bincount(labels, minlength=len(plan.classes)).tolist())
             for labels in (before.labels, before.labels[members.parents[~members.kept]])
         )
-        total += variation_calls(candidates, replace(step, sizes=new, lookahead=0, reuse=0, descent=Descent()), api)
-        images += sum(new)
+        asking = replace(step, sizes=new, lookahead=0, reuse=0, descent=Descent())
+        total += variation_calls(candidates, asking, api)
+        images += variation_images(candidates, asking).most
 
     def make(dispatcher: Dispatcher) -> Population:
         population = populations[0]

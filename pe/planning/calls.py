@@ -103,6 +103,8 @@ def _calls_of(candidates: Sequence[int], step: Step, capabilities: Capabilities)
 
 def _offspring(candidates: Sequence[int], step: Step) -> list[Offspring]:
     """What each label asks for in iteration t; which candidates the votes will keep is not known before."""
+    if not step.degree:
+        return [Offspring(Span(), parents) for parents in candidates]
     found = []
     for size, parents in zip(step.sizes, candidates, strict=True):
         how, most = step.descent, min(parents, step.descent.draws(size))

@@ -96,11 +96,11 @@ def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: S
             t=t,
             sizes=sizes[t],
             degree=degree,
-            lookahead=k,
+            lookahead=k if degree else 0,
             threshold=_threshold(evolution, release, t),
             release=release,
             descent=descent,
-            reuse=k if evolution.reuse_lookahead else 0,
+            reuse=k if evolution.reuse_lookahead and degree else 0,
         )
         for t, (release, degree, k, descent) in enumerate(
             zip(histograms, degrees, lookaheads, descents, strict=True), start=1

@@ -39,7 +39,10 @@ class Evolution(Settings):
     population: Members | list[Members] = Field(
         1, description="members of S_t, all labels; a list gives S_0 … S_T", json_schema_extra=CHOSEN
     )
-    degree: Degree | list[Degree] = Field(0.5, description="v_t: 0 = unchanged, 1 = as new")
+    degree: Degree | list[Degree] = Field(
+        0.5,
+        description="v_t: 1 = as new, 0 = unchanged: S_t is the chosen candidates as they are, at no call",
+    )
     lookahead: Lookahead | list[Lookahead] = Field(
         0, description="k, variations whose mean embedding stands for a candidate; 0 = none: its own embedding"
     )
@@ -121,4 +124,7 @@ class Evolution(Settings):
         for name in SCHEDULES:
             check_length(name, getattr(self, name), self.iterations)
         check_length("population", self.population, self.iterations, 1)
+        first = self.degree[:1] if isinstance(self.degree, list) else [self.degree] * min(self.iterations, 1)
+        if self.initial_variations and first == [0]:
+            raise ValueError("initial_variations are made at degree v_1, which is 0: give a first degree above 0")
         return self

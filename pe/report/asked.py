@@ -87,7 +87,7 @@ def public_progress(plan: Plan, journal: Journal) -> Public:
         if step.lookahead:
             kinds.append((f"lookahead/{step.t}", step.t, step.lookahead * size))
         size = sum(step.sizes)
-        kinds.append((f"population/{step.t}", step.t, size))
+        kinds.append((f"population/{step.t}", step.t, size if step.degree else 0))
     found: list[Asked] = []
     later = False
     for name, t, most in reversed(kinds):

@@ -25,6 +25,7 @@ from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, info_of
 from pe.privacy.release import Relation
 from pe.recipe.schema import ApiSpec, Recipe
 from pe.steps import Step
+from pe.store.run import Run
 from pe.store.writer import read_journal
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
@@ -131,6 +132,17 @@ def test_kept_candidates_cost_nothing(tmp_path: Path, shares: str, keep: str, im
     found = carry_out(api, tmp_path, lookahead=0, keep=keep, offspring=2, initial_variations=1)
     least, most = images
     assert found.images == Span(10 + least, 10 + most)
+
+
+@pytest.mark.parametrize("shares", ["nothing", "parent", "condition"])
+def test_at_degree_0_the_chosen_are_taken_as_they_are_and_nothing_is_asked_for(tmp_path: Path, shares: str) -> None:
+    api = Shades(max_chunk=3, shares=shares)
+    found = carry_out(api, tmp_path, lookahead=[2, 0], reuse_lookahead=True, degree=[0, 0.5])
+    assert [one.images for one in found.iterations] == [Span(10, 10), Span(), Span(18, 18)]
+    assert found.iterations[1].variation == Span()
+    first, chosen, _ = Run.open(tmp_path / "run").populations()
+    np.testing.assert_array_equal(chosen.samples.array, first.samples.array[chosen.parents])
+    np.testing.assert_array_equal(chosen.conditions["tint"], first.conditions["tint"][chosen.parents])
 
 
 @pytest.mark.parametrize("max_chunk", [2, 4, 5])

@@ -94,6 +94,10 @@ def test_set_changes_one_value(tmp_path: Path) -> None:
         ),
         ({"evolution__population": "ten"}, "evolution.population must be a whole number or a list, not 'ten'."),
         ({"evolution__population": [10, "ten", 10]}, "evolution.population.1 must be a whole number, not 'ten'."),
+        (
+            {"evolution__initial_variations": 2, "evolution__degree": [0, 0.5]},
+            "initial_variations are made at degree v_1, which is 0: give a first degree above 0.",
+        ),
         ({"evolution__reuse_lookahead": "maybe"}, "evolution.reuse_lookahead must be true or false, not 'maybe'."),
         (
             {"evolution__reuse_lookahead": True},
