@@ -22,7 +22,7 @@ from pe.store.purge import purge
 from pe.store.writer import read_journal
 from tests.adapters.test_portfolio import PEN, carry_out, makers, recipe, web
 from tests.durability.driver import SameNoise, forked
-from tests.durability.test_kill import shareable
+from tests.durability.test_kill import charged, shareable
 from tests.endpoints.faults import Script
 from tests.endpoints.openai_server import SIDE, OpenAIServer
 from tests.endpoints.serving import serving
@@ -87,21 +87,23 @@ def test_the_next_request_is_foreseen_at_the_dearest_price(tmp_path: Path) -> No
     assert not price.free
 
 
-def families(folder: Path) -> Any:
-    small = {"kind": "glyphs", "size": 8, "texts": {"a": ["1", "I"], "b": ["0"]}}
-    one, other = small | {"stroke": [0.05, 0.06]}, small | {"stroke": [0.15, 0.17]}
+GLYPHS: dict[str, Any] = {"kind": "glyphs", "size": 8, "texts": {"a": ["1", "I"], "b": ["0"]}}
+
+
+def families(folder: Path, **changes: Any) -> Any:
+    one, other = GLYPHS | {"stroke": [0.05, 0.06]}, GLYPHS | {"stroke": [0.15, 0.17]}
     evolution = {"iterations": 3, "population": 40, "lookahead": 2, "reuse_lookahead": True}
-    return recipe(folder, one, other, explore=0.2, evolution=evolution)
+    return recipe(folder, one, other, explore=0.2, evolution=evolution, **changes)
 
 
-def carry_on(folder: Path) -> None:
-    """Begin the run, or go on with it."""
+def carry_on(folder: Path, alone: bool = False) -> None:
+    """Begin the run of all generators, or of one `alone`, or go on with it."""
     os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
     surroundings = Surroundings(embedding=Mean(), noise=SameNoise())
     if (folder / "run").exists():
         resume_run(folder / "run", surroundings)
     else:
-        run_recipe(families(folder), folder / "run", surroundings)
+        run_recipe(families(folder, **({"api": GLYPHS} if alone else {})), folder / "run", surroundings)
 
 
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -122,6 +124,16 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
     assert shareable(broken / "run") == shareable(whole / "run")
     last = np.load(whole / "run" / "populations" / "003" / f"condition.{GENERATOR}.npy")
     assert set(last) == {"glyphs-1", "glyphs-2"}
+
+
+def test_several_generators_charge_what_one_does(tmp_path: Path) -> None:
+    found = []
+    for alone in (False, True):
+        folder = tmp_path / str(alone)
+        folder.mkdir()
+        forked(carry_on, folder, alone).join(60)
+        found.append(charged(folder))
+    assert found[0] == found[1]
 
 
 def test_a_key_of_a_generator_in_a_run_of_somebody_else_is_named_again(tmp_path: Path) -> None:

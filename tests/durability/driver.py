@@ -112,7 +112,7 @@ def surroundings_of(private: Path) -> Surroundings:
 
 RULES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "reusing its lookahead": {"reuse_lookahead": True},
+    "reusing its lookahead, the last taken as chosen": {"reuse_lookahead": True, "degree": [0.5, 0.5, 0]},
     "keeping what it paid for": {
         "keep": ["selected", "winners", "all"],
         "population": [POPULATION, POPULATION, POPULATION, 2 * POPULATION],

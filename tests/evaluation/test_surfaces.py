@@ -28,6 +28,8 @@ from tests.evaluation.worlds import (
     UNREADABLE,
     Evolved,
     Listener,
+    Several,
+    evolved_images,
     held_votes,
     pair,
 )
@@ -63,6 +65,16 @@ RULES = {
     "selected": {"keep": "selected", "selection": "rank", "offspring": 2},
     "winners": {"keep": "winners", "selection": "systematic", "initial_variations": 1},
     "all": {"keep": "all", "population": [8, 12, 16]},
+    "reused": {"lookahead": 2, "reuse_lookahead": True},
+    "another rule at each vote": {
+        "keep": ["winners", "selected", "none"],
+        "selection": ["systematic", "rank", "sample"],
+        "offspring": [1, 2, 1],
+        "threshold": [5.0, 2.0, 8.0],
+        "degree": [0.5, 0.3, 0],
+        "lookahead": [0, 1, 2],
+        "iterations": 3,
+    },
 }
 
 
@@ -75,6 +87,16 @@ def test_what_is_kept_follows_from_the_noisy_votes_alone(
     (first, shown), (second, shown_too) = pair(tmp_path, NEIGHBOURS["a label emptied"], evolved, **settings)
     assert compare_surfaces(first.folder, second.folder) == []
     assert shown == shown_too
+
+
+def test_which_of_several_generators_makes_a_sample_follows_from_the_noisy_votes_alone(tmp_path: Path) -> None:
+    settings = {"generator": Several, "iterations": 2}
+    (first, shown), (second, shown_too) = pair(tmp_path, NEIGHBOURS["a label emptied"], evolved_images, **settings)
+    assert compare_surfaces(first.folder, second.folder) == []
+    assert shown == shown_too
+    page = write_report(first.folder).read_bytes()
+    assert page == write_report(second.folder).read_bytes()
+    assert b"glyphs-2" in page
 
 
 @of_all_kinds

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pe
+from adapters.portfolio import Portfolio
 from adapters.public_texts import PublicTexts
 from embeddings.tfidf import TfIdf
 from pe.plugins.protocols import RandomRequest, VariationRequest
@@ -106,12 +107,31 @@ class FailsOnTexts(TfIdf):
         return super().embed(samples)
 
 
+class Several(Portfolio):
+    """Two generators of digits in one, which keep what both are asked."""
+
+    def __init__(self) -> None:
+        digits = {"kind": "glyphs", "size": 8, "texts": {"dark": ["1"], "light": ["8"]}}
+        super().__init__(of=[digits, digits | {"stroke": [0.2, 0.25]}], explore=0.3)
+        self.random_requests: list[RandomRequest] = []
+        self.variation_requests: list[VariationRequest] = []
+
+    def random_api(self, request: RandomRequest) -> pe.Answer:
+        self.random_requests.append(request)
+        return super().random_api(request)
+
+    def variation_api(self, request: VariationRequest) -> pe.Answer:
+        self.variation_requests.append(request)
+        return super().variation_api(request)
+
+
 def evolved_images(
     folder: Path,
     shades: list[int],
     labels: list[str],
     listener: Progress | None = None,
     fails: bool = False,
+    generator: type[Shades | Several] = Shades,
     **changes: object,
 ) -> Shown:
     """Over an image of each shade."""
@@ -120,7 +140,7 @@ def evolved_images(
         path, images=np.array(shades, np.uint8)[:, None, None, None].repeat(16, 1).reshape(-1, 4, 4, 1), labels=labels
     )
     source = pe.ImageNpz(path, size=4, channels=1, classes=["dark", "light"], declared_size=10)
-    api, listener = Shades(), listener or Listener()
+    api, listener = generator(), listener or Listener()
     settings = SETTINGS | {"embedding": FailsOnImages() if fails else Mean()} | changes
     run = pe.evolve(source, api, out=folder, progress=listener, **settings)
     return run, shown(run, [*api.random_requests, *api.variation_requests], listener)
