@@ -3,7 +3,8 @@
     python benchmarks/calls.py [--runs N]
 
 Private digits, ε = 1, δ = 1e-5, the demo's recipe but for what a cell names; each run has fresh noise and its own seed.
-Beside each frontier stands what one vote makes of as many images, taken as they are. Cells that were measured are kept
+Beside each frontier stands what one vote makes of as many images, taken as they are, and what the planner's own choice
+makes of a limit. Cells that were measured are kept
 in results/calls.jsonl. Writes results/calls.md and docs/images/calls.png.
 """
 
@@ -42,6 +43,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "images" / "calls.png"
 CLASSIFIERS = {"logistic_regression": "logistic regression", "mlp": "MLP"}
 
 NONE, WINNERS, ONCE = "nothing is kept (the paper's rule)", "winners are kept", "one vote, nothing varied"
+AUTO, LIMITS = "`evolution: auto` under a limit", (1000, 2500, 5000)
 DEMO = [4000, 4000, 4000, 4000, 10000]
 FRONTIER: dict[str, list[list[int]]] = {
     NONE: [[500, 500, 500, 1000], [1000, 1000, 1000, 2000], [1500, 1500, 1500, 3500], [2500, 2500, 3000, 7000], DEMO],
@@ -67,8 +69,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
+    cells: list[tuple[str, dict[str, Any]]]
     cells = [(rule, {"population": sizes}) for rule, points in FRONTIER.items() for sizes in points]
     cells += [(name, {"population": DEMO} | changes) for name, changes in LOOKAHEAD.items()]
+    cells += [(AUTO, {"max_images": limit}) for limit in LIMITS]
     for seed in range(arguments.runs):
         for rule, evolution in cells:
             measure(rule, evolution, seed)
@@ -80,16 +84,8 @@ def measure(rule: str, evolution: dict[str, Any], seed: int) -> None:
     """One run of a cell, unless it was measured; and for NONE its control."""
     if any((row["rule"], row["evolution"], row["seed"]) == (rule, evolution, seed) for row in rows()):
         return
-    iterations = len(evolution["population"]) - 1
-    given = evolution | {
-        "iterations": iterations,
-        "degree": [0.5, 0.45, 0.4, 0.4][:iterations],
-        "keep": "winners" if rule == WINNERS else "none",
-        "threshold_sigmas": 1.0 if rule == WINNERS else 1.5,
-    }
-    schedule = [1.5**t for t in range(iterations)]
-    changes = [f"evolution.{key}={json.dumps(value)}" for key, value in given.items()]
-    recipe = Recipe.load(RECIPES["glyphs"], (*changes, f"privacy.schedule={json.dumps(schedule)}", f"seed={seed}"))
+    changes = given(rule, evolution) if rule != AUTO else auto(evolution["max_images"])
+    recipe = Recipe.load(RECIPES["glyphs"], (*changes, f"seed={seed}"))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = folder  # runs over the same records do not add up here
         run = run_recipe(recipe, Path(folder) / "run", Surroundings())
@@ -100,6 +96,24 @@ def measure(rule: str, evolution: dict[str, Any], seed: int) -> None:
             api, dataset, embedding = build_generator(recipe), recipe.private.open(), build_embedding(recipe)
             control = one_vote_run(run, recipe, plan_of(run, recipe), api, run.populations(), dataset, embedding)
             note(ONCE, evolution, seed, control.images, control.result(Progress(), Event()))
+
+
+def given(rule: str, evolution: dict[str, Any]) -> list[str]:
+    """The changes to the demo's recipe that make it a cell's."""
+    iterations = len(evolution["population"]) - 1
+    whole = evolution | {
+        "iterations": iterations,
+        "degree": [0.5, 0.45, 0.4, 0.4][:iterations],
+        "keep": "winners" if rule == WINNERS else "none",
+        "threshold_sigmas": 1.0 if rule == WINNERS else 1.5,
+    }
+    changes = [f"evolution.{key}={json.dumps(value)}" for key, value in whole.items()]
+    return [*changes, f"privacy.schedule={json.dumps([1.5**t for t in range(iterations)])}"]
+
+
+def auto(limit: int) -> list[str]:
+    """The changes that leave the evolution, and the budget's shares, to the planner, under a limit on images."""
+    return ["evolution=auto", "privacy.schedule=null", f"limits.max_images={limit}"]
 
 
 def note(rule: str, evolution: dict[str, Any], seed: int, spent: int, made: Any) -> None:
@@ -137,12 +151,14 @@ def page() -> str:
         "![Accuracy against API images](../../docs/images/calls.png)",
     ]
     lookahead = [rule for rule, _ in cells() if rule in LOOKAHEAD]
-    for title, rules in (("Frontier", (NONE, WINNERS, ONCE)), ("Lookahead, the demo's populations", lookahead)):
+    for title, rules in (("Frontier", (NONE, WINNERS, ONCE, AUTO)), ("Lookahead, the demo's populations", lookahead)):
         lines += ["", f"## {title}", "", "| rule | S_0 … S_T | API images | in the end | LR | MLP |"]
         lines += ["| --- | --- | --: | --: | --- | --- |"]
         for (rule, evolution), runs in sorted(cells().items(), key=lambda item: item[0][0]):
             if rule in rules:
-                sizes = json.loads(evolution)["population"] if rule != ONCE else "one vote"
+                settings = json.loads(evolution)
+                sizes = f"max_images: {settings['max_images']:,}" if rule == AUTO else settings["population"]
+                sizes = "one vote" if rule == ONCE else sizes
                 figures = [spread([run[name] for run in runs]) for name in CLASSIFIERS]
                 counts = [f"{statistics.mean(run[name] for run in runs):,.0f}" for name in ("images", "final")]
                 lines.append(f"| {rule} | {sizes} | {' | '.join([*counts, *figures])} |")
@@ -160,7 +176,7 @@ def plot() -> None:
 
     figure = Figure(figsize=(8.5, 3.2), dpi=150, layout="constrained")
     for axes, (name, title) in zip(figure.subplots(1, 2), CLASSIFIERS.items(), strict=True):
-        for rule in (WINNERS, NONE, ONCE):
+        for rule in (WINNERS, NONE, ONCE, AUTO):
             runs = [found for (of, _), found in cells().items() if of == rule]
             images = [statistics.mean(run["images"] for run in found) for found in runs]
             means = [statistics.mean(run[name] for run in found) for found in runs]

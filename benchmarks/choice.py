@@ -26,12 +26,14 @@ from choice_trials import (
     DIGITS,
     FEW,
     KEEPING,
+    LIMITED,
     PICTURES,
     SIGMA,
     blind_measurer,
     digits_measurer,
     few_measurer,
     keeping_measurer,
+    limited_measurer,
     pictures_measurer,
 )
 from record import RESULTS, keep, where
@@ -58,6 +60,7 @@ def main() -> None:
     if arguments.fonts:
         measure(DIGITS, digits_measurer(arguments.fonts), 1)
         measure(KEEPING, keeping_measurer(arguments.fonts), 2)
+        measure(LIMITED, limited_measurer(arguments.fonts), 2)
         measure(BLIND, blind_measurer(arguments.fonts), 2)
         measure(FEW, few_measurer(arguments.fonts), arguments.runs)
     if arguments.pictures:
@@ -84,6 +87,7 @@ def page() -> str:
     found = rows()
     digits = [row for row in found if len(row["setting"]) == 6]
     kept = [row for row in found if len(row["setting"]) == 4]
+    limited = [row for row in found if len(row["setting"]) == 5]
     blind = [row for row in found if len(row["setting"]) == 8]
     few = sorted((row for row in found if len(row["setting"]) == 2), key=lambda row: row["setting"][::-1])
     pictures = [row for row in found if len(row["setting"]) == 7]
@@ -101,6 +105,7 @@ def page() -> str:
     lines += ["| records | ε | T | m | q | H, σ | LR | MLP |", "|" + " --: |" * 8]
     lines += [f"| {' | '.join(map(str, row['setting']))} | {' | '.join(spread(row))} |" for row in digits]
     lines += ["", "## What stays, on drawn digits", "", *keeping_lines(kept)]
+    lines += ["", "## Few images", "", *limited_lines(limited)]
     lines += ["", "## A generator that knows no labels", "", *blind_lines(blind)]
     lines += ["", "## How few records are too few", "", *few_lines(few)]
     lines += ["", "## Tried on pictures", "", "Twitter's as private, Facebook's as the pool; a linear probe.", ""]
@@ -127,6 +132,33 @@ def keeping_lines(kept: list[dict[str, Any]]) -> list[str]:
         cells = [", ".join(map(str, population)), *map(str, rest), *spread({"runs": runs}), f"{images:,.0f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def limited_lines(limited: list[dict[str, Any]]) -> list[str]:
+    """One vote, taken as it is or varied, and several, where a limit allows few images."""
+    lines = [
+        f"{limited[-1]['where']}. ε = 1, 4,000 records of ten labels;",
+        "mean (range) of the runs. A limit counts all that a run may ask for; what is kept is not asked for, so",
+        "several votes use less of it. Winners are kept where there are several.",
+        "",
+        "| limit | candidates of a label | in the end | q | H, σ | at last | LR | MLP | images |",
+        "| --: | --- |" + " --: |" * 3 + " --- |" + " --: |" * 3,
+    ]
+    for limit, row in sorted(((limit_of(row["setting"]), row) for row in limited), key=lambda pair: pair[0]):
+        population, final, neighbors, threshold, last = row["setting"]
+        runs = [{"LR": run["LR"], "MLP": run["MLP"]} for run in row["runs"]]
+        images = np.mean([run["images"] for run in row["runs"]])
+        told = [f"{limit:,}", ", ".join(map(str, population)), str(final), str(neighbors), f"{threshold:g}"]
+        told.append("varied" if last else "taken as chosen")
+        lines.append(f"| {' | '.join([*told, *spread({'runs': runs}), f'{images:,.0f}'])} |")
+    return lines
+
+
+def limit_of(setting: list[Any]) -> int:
+    """The limit on images, of those tried, that a setting keeps within."""
+    population, final, *_, last = setting
+    most = 10 * (sum(population) + (final if last else 0)) / 0.95
+    return min((1000, 1500, 2500, 5000), key=lambda each: abs(each - most))
 
 
 def blind_lines(blind: list[dict[str, Any]]) -> list[str]:

@@ -64,6 +64,13 @@ BLIND = [  # generator, records, ε, candidates of a label at each vote, members
     *(("glyphs", 1500, 4, (147, 147, 147), 170, 4, "winners", h) for h in (1.0, 2.5)),
     *(("glyphs", 4000, 1, (400, 400), 400, 8, "winners", h) for h in (1.0, 2.5)),
 ]
+LIMITED = [  # candidates of a label at each vote, members in the end, q, H, last degree (0: taken as chosen)
+    *(((95,), 95, 1, 1.0, 0), ((66,), 28, 1, 0.5, 0.4), ((33, 33), 28, 1, 1.0, 0.4)),  # within 1,000 images
+    *(((142,), 142, 1, 1.0, 0), ((50, 50), 42, 1, 1.0, 0.4)),  # 1,500
+    *(((237,), 237, 1, 1.0, 0), ((237,), 237, 1, 2.5, 0), ((166,), 71, 1, 0.5, 0.4), ((83, 83), 71, 1, 1.0, 0.4)),
+    ((55, 55, 55), 72, 1, 1.0, 0.4),  # 2,500
+    *(((475,), 475, 8, 1.0, 0), ((166, 166), 142, 4, 1.0, 0.4), ((83, 83, 83, 83), 143, 2, 1.0, 0.4)),  # 5,000
+]
 
 
 def digits_measurer(fonts: str) -> Callable[[Any, int], dict[str, float]]:
@@ -98,6 +105,31 @@ def keeping_measurer(fonts: str) -> Callable[[Any, int], dict[str, float]]:
         population, final, keep, threshold = setting
         degree = {2: (0.5, 0.4), 3: (0.5, 0.45, 0.4), 4: DEGREES[4]}[len(population)]
         wanted = short.Setting(population, final, degree, keep=keep, threshold_sigmas=threshold)
+        found = []
+        for one in sets:
+            samples, labels, asked = short.evolve(one, wanted, run)
+            found.append((*short.measured(samples, labels, one), asked))
+        lr, mlp, images = np.mean(found, axis=0)
+        return {"LR": round(float(lr), 3), "MLP": round(float(mlp), 3), "images": round(float(images))}
+
+    return accuracy
+
+
+def limited_measurer(fonts: str) -> Callable[[Any, int], dict[str, float]]:
+    """As `keeping_measurer`: one vote, or several with winners kept."""
+    sets = [short.stand_in(fonts, "boxed", 1), short.stand_in(fonts, "free", 2)]
+
+    def accuracy(setting: Any, run: int) -> dict[str, float]:
+        population, final, neighbors, threshold, last = setting
+        wanted = short.Setting(
+            population,
+            final,
+            (*(0.5, 0.45, 0.4)[: len(population) - 1], last),
+            neighbors=neighbors,
+            threshold_sigmas=threshold,
+            keep="none" if len(population) == 1 else "winners",
+            selection="systematic" if len(population) == 1 else "sample",
+        )
         found = []
         for one in sets:
             samples, labels, asked = short.evolve(one, wanted, run)

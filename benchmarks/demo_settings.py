@@ -261,7 +261,7 @@ def evolve(digits: Digits, setting: Setting, run: int) -> tuple[Images, Labels, 
             one = descend(smooth @ votes - threshold, kept[members], size, 0.0, how, selection)
             found.append(Members(members[one.parents], one.kept))
         parents, kept = (np.concatenate([getattr(one, name) for one in found]) for name in ("parents", "kept"))
-        labels, asked = labels[parents], asked + np.count_nonzero(~kept)
+        labels, asked = labels[parents], asked + (np.count_nonzero(~kept) if setting.degree[t] else 0)
         before, columns = samples.take(parents), conditions.take(parents)
         samples, conditions = api.vary(before, labels, columns, setting.degree[t])
         samples.array[kept] = before.array[kept]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from pe.evaluation.controls import ControlRun
 from pe.histogram import Voting, histogram_release, noisy_votes
 from pe.lookahead import embed
 from pe.planning.calls import first_calls
-from pe.planning.choice import FINAL_SHARE, Numbers, choose
+from pe.planning.choice import Numbers, choose
 from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, info_of
 from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Release
@@ -155,13 +156,13 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, wanted: Labels, i
         units=recipe.private.declared_units or records,
         sigma=first[0].sensitivity * multiplier,
         growing=True,
-        images=images / (1 - FINAL_SHARE),
+        images=images,
         paid=False,
         degrees=info.degrees,
         by_label=False,
         distinct=info.distinct,
     )
-    given = {"iterations": 1} | ({} if declared else {"neighbors": plan.voting.neighbors})
+    given: dict[str, Any] = {"iterations": 1, "degree": 0} | ({} if declared else {"neighbors": plan.voting.neighbors})
     chosen = choose(numbers, given)
     q, most = chosen["neighbors"], min(chosen["population"][0], images)
     counts = np.bincount(wanted, minlength=len(plan.classes)).tolist()

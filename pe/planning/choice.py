@@ -5,7 +5,7 @@ docs/plan.md explains the rule; it was chosen on drawn digits and public picture
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod, sqrt
 from typing import Any
 
@@ -28,13 +28,13 @@ choose from; in each of several."""
 
 BLIND, ONCE, VARIED, AGAIN = 2.5, -1.0, 0.5, 1.0
 """H, in standard deviations of the noise: of every vote for samples of unknown labels, of which most are of another
-label; of samples of known ones, of one vote if they are not varied, so that hardly any is left out, of one vote if they
-are, and of each of several."""
+label; of samples of known ones, of one vote over a pool, so that hardly any is left out, of one vote if the chosen are
+varied, and of each of several, or of one whose choice could be varied, and is not."""
 
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
-MEMBERS, DEALT, FEWEST, LEAST = 1000, 2000, 150, 10
+MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
 """Candidates of a label: at most; of those that are dealt from a pool, which cost nothing to make, at most; below which
-the budget is not divided among iterations; and at least."""
+the budget is not divided among iterations; nor the images that limits allow, if the labels are known; and at least."""
 
 GROWTH = 1.5
 """Each iteration's share of the budget, over the share of the one before."""
@@ -43,7 +43,7 @@ MORE, LARGEST = 2.5, 10_000
 """Images at the end for each record, and the most; as many as there are records where an image costs something."""
 
 FINAL_SHARE, SLACK = 0.3, 0.05
-"""Of the images that the limits allow: the share for the end, and what is left for refused ones."""
+"""Of the images that the limits allow: the share for the end, if they are varied, and what is left for refused ones."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Numbers:
         degrees: the generator's, widest first.
         by_label: whether it makes what a label names.
         distinct: different new samples of a label that it has; None: it makes ever new ones.
+        final_share: of the images, for the end; 0 where one vote's choice is taken as it is.
     """
 
     labels: int
@@ -88,10 +89,20 @@ class Numbers:
     degrees: tuple[float, ...]
     by_label: bool
     distinct: int | None
+    final_share: float = FINAL_SHARE
 
     def noise(self, iterations: int) -> float:
         """σ of each of so many histograms with equal shares, in votes."""
         return self.sigma * (sqrt(iterations) if self.growing else 1)
+
+    def limit(self, iterations: int) -> float:
+        """Candidates of a label in each iteration that the images allow."""
+        return self.images * (1 - self.final_share) / (max(iterations, 1) * self.labels)
+
+    @property
+    def fewest(self) -> int:
+        """Candidates of a label that each of several votes needs, if images are few."""
+        return SPARE if self.by_label or self.labels == 1 else FEWEST
 
     def members(self, iterations: int, neighbors: int) -> int:
         """Candidates of a label that have their signal."""
@@ -125,7 +136,9 @@ def settle(recipe: Recipe, api: object | None = None) -> Choice:
     if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
         chosen["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
         changes["privacy"] = recipe.privacy.model_copy(update={"schedule": chosen["privacy.schedule"]})
-    return Choice(recipe.model_copy(update=changes), chosen, _reasons(numbers, whole, recipe.private.modality.noun))
+    return Choice(
+        recipe.model_copy(update=changes), chosen, _reasons(numbers, given, whole, recipe.private.modality.noun)
+    )
 
 
 def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
@@ -134,11 +147,15 @@ def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
     A population that is given is one number: a list says how many iterations there are, so nothing is left open.
     """
     iterations: int = given.get("iterations", _iterations(numbers))
+    chosen_degree = [0.0] if is_sparing(numbers, given) else _degrees(numbers.degrees, iterations)
+    degree = given.get("degree", chosen_degree)
+    if iterations == 1 and degree in (0, [0]):
+        numbers = replace(numbers, final_share=0.0)
     neighbors: int = given.get("neighbors", _neighbors(numbers, iterations, given.get("population")))
     chosen: dict[str, Any] = {
         "iterations": iterations,
         "population": _population(numbers, iterations, neighbors),
-        "degree": _degrees(numbers.degrees, iterations),
+        "degree": degree,
         "lookahead": 0,
         "neighbors": neighbors,
     }
@@ -151,19 +168,30 @@ def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
     return chosen | given
 
 
+def is_sparing(numbers: Numbers, given: dict[str, Any]) -> bool:
+    """Whether limits leave too few images for the several votes that the records would do for.
+
+    Then there is one vote, and what it chooses is taken as it is, so that all images are candidates.
+    """
+    if given.keys() & {"degree", "initial_variations"} or given.get("iterations", 1) != 1:
+        return False
+    return _iterations(numbers) == 1 < _iterations(replace(numbers, images=inf))
+
+
 def _threshold(numbers: Numbers, iterations: int) -> float:
     """H, in standard deviations of the noise."""
-    if iterations > 1:
-        return AGAIN if numbers.by_label or numbers.labels == 1 else BLIND
-    if not numbers.by_label:
+    if not numbers.by_label and (iterations == 1 or numbers.labels > 1):
         return BLIND
-    return VARIED if numbers.degrees and numbers.degrees[-1] else ONCE
+    if iterations > 1 or (any(numbers.degrees) and not numbers.final_share):
+        return AGAIN
+    return VARIED if numbers.final_share else ONCE
 
 
 def _iterations(numbers: Numbers) -> int:
-    """T: as many as the generator has degrees, while each has FEWEST candidates of a label."""
-    most = len(numbers.degrees)
-    return next((t for t in range(most, 1, -1) if _affordable(numbers, t, NEIGHBORS[-1]) >= FEWEST), min(most, 1))
+    """T: as many as the generator has degrees, while each has enough candidates of a label."""
+    most, free = len(numbers.degrees), replace(numbers, images=inf)
+    enough = (t for t in range(most, 1, -1) if _affordable(free, t, NEIGHBORS[-1]) >= FEWEST)
+    return next((t for t in enough if numbers.limit(t) >= numbers.fewest), min(most, 1))
 
 
 def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int:
@@ -180,16 +208,20 @@ def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int
 
 def _affordable(numbers: Numbers, iterations: int, neighbors: int) -> int:
     """Candidates of a label: as many as have their signal, as there may be, and as the limits allow."""
-    limit = numbers.images * (1 - FINAL_SHARE) / (max(iterations, 1) * numbers.labels)
     most = MEMBERS if numbers.distinct is None else min(numbers.distinct, DEALT)
-    return int(min(numbers.members(iterations, neighbors), most, limit))
+    return int(min(numbers.members(iterations, neighbors), most, numbers.limit(iterations)))
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Members of S_0 … S_T: the candidates, and in the end what is to be shared."""
+    """Members of S_0 … S_T: the candidates, and in the end what is to be shared.
+
+    If nothing is varied, that costs nothing. Only of a pool may it be more than the candidates, and thus hold copies.
+    """
     members = max(_affordable(numbers, iterations, neighbors), neighbors, LEAST)
-    wanted = numbers.records if numbers.paid else min(LARGEST, MORE * numbers.records)
+    wanted = numbers.records if numbers.paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
     allowed = numbers.images - iterations * members * numbers.labels
+    if not numbers.final_share:
+        allowed = members * numbers.labels if any(numbers.degrees) else wanted
     final = max(int(min(wanted, allowed)) // numbers.labels, 1) * numbers.labels
     return [members * numbers.labels] * iterations + [final]
 
@@ -256,7 +288,7 @@ def _info(recipe: Recipe, api: object | None) -> PluginInfo:
     return info_of(load("pe.adapters", recipe.api.kind)) if recipe.api.kind in plugins("pe.adapters") else PluginInfo()
 
 
-def _reasons(numbers: Numbers, whole: dict[str, Any], noun: str) -> tuple[str, ...]:
+def _reasons(numbers: Numbers, given: dict[str, Any], whole: dict[str, Any], noun: str) -> tuple[str, ...]:
     iterations, neighbors = whole["iterations"], whole["neighbors"]
     if not iterations:
         return ()
@@ -273,9 +305,16 @@ def _reasons(numbers: Numbers, whole: dict[str, Any], noun: str) -> tuple[str, .
         f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the candidates: {copies:.2g} of "
         "each if all were chosen, and more of those with many votes.",
     )
+    why = f"The records vote {each}: the generator has degrees for {len(numbers.degrees)}, and more votes mean more "
+    why += "noise in each."
+    if is_sparing(numbers, given):
+        why = f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because the limits allow "
+        why += (
+            f"too few for two, of which each needs {numbers.fewest} candidates of a label. Nothing is varied, so that "
+        )
+        why += "all that is paid for are candidates, and the chosen ones are taken as they are."
     return (
-        f"The records vote {each}: the generator has degrees for {len(numbers.degrees)}, and more votes mean more "
-        "noise in each.",
+        why,
         f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its label, so an average "
         f"candidate gets {against}{'' if sigma else ', without noise'}.",
         *(told if unvaried and copies > 1 else ()),

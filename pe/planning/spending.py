@@ -71,16 +71,16 @@ def alternatives_of(recipe: Recipe, api: GenerationAPI | None) -> tuple[Alternat
             one = _plan(idea, recipe, api, money)
         except RecipeError:  # no population is small enough, or a key of the recipe does not go with it
             continue
+        if one.iterations > 1 and not any(one.degree):  # a pool: a second vote only chooses again
+            continue
         if (one.cost is None or one.cost <= money) and not any(_same(one, other) for other in found):
             found.append(one)
     return tuple(found)
 
 
 def _ideas(rule: Alternative) -> list[_Idea]:
-    """What may be tried beside the rule; of a generator that varies nothing, one vote alone."""
+    """What may be tried beside the rule; where that varies nothing, other numbers of votes alone."""
     iterations, ideas = rule.iterations, [_ONCE]
-    if not any(rule.degree):
-        return ideas
     again = {"iterations": iterations}
     if iterations > 2:
         why = "Fewer votes have less noise each, so that more candidates have their signal; they are varied less often."
@@ -88,6 +88,8 @@ def _ideas(rule: Alternative) -> list[_Idea]:
     elif iterations < 2:
         why = "The second vote mends what the first got wrong; the noise on each is larger."
         ideas.append(_Idea("two votes", {"iterations": 2}, why))
+    if not any(rule.degree):
+        return ideas
     if rule.keep == "none":
         name, keep = "winners kept", "winners"
         kept = "What a vote chose stays, is voted on again, and costs nothing; fewer samples are new."

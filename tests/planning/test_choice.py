@@ -202,6 +202,42 @@ def test_one_vote_with_the_planners_signal_is_enough_at_any_threshold_and_less_i
     assert "and a threshold of " in warning
 
 
+@pytest.mark.parametrize(("limit", "candidates"), [(600, 57), (1500, 142)])
+def test_where_a_limit_is_too_small_for_several_votes_one_vote_takes_what_it_chooses(
+    limit: int, candidates: int
+) -> None:
+    recipe = recipe_of(4000, limits={"max_images": limit})
+    choice = settle(recipe, Drawn())
+    evolution = choice.recipe.evolution
+    assert (evolution.iterations, evolution.population) == (1, [10 * candidates] * 2)
+    assert (evolution.degree, evolution.threshold_sigmas, evolution.selection) == ([0.0], 1.0, "systematic")
+    assert choice.reasons[0] == (
+        f"One vote over {10 * candidates:,} images is expected to be best, because the limits allow too few for two, "
+        "of which each needs 50 candidates of a label. Nothing is varied, so that all that is paid for are candidates, "
+        "and the chosen ones are taken as they are."
+    )
+    found = forecast(recipe, Drawn())
+    assert (found.images.least, found.images.most) == (10 * candidates,) * 2
+    assert "copies" not in "".join(choice.reasons)
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "given"),
+    [
+        (4000, 1600, {}),  # enough for two votes
+        (300, 1500, {}),  # too few records for two votes, whatever the limit
+        (4000, 1500, {"degree": 0.3}),
+        (4000, 1500, {"initial_variations": 1}),
+        (4000, 1500, {"iterations": 2}),
+    ],
+)
+def test_else_what_is_chosen_is_varied(size: int, limit: int, given: dict[str, Any]) -> None:
+    choice = settle(recipe_of(size, limits={"max_images": limit}, evolution=given), Drawn())
+    degree = choice.recipe.evolution.degree
+    assert min(degree if isinstance(degree, list) else [degree]) > 0
+    assert not any("expected to be best" in reason for reason in choice.reasons)
+
+
 def test_it_says_how_many_copies_a_pool_comes_to() -> None:
     class Small(Blind):
         info = PluginInfo(hosts=(), degrees=(0.0,), distinct=50)
