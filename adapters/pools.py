@@ -110,11 +110,6 @@ class Pool:
 class FromPool(ABC):
     """RANDOM_API and VARIATION_API over a pool, for a generator that has its samples and knows how far apart two are.
 
-    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no sample is twice among
-    new ones of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
-    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
-    random draw. An answer depends on each item's seed and condition alone.
-
     Conditions: `pool`, int64 (n,): the sample's place in the pool.
     """
 

@@ -32,7 +32,12 @@ BLOCK = 64  # images shrunk at once
 
 
 class PublicImages(FromPool):
-    """RANDOM_API and VARIATION_API over a pool of public images: see `FromPool`.
+    """RANDOM_API and VARIATION_API over a pool of public images.
+
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no image is twice among
+    new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
+    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
+    random draw. An answer depends on each item's seed and condition alone.
 
     Conditions: `pool`, int64 (n,): the image's place in the pool (of files: in the order of their paths).
 

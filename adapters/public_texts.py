@@ -30,7 +30,12 @@ GRID = 2**12
 
 
 class PublicTexts(FromPool):
-    """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words: see `FromPool`.
+    """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words.
+
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no text is twice among
+    new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
+    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
+    random draw. An answer depends on each item's seed and condition alone.
 
     Conditions: `pool`, int64 (n,): the text's place in the pool.
 

@@ -20,8 +20,8 @@ from pe.steps import Plan
 WORKERS = (1, 4, 16, 64, 256)
 """For how many workers the time is told."""
 
-BYTES_PER_RECORD = 180
-"""Of memory for a label, a unit and digests; what a source holds of its own, such as names of files, is not in it."""
+BYTES_PER_RECORD = 44
+"""Of memory for a label, a unit and a digest; what a source holds of its own, such as names of files, is not in it."""
 
 _DECODED = 16  # made-up records
 
