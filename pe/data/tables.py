@@ -14,9 +14,10 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar, cast
 
 from pe.data.public_folders import LABELS_CSV
+from pe.data.remote import RemotePath
 from pe.data.text_decoding import UTF_8, with_mark
 from pe.errors import BadTable, MissingDependency, nearest_name
 
@@ -28,9 +29,11 @@ _MOST_BYTES = 2**22  # that are read of a cell in Parquet
 _ROWS_READ = 256
 
 Row = tuple[object, ...]
+TablePath = Path | RemotePath
+SomePath = TypeVar("SomePath", bound=TablePath)
 
 
-def table_files(path: Path) -> list[Path]:
+def table_files(path: SomePath) -> list[SomePath]:
     """The file at `path`, or those of a folder that are tables, in the order of their names.
 
     Raises:
@@ -52,13 +55,14 @@ def table_files(path: Path) -> list[Path]:
     return files
 
 
-def tables_in(folder: Path) -> list[Path]:
+def tables_in(folder: SomePath) -> list[SomePath]:
     """The tables at the top of a folder; hidden files and `labels.csv`, the list of other files, are left out."""
-    found = (file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    inside = cast(Iterator[SomePath], folder.iterdir())
+    found = (file for file in inside if file.suffix.lower() in SUFFIXES and file.is_file())
     return sorted(file for file in found if not file.name.startswith(".") and file.name != LABELS_CSV)
 
 
-def columns_of(file: Path, encoding: str = UTF_8) -> list[str]:
+def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
     """The names of a table's columns; of JSON lines, those of its first row.
 
     Raises:
@@ -75,7 +79,7 @@ def columns_of(file: Path, encoding: str = UTF_8) -> list[str]:
         return list(next(_objects(file, lines), {}))
 
 
-def read_rows(file: Path, columns: Sequence[str], encoding: str = UTF_8) -> Iterator[Row]:
+def read_rows(file: TablePath, columns: Sequence[str], encoding: str = UTF_8) -> Iterator[Row]:
     """The values of these columns, row by row; a few rows are in memory.
 
     Args:
@@ -98,7 +102,7 @@ def read_rows(file: Path, columns: Sequence[str], encoding: str = UTF_8) -> Iter
         yield from (_csv_rows if suffix in _SEPARATORS else _json_rows)(file, lines, columns)
 
 
-def read_lines(file: Path, encoding: str = UTF_8) -> Iterator[str]:
+def read_lines(file: TablePath, encoding: str = UTF_8) -> Iterator[str]:
     """The lines of a file, each with its end.
 
     Raises:
@@ -118,7 +122,7 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
 
 
 @contextmanager
-def open_parquet(path: Path) -> Iterator[tuple[Any, Any]]:
+def open_parquet(path: TablePath) -> Iterator[tuple[Any, Any]]:
     """The Parquet file and pyarrow; pyarrow's errors inside become BadTable."""
     try:
         import pyarrow as arrow
@@ -126,14 +130,15 @@ def open_parquet(path: Path) -> Iterator[tuple[Any, Any]]:
     except ImportError as error:
         raise MissingDependency.of("pyarrow", "parquet", "Reading Parquet files") from error
     try:
-        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
+        opened = path.open_bytes() if isinstance(path, RemotePath) else path
+        with parquet.ParquetFile(opened, pre_buffer=False, buffer_size=2**20) as file:
             yield file, arrow
     except (arrow.ArrowException, OSError) as error:
         raise BadTable(f"{path} cannot be read as Parquet: it is damaged or of another format.") from error
 
 
 @contextmanager
-def _open_text(file: Path, encoding: str) -> Iterator[Iterator[str]]:
+def _open_text(file: TablePath, encoding: str) -> Iterator[Iterator[str]]:
     """The lines of a file, each with its end."""
     try:
         with file.open(encoding=with_mark(encoding), errors="surrogateescape", newline="") as opened:
@@ -144,14 +149,14 @@ def _open_text(file: Path, encoding: str) -> Iterator[Iterator[str]]:
         raise BadTable(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def _lines(file: Path, text: TextIO) -> Iterator[str]:
+def _lines(file: TablePath, text: TextIO) -> Iterator[str]:
     while line := text.readline(_MOST_CHARACTERS):
         if len(line) == _MOST_CHARACTERS:
             raise BadTable(f"{file} has a line of more than {_MOST_CHARACTERS:,} characters: break it up.")
         yield line
 
 
-def _csv_rows(file: Path, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
+def _csv_rows(file: TablePath, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
     reader = csv.reader(lines, delimiter=_SEPARATORS[file.suffix.lower()], strict=True)
     header = _header(file, reader)
     for column in columns:
@@ -175,7 +180,7 @@ def _csv_rows(file: Path, lines: Iterator[str], columns: Sequence[str]) -> Itera
         ) from error
 
 
-def _header(file: Path, reader: Iterator[list[str]]) -> list[str]:
+def _header(file: TablePath, reader: Iterator[list[str]]) -> list[str]:
     try:
         header = next(reader, [])
     except csv.Error as error:
@@ -187,7 +192,7 @@ def _header(file: Path, reader: Iterator[list[str]]) -> list[str]:
     return header
 
 
-def _json_rows(file: Path, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
+def _json_rows(file: TablePath, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
     known: set[str] = set()
     for found in _objects(file, lines):
         known.update(found)
@@ -196,7 +201,7 @@ def _json_rows(file: Path, lines: Iterator[str], columns: Sequence[str]) -> Iter
         _check_column(file, column, known)
 
 
-def _objects(file: Path, lines: Iterator[str]) -> Iterator[dict[str, object]]:
+def _objects(file: TablePath, lines: Iterator[str]) -> Iterator[dict[str, object]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -216,7 +221,7 @@ def _unlike(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _parquet_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
+def _parquet_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
     with open_parquet(file) as (opened, arrow):
         schema = opened.schema_arrow
         for column in columns:
@@ -247,7 +252,7 @@ def _text(data: Any) -> str:
     return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
 
 
-def _check_column(file: Path, column: str, known: Sequence[str] | set[str]) -> None:
+def _check_column(file: TablePath, column: str, known: Sequence[str] | set[str]) -> None:
     """Refuse a column that is not there; the nearest is named, not all: without a header they are a record's cells."""
     if column not in known:
         near = nearest_name(column, known) if known else ""

@@ -6,10 +6,12 @@ Looked up, without asking a plug-in for anything, and without reading a private 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
 
+from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
 from pe.errors import MissingDependency, PEError, RecipeError
 from pe.fit.trainer import ChecksMachine
@@ -115,8 +117,8 @@ def cap_obstacles(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
     """
     if WITHHELD in (str(recipe.private.ledger_file), str(recipe.private.place)):
         return []
-    ledger = data_set_ledger(recipe.private)
     try:
+        ledger = data_set_ledger(recipe.private)
         refusal = "" if ledger is None else ledger.refusal(releases)
     except PEError as error:
         refusal = str(error)
@@ -127,7 +129,7 @@ def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
     """The ledger file that the runs over a source's records are entered in; None for a sample without a place on disk.
 
     Raises:
-        RecipeError: its place is withheld, as where a recipe is shared.
+        RecipeError: its place is withheld, as where a recipe is shared, or the records are remote and it is not named.
     """
     if str(source.ledger_file) == WITHHELD:
         raise RecipeError(
@@ -135,17 +137,24 @@ def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
         )
     if source.ledger_file is not None:
         return DataSetLedger(source.ledger_file)
+    if isinstance(source.place, RemotePath):
+        raise RecipeError(
+            f"private.ledger_file is not set, and no ledger file can lie beside {source.place}: name a file on this "
+            "machine that all runs over these records share."
+        )
     return None if source.place is None else DataSetLedger.beside(source.place)
 
 
 def check_place(recipe: Recipe) -> None:
-    """Refuse a recipe with nothing at the private data's path; what is there is not read.
+    """Refuse a recipe with nothing at the private data's path; what is there is not read, nor a store asked for it.
 
     Raises:
-        RecipeError: there is not.
+        RecipeError: there is not, or a remote one names no ledger file.
     """
     path = recipe.private.place
-    if path is not None and str(path) != WITHHELD and not path.exists():
+    if isinstance(path, RemotePath):
+        data_set_ledger(recipe.private)
+    elif path is not None and str(path) != WITHHELD and not path.exists():
         raise RecipeError(f"private.path: there is nothing at {path}: say where the private records are.")
 
 
@@ -156,7 +165,7 @@ def check_public_place(recipe: Recipe, *plugins: object) -> None:
         RecipeError: they do, and `privacy.pool_overlaps` is not `declared`.
     """
     path = recipe.private.place
-    if path is None or str(path) == WITHHELD or recipe.privacy.pool_overlaps == "declared":
+    if not isinstance(path, Path) or str(path) == WITHHELD or recipe.privacy.pool_overlaps == "declared":
         return
     for plugin in plugins:
         if reads_public(plugin):

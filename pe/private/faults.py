@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pe.data.remote import RemotePath
 from pe.errors import BadTable, PrivateDataError, printable
 
 SHOWN = 20
@@ -42,15 +43,15 @@ def as_private() -> Iterator[None]:
 
 
 @contextmanager
-def listing(place: Path | None) -> Iterator[None]:
+def listing(place: Path | RemotePath | None) -> Iterator[None]:
     """Where more files are at fault than are shown, list all in `<data>.bad-files.txt` beside the data at `place`.
 
-    Only its owner can read that file. Nothing is written where the data have no place on disk.
+    Only its owner can read that file. Nothing is written where the data have no place on this machine.
     """
     try:
         yield
     except PrivateDataError as error:
-        if place is not None and len(error.faults) > SHOWN:
+        if isinstance(place, Path) and len(error.faults) > SHOWN:
             error.add_note(_write(place.resolve(), error.faults))
         raise
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pe.data.decoding import UInt8Array, decode_image
-from pe.data.tables import feature_names, open_parquet
+from pe.data.remote import Place
+from pe.data.tables import TablePath, feature_names, open_parquet
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.faults import as_private
@@ -33,19 +34,20 @@ class ImageParquet(ImageSource):
     metadata name the label column's numbers, labels are those names.
 
     Attributes:
-        path: the file, or the folder of files `*.parquet`.
+        path: the file, or the folder of files `*.parquet`; or an address of theirs, such as s3://bucket/folder (extra
+            `remote`).
         image_column: the column of images.
         label_column: the column of labels; None: no labels.
     """
 
-    path: Path
+    path: Place
     _: KW_ONLY
     kind: Literal["parquet"] = "parquet"
     image_column: str = "image"
     label_column: str | None = None
 
     @property
-    def place(self) -> Path | None:
+    def place(self) -> TablePath | None:
         """The file or folder."""
         return self.path
 
@@ -113,17 +115,18 @@ class ImageParquet(ImageSource):
         found = label_names(value for each in paths for value in _labels(each, label))
         return FoundColumns(image, label, tuple(feature_names(schema.metadata, label)) or found, others)
 
-    def _paths(self) -> list[Path]:
-        if self.path.is_file():
-            return [self.path]
-        if not self.path.is_dir():
-            raise PrivateDataError(f"{self.path} does not exist.")
-        paths = sorted(path for path in self.path.glob("*.parquet") if path.is_file())
+    def _paths(self) -> Sequence[TablePath]:
+        with as_private():
+            if self.path.is_file():
+                return [self.path]
+            if not self.path.is_dir():
+                raise PrivateDataError(f"{self.path} does not exist.")
+            paths = [path for path in self.path.iterdir() if path.suffix == ".parquet" and path.is_file()]
         if not paths:
             raise PrivateDataError(f"The folder {self.path} holds no .parquet files.")
-        return paths
+        return sorted(paths)
 
-    def _check_labelled(self, path: Path) -> None:
+    def _check_labelled(self, path: TablePath) -> None:
         """Refuse several classes where no column is named that tells a record's."""
         if self.label_column is None and len(self.class_names or ()) > 1:
             with _open(path) as (file, _):
@@ -133,7 +136,7 @@ class ImageParquet(ImageSource):
                 f"{path} that holds the labels; it has {columns}."
             )
 
-    def _inspect(self, path: Path) -> int:
+    def _inspect(self, path: TablePath) -> int:
         """The number of rows, once all columns are there and the images are bytes. Confidential."""
         with _open(path) as (file, arrow):
             schema = file.schema_arrow
@@ -150,7 +153,7 @@ class ImageParquet(ImageSource):
 
 
 class _Rows:
-    def __init__(self, source: ImageParquet, paths: Sequence[Path]) -> None:
+    def __init__(self, source: ImageParquet, paths: Sequence[TablePath]) -> None:
         self._source, self._paths = source, paths
 
     def __iter__(self) -> Iterator[Outcome]:
@@ -168,13 +171,13 @@ class _Rows:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[tuple[Any, Any]]:
+def _open(path: TablePath) -> Iterator[tuple[Any, Any]]:
     """The Parquet file and pyarrow; pyarrow's errors inside become PrivateDataError."""
     with as_private(), open_parquet(path) as opened:
         yield opened
 
 
-def _schema(path: Path) -> tuple[Any, Any]:
+def _schema(path: TablePath) -> tuple[Any, Any]:
     """A file's columns, and pyarrow's words for types."""
     with _open(path) as (file, arrow):
         return file.schema_arrow, arrow.types
@@ -187,7 +190,7 @@ def _is_bytes(kind: Any, types: Any) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
-def _column(path: Path, column: str, together: int) -> Iterator[object]:
+def _column(path: TablePath, column: str, together: int) -> Iterator[object]:
     """A column's values, one after another, `together` in memory. Confidential."""
     with _open(path) as (file, _):
         for batch in file.iter_batches(together, columns=[column], use_threads=False):
@@ -195,7 +198,7 @@ def _column(path: Path, column: str, together: int) -> Iterator[object]:
                 yield value.as_py()
 
 
-def _labels(path: Path, column: str) -> Iterator[object]:
+def _labels(path: TablePath, column: str) -> Iterator[object]:
     with _open(path) as (file, _):
         names = feature_names(file.schema_arrow.metadata, column)
     for value in _column(path, column, _VALUES_READ):

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from pe.data.remote import RemotePath
 from pe.data.samples import Samples, Shape
 from pe.errors import RecipeError
 from pe.plugins.registry import load
@@ -106,7 +107,7 @@ class PrivateSource(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> Path | None:
+    def place(self) -> Path | RemotePath | None:
         """Where the records lie; None for a sample that has no place on disk, and so no ledger file beside it."""
 
     @abstractmethod

@@ -10,8 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from pe.data.remote import Place
 from pe.data.samples import Array
-from pe.data.tables import Row, columns_of, read_rows, table_files
+from pe.data.tables import Row, TablePath, columns_of, read_rows, table_files
 from pe.errors import BadSample, PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.faults import as_private
@@ -30,19 +31,19 @@ class TextTable(TextSource):
     The rows are streamed: no file is in memory as a whole. Parquet is always UTF-8.
 
     Attributes:
-        path: the file, or the folder of files.
+        path: the file, or the folder of files; or an address of theirs, such as s3://bucket/folder (extra `remote`).
         text_column: the column of texts.
         label_column: the column of labels; None: no labels.
     """
 
-    path: Path
+    path: Place
     _: KW_ONLY
     kind: Literal["text_table"] = "text_table"
     text_column: Text = "text"
     label_column: Text | None = None
 
     @property
-    def place(self) -> Path | None:
+    def place(self) -> TablePath | None:
         """The file or folder."""
         return self.path
 
@@ -56,7 +57,7 @@ class TextTable(TextSource):
         """
         self._check_columns()
         with as_private():
-            files = table_files(self.path)
+            files: Sequence[TablePath] = table_files(self.path)
         ends: list[int] = []  # of the files that were read
         count = 0
 
@@ -122,7 +123,7 @@ class TextTable(TextSource):
         """The column of units; None: each record is its own."""
         return None if self.privacy_unit == RECORD else self.privacy_unit
 
-    def _rows(self, file: Path) -> Iterator[Row]:
+    def _rows(self, file: TablePath) -> Iterator[Row]:
         """Of each row its label and unit, where there are such columns, and its text."""
         columns = [column for column in (self.label_column, self._unit, self.text_column) if column is not None]
         with as_private():
@@ -130,7 +131,7 @@ class TextTable(TextSource):
 
 
 class _Records:
-    def __init__(self, source: TextTable, files: Sequence[Path]) -> None:
+    def __init__(self, source: TextTable, files: Sequence[TablePath]) -> None:
         self._source, self._files = source, files
 
     def __iter__(self) -> Iterator[Outcome]:

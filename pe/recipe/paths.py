@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from pydantic import BeforeValidator
 
+from pe.data.remote import is_remote
 from pe.errors import PluginError, RecipeError
 from pe.plugins.registry import Group, load, plugins, settings_of
 from pe.plugins.specs import part_among
@@ -103,8 +104,11 @@ def _accepted(annotation: Any) -> Iterator[Any]:
 
 
 def _full_path(path: str | Path, folder: Path) -> str | Path:
-    """The path from `folder`, of the type given; only `..` at its beginning is worked out: after a link it leads on."""
-    if str(path) == WITHHELD:
+    """The path from `folder`, of the type given; an address stays.
+
+    Only `..` at its beginning is worked out: after a link it leads on.
+    """
+    if str(path) == WITHHELD or is_remote(path):
         return path
     try:
         full = Path(path).expanduser()

@@ -1,0 +1,177 @@
+"""Files on object stores and web servers, by their addresses, through fsspec: read in pieces, never written."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Annotated, Any, TextIO, cast
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, InstanceOf, PlainSerializer, WithJsonSchema
+
+from pe.errors import BadTable, MissingDependency, printable
+
+PROTOCOLS = ("s3", "gs", "abfs", "az", "http", "https", "memory")
+_LIBRARIES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "http": "aiohttp", "https": "aiohttp"}
+_BLOCK = 2**22  # bytes that are asked for together
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """A file or a folder on an object store, with those of Path's methods that reading tables takes.
+
+    Attributes:
+        url: such as s3://bucket/folder/file.parquet; without credentials.
+    """
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __lt__(self, other: RemotePath) -> bool:
+        return self.url < other.url
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return PurePosixPath(urlsplit(self.url).path).name
+
+    @property
+    def suffix(self) -> str:
+        """As of a Path: `.parquet`."""
+        return PurePosixPath(self.name).suffix
+
+    def exists(self) -> bool:
+        """Whether a file or folder is there.
+
+        Raises:
+            BadTable: that cannot be told: no credentials, no connection.
+            MissingDependency: no library is installed that speaks its protocol.
+        """
+        with self._system() as (system, path):
+            return bool(system.exists(path))
+
+    def is_file(self) -> bool:
+        """Whether a file is there; raises as `exists`."""
+        with self._system() as (system, path):
+            return bool(system.isfile(path))
+
+    def is_dir(self) -> bool:
+        """Whether a folder is there; raises as `exists`."""
+        with self._system() as (system, path):
+            return bool(system.isdir(path))
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """What lies directly in the folder; raises as `exists`."""
+        with self._system() as (system, path):
+            names = [str(name) for name in system.ls(path, detail=False)]
+            yield from (RemotePath(str(system.unstrip_protocol(name))) for name in names)
+
+    def open_bytes(self) -> IO[bytes]:
+        """The file for reading; that raises as `exists`."""
+        with self._system() as (system, path):
+            file = system.open(path, "rb", block_size=_BLOCK)
+        return cast(IO[bytes], io.BufferedReader(_Reader(self, file), 2**16))
+
+    def open(self, *, encoding: str, errors: str, newline: str) -> TextIO:
+        """The file for reading as text; that raises as `exists`."""
+        return io.TextIOWrapper(self.open_bytes(), encoding, errors, newline)
+
+    @contextmanager
+    def _system(self) -> Iterator[tuple[Any, str]]:
+        """The file system of fsspec, and the path in it; whatever it raises becomes BadTable."""
+        try:
+            import fsspec
+        except ImportError as error:
+            raise MissingDependency.of("fsspec", "remote", f"Reading {self.url}") from error
+        try:
+            system, path = fsspec.core.url_to_fs(self.url)
+        except ImportError as error:
+            library = _LIBRARIES.get(urlsplit(self.url).scheme, "fsspec")
+            raise MissingDependency(f"Reading {self.url} needs {library}: pip install {library}.") from error
+        with self.errors():
+            yield system, path
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Whatever a library of object stores raises inside becomes a BadTable."""
+        try:
+            yield
+        except Exception as error:  # each store's library has exceptions of its own
+            why = printable(f"{type(error).__name__}: {error}").rstrip(".")
+            raise BadTable(
+                f"{self.url} cannot be read ({why}): check the address, the credentials and the connection."
+            ) from error
+
+
+class _Reader(io.RawIOBase):
+    """A remote file whose errors name it."""
+
+    def __init__(self, path: RemotePath, file: IO[bytes]) -> None:
+        self._path, self._file = path, file
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer; raises BadTable."""
+        with self._path.errors():
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place; raises BadTable."""
+        with self._path.errors():
+            return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Where it stands."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+        super().close()
+
+
+def is_remote(value: object) -> bool:
+    """Whether text is an address rather than a path on this machine; a `file://` address is one, too."""
+    return isinstance(value, str) and "://" in value
+
+
+def _read(value: Any) -> Any:
+    """An address as a RemotePath, that of a file on this machine as its path; anything else stays."""
+    if not is_remote(value):
+        return value
+    address = urlsplit(value)
+    if address.scheme == "file":
+        return Path(address.path)
+    if address.scheme not in PROTOCOLS:
+        raise ValueError(f"'{address.scheme}://' is not read here: take one of {', '.join(PROTOCOLS)}, or a local path")
+    if "@" in address.netloc and address.scheme not in ("abfs", "az"):
+        raise ValueError("an address holds no credentials here: give them as the store's library reads them")
+    if "::" in value:
+        raise ValueError("addresses are not chained here")
+    return RemotePath(value)
+
+
+Place = Annotated[
+    Path
+    | Annotated[
+        InstanceOf[RemotePath],
+        PlainSerializer(str, return_type=str),
+        WithJsonSchema({"type": "string", "format": "uri"}),
+    ],
+    BeforeValidator(_read),
+]
+"""A path on this machine, or an address such as s3://bucket/folder."""
