@@ -113,7 +113,7 @@ class Dispatcher:
         if done is not None:
             return done
         work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
-        work = replace(work, explores=True, kept=members.kept)
+        work = replace(work, explores=True, kept=members.kept if degree else work.kept)
         if reuse:
             ahead = self._lookahead_work(t, population, reuse, degree)
             made = self._fulfil(ahead, f"lookahead {t}").answered
@@ -169,7 +169,8 @@ class Dispatcher:
 
     def _variation_work(self, phase: str, population: Population, parents: Items, degree: float, t: int = 1) -> Work:
         work = self._work(phase, population.labels[parents], parents)
-        return replace(work, source=population, degree=degree, iteration=t)
+        kept = None if degree else np.ones(len(parents), np.bool_)  # unchanged: nobody is asked
+        return replace(work, source=population, degree=degree, iteration=t, kept=kept)
 
     def _work(self, phase: str, labels: npt.NDArray[np.int32], parents: Items) -> Work:
         return Work(

@@ -40,7 +40,7 @@ class Work:
         seed: the recipe's seed.
         source: the population whose members are varied; None for RANDOM_API.
         parents: int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API.
-        degree: variation in [0, 1]; at 0 all items are their parents as they are.
+        degree: variation in [0, 1].
         iteration: t, whose variations they are.
         attempts: how often an item may fail.
         retries: how often an item that is refused is asked for again with another seed; then a variation is
@@ -106,9 +106,7 @@ class Work:
 
     @property
     def given(self) -> npt.NDArray[np.bool_]:
-        """The items that nobody is asked for, bool (n,): kept, lent by the lookahead, or all at degree 0."""
-        if self.source is not None and self.degree == 0:
-            return np.ones(len(self), np.bool_)
+        """The items that nobody is asked for, bool (n,): kept, or lent by the lookahead."""
         found = np.zeros(len(self), np.bool_) if self.kept is None else self.kept.copy()
         if self.loan is not None:
             found[self.loan.children] = True
