@@ -41,14 +41,11 @@ def evolve(
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
         labels = population.labels
         histogram = dp_nn_histogram(private, candidates, labels, step.release, ledger, plan.voting, count)  # Alg. 2
-        if not step.reuse:
-            api.forget(f"lookahead/{step.t}")
         members = choose(histogram, population, kept, step, plan, warn)  # P and S'
         population = api.variations(step.t, population, members, step.degree, step.reuse)  # S_t
         kept = vectors.follow(members)
         made(step.t)
-        if step.reuse:
-            api.forget(f"lookahead/{step.t}")
+        api.forget(f"lookahead/{step.t}")
     return population
 
 

@@ -127,7 +127,8 @@ def test_the_site_s_reference_has_every_public_name_and_each_says_what_its_argum
         fields = own.keys() - {"args", "kwargs", "kind"}
         assert {field for field in fields if f"{field}:" not in known.replace("*", "")} == set(), name
         for attribute, member in vars(value).items():
-            method = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+            plain = member.fget if isinstance(member, property) else member
+            method = plain.__func__ if isinstance(plain, classmethod | staticmethod) else plain
             if inspect.isfunction(method) and not attribute.startswith("_"):
                 check_sections(f"{name}.{attribute}", method, whole=False)
 

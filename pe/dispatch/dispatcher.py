@@ -96,7 +96,8 @@ class Dispatcher:
     def variations(self, t: int, population: Population, members: Members, degree: float, reuse: int = 0) -> Population:
         """S_t: a variation of the parent of each of `members` in `population`, or the parent itself if it is kept.
 
-        A variation that is refused in every attempt keeps its parent.
+        A variation that is refused in every attempt keeps its parent. The lookahead's variations, which have served by
+        now, are deleted first if none of them is lent.
 
         Args:
             t: the iteration.
@@ -114,7 +115,9 @@ class Dispatcher:
             return done
         work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
         work = replace(work, explores=True, kept=members.kept if degree else work.kept)
-        if reuse:
+        if not reuse:
+            self.forget(f"lookahead/{t}")
+        else:
             ahead = self._lookahead_work(t, population, reuse, degree)
             made = self._fulfil(ahead, f"lookahead {t}").answered
             work = replace(work, loan=lend(ahead.phase, made, reuse, members))

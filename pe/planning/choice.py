@@ -305,16 +305,17 @@ def _reasons(numbers: Numbers, given: dict[str, Any], whole: dict[str, Any], nou
         f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the candidates: {copies:.2g} of "
         "each if all were chosen, and more of those with many votes.",
     )
-    why = f"The records vote {each}: the generator has degrees for {len(numbers.degrees)}, and more votes mean more "
-    why += "noise in each."
-    if is_sparing(numbers, given):
-        why = f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because the limits allow "
-        why += (
-            f"too few for two, of which each needs {numbers.fewest} candidates of a label. Nothing is varied, so that "
-        )
-        why += "all that is paid for are candidates, and the chosen ones are taken as they are."
+    often = (
+        f"The records vote {each}: the generator has degrees for {len(numbers.degrees)}, and more votes mean more "
+        "noise in each."
+    )
+    sparing = (
+        f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because the limits allow too "
+        f"few for two votes, of which each needs {numbers.fewest} candidates of a label. Nothing is varied: all {noun} "
+        "that are paid for are candidates, and the chosen ones are taken as they are."
+    )
     return (
-        why,
+        sparing if is_sparing(numbers, given) else often,
         f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its label, so an average "
         f"candidate gets {against}{'' if sigma else ', without noise'}.",
         *(told if unvaried and copies > 1 else ()),

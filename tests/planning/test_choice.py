@@ -212,9 +212,9 @@ def test_where_a_limit_is_too_small_for_several_votes_one_vote_takes_what_it_cho
     assert (evolution.iterations, evolution.population) == (1, [10 * candidates] * 2)
     assert (evolution.degree, evolution.threshold_sigmas, evolution.selection) == ([0.0], 1.0, "systematic")
     assert choice.reasons[0] == (
-        f"One vote over {10 * candidates:,} images is expected to be best, because the limits allow too few for two, "
-        "of which each needs 50 candidates of a label. Nothing is varied, so that all that is paid for are candidates, "
-        "and the chosen ones are taken as they are."
+        f"One vote over {10 * candidates:,} images is expected to be best, because the limits allow too few for two "
+        "votes, of which each needs 50 candidates of a label. Nothing is varied: all images that are paid for are "
+        "candidates, and the chosen ones are taken as they are."
     )
     found = forecast(recipe, Drawn())
     assert (found.images.least, found.images.most) == (10 * candidates,) * 2
