@@ -98,15 +98,9 @@ def test_the_blocks_of_a_node_that_ends_are_embedded_again(both: Nodes, tmp_path
     np.testing.assert_array_equal(found.vectors, embed_private(dataset, Flat(), None).vectors)
 
 
-@pytest.mark.parametrize(
-    ("doing", "resumed_on_ray"),
-    [
-        ("ray::votes", True),
-        pytest.param("ray::votes", False, marks=pytest.mark.slow),
-        pytest.param("ray::Embedder.embed", True, marks=pytest.mark.slow),
-        pytest.param("ray::Embedder.embed", False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow  # half a minute each, mostly Ray's starts
+@pytest.mark.parametrize("resumed_on_ray", [True, False])
+@pytest.mark.parametrize("doing", ["ray::votes", "ray::Embedder.embed"])
 def test_a_run_whose_process_was_killed_goes_on_as_if_it_had_not_been(
     nodes: Nodes, tmp_path: Path, doing: str, resumed_on_ray: bool
 ) -> None:
