@@ -35,7 +35,7 @@ def evolve(
     charged to `ledger`. `made` is told of t when S_t is there.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
-    kept, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding)
+    kept, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding, api.progress)
     made(0)
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)

@@ -13,6 +13,7 @@ from pe.data.population import Mask, Members, Population
 from pe.data.samples import Samples, distinct
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
+from pe.progress import Progress, Task
 
 Items = npt.NDArray[np.int64]
 Rows = TypeVar("Rows", Items, Samples)
@@ -75,8 +76,8 @@ class KeptVectors:
     A vector does not depend on what it is embedded with, so a resumed run, which remembers nothing, gets the same.
     """
 
-    def __init__(self, embedding: Embedding) -> None:
-        self.embedding = embedding
+    def __init__(self, embedding: Embedding, progress: Progress) -> None:
+        self.embedding, self._progress = embedding, progress
         self._vectors: Vectors | None = None
         self._row: Items | None = None  # of each member in `_vectors`; −1: not there
         self._room = np.empty(0, np.float32)
@@ -89,13 +90,15 @@ class KeptVectors:
 
     def embed(self, samples: Samples) -> Vectors:
         """float32 (n, d)."""
-        if self._vectors is None or self._row is None:
-            vectors = embed(self.embedding, samples)
-        else:
-            new = np.flatnonzero(self._row < 0)
-            vectors = self._vectors[self._row]
-            if new.size:
-                vectors[new] = embed(self.embedding, samples.take(new))
+        with self._progress.task("candidates embedded", len(samples)) as task:
+            if self._vectors is None or self._row is None:
+                vectors = embed(self.embedding, samples, task)
+            else:
+                new = np.flatnonzero(self._row < 0)
+                task.advance(len(samples) - new.size)
+                vectors = self._vectors[self._row]
+                if new.size:
+                    vectors[new] = embed(self.embedding, samples.take(new), task)
         self._vectors, self._row = vectors, np.arange(len(samples))
         return vectors
 
@@ -108,12 +111,21 @@ class KeptVectors:
         return members.kept
 
 
-def embed(embedding: Embedding, samples: Samples) -> Vectors:
-    """The embeddings of public samples, float32 (n, d). Equal ones, as a pool gives them, are embedded once."""
+def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> Vectors:
+    """The embeddings of public samples, float32 (n, d). Equal ones, as a pool gives them, are embedded once.
+
+    `task` is told of each sample.
+    """
+    task = task or Task()
     first, place = distinct(samples)
     once = samples if len(first) == len(samples) else samples.take(first)
-    vectors = np.concatenate(list(embed_batches(embedding, once)))
-    return vectors if once is samples else vectors[place]
+    task.advance(len(samples) - len(once))
+    found = []
+    for vectors in embed_batches(embedding, once):
+        found.append(vectors)
+        task.advance(len(vectors))
+    together = np.concatenate(found)
+    return together if once is samples else together[place]
 
 
 def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:

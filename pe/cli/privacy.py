@@ -11,6 +11,9 @@ import click
 
 from pe.cli.options import PATH, json_option
 
+_FILES = 20
+"""Most covered files that are printed."""
+
 _iterations = click.option("--iterations", type=int, required=True, help="T, histograms released.")
 _delta = click.option("--delta", type=float, required=True, help="δ; there is no default.")
 _relation = click.option(
@@ -58,7 +61,7 @@ def privacy(run: Path, as_json: bool) -> None:
     """Print the certificate of RUN and check it.
 
     RUN may be an exported folder. ε must follow from the releases, and every file have the hash that it was certified
-    with.
+    with. Of many files the number is printed; certificate.md names them.
     """
     from pe.errors import printable
     from pe.privacy.markdown import certificate_markdown
@@ -78,9 +81,9 @@ def privacy(run: Path, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _page(certificate: dict[str, Any], markdown: Callable[[dict[str, Any]], str]) -> str:
+def _page(certificate: dict[str, Any], markdown: Callable[[dict[str, Any], int], str]) -> str:
     """The certificate as it was checked, for people; a damaged one has no page."""
     try:
-        return markdown(certificate)
+        return markdown(certificate, _FILES)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return "# Privacy certificate: DAMAGED\n"

@@ -121,7 +121,7 @@ class Dispatcher:
             ahead = self._lookahead_work(t, population, reuse, degree)
             made = self._fulfil(ahead, f"lookahead {t}").answered
             work = replace(work, loan=lend(ahead.phase, made, reuse, members))
-        return self._make(population_place(t), work, f"VARIATION_API {t}")
+        return self._make(population_place(t), work, f"VARIATION_API {t}" if degree else f"copies of the chosen {t}")
 
     def vary(
         self, phase: str, place: str, population: Population, parents: Items, degree: float, t: int, description: str

@@ -229,7 +229,7 @@ class Execution:
             data_set = max(data_set, now or data_set, key=_largest)
         certificate = build_certificate(
             ledger,
-            run=run.folder.name,
+            run=run.folder.resolve().name,
             files=run.written(),
             declared_size=self.recipe.private.declared_size,
             declared_units=self.recipe.private.declared_units,

@@ -122,7 +122,7 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
     Args:
         recipe: names the generator.
         label: for which label; None: the first.
-        degree: of the variation; None: that of the first iteration, or 0.5.
+        degree: of the variation; None: the first above 0 that the run would ask for, or 0.5.
 
     Raises:
         RecipeError: a label or degree that there is not, or public images that lie where the private records do.
@@ -222,10 +222,10 @@ def _time(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tup
 
 
 def _degree(recipe: Recipe, api: GenerationAPI) -> float:
-    """Of the first iteration; of a run whose evolution is left to the planner the generator's first."""
+    """Of the first iteration that varies; of a run whose evolution is left to the planner the generator's first."""
     evolution = recipe.evolution
     degree = evolution.degree if evolution.settled or "degree" in evolution.given else list(info_of(api).degrees)
-    return (degree[0] if degree else 0.5) if isinstance(degree, list) else degree
+    return next(filter(None, degree if isinstance(degree, list) else [degree]), 0.5)
 
 
 def page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:

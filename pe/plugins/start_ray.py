@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -22,6 +22,9 @@ _OWN = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
 }
 """What Ray's processes must find in their environment; a cluster that is joined has those of its own."""
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Those that the user gives this process are not each worker's: Ray tells a worker of one core to use one thread."""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -59,10 +62,21 @@ def start_ray(
         _read_environment()
         if address is None:
             # "local": else it joins a cluster that RAY_ADDRESS or a file of Ray's names
-            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
+            with _without(_THREADS):
+                ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
         else:
             _keep_loopback(address)
             ray.init(address=address, **common)
+
+
+@contextmanager
+def _without(names: Iterable[str]) -> Iterator[None]:
+    """Inside, the environment lacks these."""
+    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 def _check_there(address: str) -> None:

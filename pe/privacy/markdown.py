@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pe.errors import printable
@@ -30,8 +30,8 @@ def sentence(text: str) -> str:
     return re.sub(r"[<\[\]]", r"\\\g<0>", printable(text))
 
 
-def certificate_markdown(certificate: Mapping[str, Any]) -> str:
-    """The same content as the JSON, for people."""
+def certificate_markdown(certificate: Mapping[str, Any], files: int | None = None) -> str:
+    """The same content as the JSON, for people; of more covered files than `files` it tells the number alone."""
     total = guarantee(certificate["epsilon"], certificate["delta"])
     title = "# Privacy certificate" if certificate["holds"] else "# Privacy certificate: NO GUARANTEE"
     parts = [
@@ -53,7 +53,7 @@ def certificate_markdown(certificate: Mapping[str, Any]) -> str:
         _section("How the noise was made", certificate["notes"]),
         _section("What is not covered", certificate["not_covered"]),
         _section("What would void it", certificate["would_void"]),
-        "## Covered files\n\n" + _table(("File", "SHA-256"), (_file(one) for one in certificate["covered"])),
+        "## Covered files\n\n" + _covered(certificate["covered"], files),
         "## Software\n\n" + _table(("Distribution", "Version"), certificate["software"].items()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -101,6 +101,12 @@ def _release(one: Mapping[str, Any]) -> tuple[str, ...]:
         str(one["grid"]),
         one["state"],
     )
+
+
+def _covered(covered: Sequence[Mapping[str, str]], most: int | None) -> str:
+    if most is not None and len(covered) > most:
+        return f"{len(covered):,} files; certificate.md names each with its hash."
+    return _table(("File", "SHA-256"), map(_file, covered))
 
 
 def _file(one: Mapping[str, str]) -> tuple[str, str]:

@@ -46,7 +46,7 @@ class Comparison:
     @property
     def names(self) -> tuple[str, ...]:
         """Of the runs."""
-        return tuple(run.folder.name for run in self.runs)
+        return tuple(run.name for run in self.runs)
 
     @property
     def shareable_rows(self) -> Rows:
@@ -167,4 +167,4 @@ def _sheet(run: Run) -> tuple[str, list[str], list[list[Strip | None]]]:
     """A run's name, its labels, and for each iteration samples of every label that has some."""
     classes = list(public_plan(run)[1].classes)
     rows = [[sample_cell(population, label) for label in range(len(classes))] for population in run.populations()]
-    return run.folder.name, classes, rows
+    return run.name, classes, rows

@@ -86,7 +86,7 @@ def evolution(run: Run) -> dict[str, Any]:
     if not populations:
         raise RunError(f"{run.folder} has no population yet: there is nothing to report.")
     shown = [strips(population, plan.classes) for population in populations]
-    return {"name": recipe.name, "plan": plan, "found": generations(run, recipe, plan), "populations": shown}
+    return {"name": run.name, "plan": plan, "found": generations(run, recipe, plan), "populations": shown}
 
 
 def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:

@@ -58,7 +58,7 @@ class LivePage:
         """The page without its pieces; `nonce` is its script's."""
         plan, run = self.plan, self.run
         values = {
-            "name": self.recipe.name,
+            "name": run.name,
             "nonce": nonce,
             "confidential": self.confidential,
             "no_noise": NO_NOISE if run.noiseless else "",

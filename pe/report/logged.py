@@ -80,7 +80,7 @@ def logged(
     assert population is not None
     counts = np.bincount(population.labels, minlength=len(plan.classes)).tolist()
     return Logged(
-        run=run.folder.name,
+        run=run.name,
         t=t,
         noun=population.samples.noun,
         sizes=dict(zip(plan.classes, counts, strict=True)),

@@ -49,7 +49,7 @@ def check_absent(folder: Path) -> None:
         RunError: it exists.
     """
     if folder.exists():
-        raise RunError(f"{folder} exists already: name another directory, or remove it.")
+        raise RunError(f"{folder} exists already: name another one.")
 
 
 def new_name(recipe_name: str) -> str:

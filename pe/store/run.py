@@ -70,6 +70,11 @@ class Run:
         return run
 
     @property
+    def name(self) -> str:
+        """Its folder's, by which every page names it."""
+        return self.folder.resolve().name
+
+    @property
     def confidential(self) -> Path:
         """The folder of all that touched private data un-noised, and of the run's timings; `pe purge` removes it."""
         return self.folder / CONFIDENTIAL

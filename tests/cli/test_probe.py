@@ -55,6 +55,12 @@ def test_it_needs_no_private_data_and_saves_a_picture(tmp_path: Path) -> None:
     assert picture[:112].std() > 10
 
 
+def test_a_run_that_varies_nothing_is_probed_at_a_degree_that_shows_something(tmp_path: Path) -> None:
+    file = recipe(tmp_path, {"kind": "glyphs", "size": 28})
+    file.write_text(file.read_text().replace("- 0.4", "- 0").replace("- 0.2", "- 0"))
+    assert "\nDegree 0.5\n" in ask(file, "--out", tmp_path / "p.png")
+
+
 def test_an_endpoint_s_prompt_price_and_degree_are_told(tmp_path: Path) -> None:
     script = Script(first=("500",))
     with serving(OpenAIServer(script)) as url:

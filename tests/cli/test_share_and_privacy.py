@@ -89,6 +89,15 @@ def test_an_export_is_whole_and_verifies(run: pe.Run, tmp_path: Path, form: str)
     assert_one_sentence(command("export", run.folder, "--to", out, cwd=tmp_path), "out exists already")
 
 
+def test_of_many_files_the_page_in_the_terminal_tells_the_number(run: pe.Run, tmp_path: Path) -> None:
+    out = run.export(tmp_path / "out", "folder")
+    shown = command("privacy", out, cwd=tmp_path).stdout
+    files = len([path for path in out.rglob("*") if path.is_file() and not path.name.startswith("certificate")])
+    assert f"{files} files; certificate.md names each with its hash." in shown
+    assert "000000.png" not in shown
+    assert "000000.png" in (out / "certificate.md").read_text()
+
+
 def test_an_exported_folder_of_images_is_what_the_run_made(run: pe.Run, tmp_path: Path) -> None:
     out = run.export(tmp_path / "out", "folder")
     source = pe.ImageFolder(out / "synthetic", size=4, channels=1, classes=["a/b", "c d"]).open()

@@ -37,6 +37,7 @@ def place() -> Iterator[Path]:
     """Where Ray puts its files, while it runs."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
         patch.setenv("PYTHONPATH", str(ROOT))  # the workers import tests.cluster.things
+        patch.setenv("OMP_NUM_THREADS", "7")  # this process's
         patch.setattr(tempfile, "tempdir", folder)
         recipe = Recipe.parse(content(Path("private.npz")), "a test")
         with on_ray("auto", recipe, num_cpus=2, object_store_memory=STORE):
@@ -146,6 +147,12 @@ def test_ray_of_its_own_listens_to_this_machine_alone() -> None:
     addresses = listening(descendants(os.getpid()))
     assert addresses
     assert {address for address, _ in addresses} <= LOOPBACK
+
+
+@pytest.mark.usefixtures("place")
+def test_a_worker_of_one_core_has_one_thread_however_many_this_process_has() -> None:
+    asked = ray.remote(num_cpus=1)(lambda: os.environ["OMP_NUM_THREADS"])
+    assert ray.get(asked.remote()) == "1"
 
 
 @pytest.mark.usefixtures("place")

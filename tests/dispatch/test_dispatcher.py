@@ -12,6 +12,7 @@ from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, ContractError, LimitReached, PluginError
 from pe.lookahead import KeptVectors, lookahead_embeddings
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from pe.progress import Progress
 from pe.store.writer import RunWriter
 from tests.generators import Mean, Moody, Shades, images_of
 
@@ -117,7 +118,7 @@ def test_where_embedding_fails_what_was_asked_for_is_kept_and_nothing_is_asked_f
 
     def ahead(api: Shades, embedding: Mean) -> np.ndarray:
         dispatch = dispatcher(tmp_path / "run", api)
-        return lookahead_embeddings(dispatch.random(LABELS), 1, 2, 0.5, dispatch, KeptVectors(embedding))
+        return lookahead_embeddings(dispatch.random(LABELS), 1, 2, 0.5, dispatch, KeptVectors(embedding, Progress()))
 
     broken, api = Shades(concurrency=concurrency), Shades()
     with pytest.raises(ContractError) as failed:

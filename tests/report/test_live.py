@@ -138,6 +138,7 @@ def test_images_arrive_while_a_run_goes_that_is_killed_and_resumed(browser: Chro
         with LiveServer(LivePage(Run.open(tmp_path / "run")), server.server_port) as again:
             again.token = server.token
             see(browser, lambda: state(browser) == "finished")
+            see(browser, lambda: browser.find_element(By.ID, "link").text == "The run is finished.")
             see(browser, lambda: caption(browser).startswith("S1, after 1 round of votes"))
             assert browser.find_element(By.CSS_SELECTOR, "svg[aria-label]").is_displayed()
             assert not browser.find_element(By.ID, "stop").is_displayed()

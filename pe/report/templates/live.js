@@ -37,11 +37,13 @@ const pace = () => {
   const known = state === "running" && rate > 0;
   at("pace").textContent = known ? `${often(rate)}, as this page has seen it; about ${words(left / rate)} left ` +
     "at most, private work aside." : "";
+  at("link").textContent = state === "finished" ? "The run is finished." : LIVE;
   at("stop").hidden = state !== "running";
   if (state !== "running") at("told").textContent = "";
 };
 const follow = new EventSource("events");
-follow.onopen = () => { at("link").textContent = "Live: this page follows the run."; };
+const LIVE = "Live: this page follows the run.";
+follow.onopen = () => { at("link").textContent = LIVE; };
 follow.onerror = () => {
   at("link").textContent = "Not connected; this page tries again by itself. If its server has ended, pe watch serves it anew.";
   at("pace").textContent = at("told").textContent = "";
