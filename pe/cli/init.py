@@ -179,15 +179,11 @@ def _ask(
         if unit is None:
             unit = str(click.prompt(f"Privacy unit ({', '.join((RECORD, *seen.units))})", default=RECORD))
         if size is None:
-            size = click.prompt(
-                "About how many records there are (needed, and public; a round number)", type=_NUMBER
-            )
+            size = click.prompt("About how many records there are (needed, and public; a round number)", type=_NUMBER)
         if unit == RECORD and units is not None:
             raise click.UsageError("--declared-units belongs to a --privacy-unit other than record: leave one out.")
         if unit != RECORD and units is None:
-            units = click.prompt(
-                f"About how many units there are, by {unit} (needed, public)", type=_NUMBER
-            )
+            units = click.prompt(f"About how many units there are, by {unit} (needed, public)", type=_NUMBER)
         if public is None:
             public = Path(click.prompt(f"Public {begin.noun} to draw from, {begin.pools}", default="public"))
     names = [] if classes.strip() == _NONE else [name.strip() for name in classes.split(",") if name.strip()]
