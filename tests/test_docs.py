@@ -7,7 +7,7 @@ import json
 import re
 import runpy
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -23,7 +23,7 @@ from pe.cli.explain import explain
 from pe.cli.plan import plan
 from pe.errors import LimitReached, RecipeError
 from pe.plugins.registry import plugins
-from pe.recipe.reference import kinds, sections
+from pe.recipe.reference import Part, kinds, sections
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
 
@@ -151,10 +151,15 @@ def test_the_menu_of_the_site_names_pages_that_are_there() -> None:
         assert list((ROOT / "docs").glob(f"{entry}.md")) or (ROOT / "docs" / f"{entry}.md").is_file(), entry
 
 
+@cache
+def _explained() -> list[Part]:
+    return [*sections(), *kinds()]
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_key_of_every_example_is_explained(path: Path) -> None:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    parts = [*sections(), *kinds()]
+    parts = _explained()
     for section, values in content.items():
         named = [values["kind"]] if isinstance(values, dict) and "kind" in values else []
         keys = {

@@ -21,7 +21,7 @@ from pe.plugins.registry import load
 ELSEWHERE = ("replicas", "versions")
 """tests/adapters/server/test_replicas.py and tests/engine/test_gpu_check.py."""
 
-SLOW = ("bits",)
+SLOW = ("bits", "embeddings", "batches", "compile")
 """They start processes of their own."""
 
 

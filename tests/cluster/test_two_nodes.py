@@ -32,6 +32,8 @@ from tests.cluster.nodes import HEAD, OTHER, Nodes, joined
 from tests.cluster.runs import SMALL, carry_out, content, released, some, write_private
 from tests.cluster.things import CANARY, Chatty, Deadly, Dies, Flat, Together, end_node, wait_until
 
+pytestmark = pytest.mark.slow  # what test_ray.py holds of one node, over two
+
 BY_RECORD = {"privacy_unit": "record", "declared_units": None}
 
 

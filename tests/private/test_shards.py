@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pe.histogram import Voting, count_votes
@@ -14,6 +14,7 @@ from pe.private_work import InThisProcess
 KEYS = st.integers(0, 2**64 - 1)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(-1, 6), max_size=40), st.integers(1, 5), st.integers(1, 3), KEYS)
 def test_the_votes_of_all_shards_are_the_votes_of_all(units: list[int], count: int, q: int, key: int) -> None:
     rng = np.random.default_rng(0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from diffusers import DiffusionPipeline
 
@@ -78,6 +79,9 @@ KINDS = {
     "Image variation": Kind(tiny.stable_diffusion, "meaning", beside=_edits(tiny_edit.image_variation)),
     "ControlNet": Kind(tiny.stable_diffusion, "structure", beside=_controlnet),
 }
+_QUICK = ("Stable Diffusion 1.5", "Flux", "InstructPix2Pix", "IP-Adapter", "ControlNet")
+EACH = [pytest.param(name, marks=[] if name in _QUICK else [pytest.mark.slow]) for name in KINDS]
+"""The names of all kinds, for tests of each: one of each way to vary, and a transformer, in `make test`."""
 
 
 def maker(new_folder: Callable[[], Path]) -> Callable[..., TextToImage]:

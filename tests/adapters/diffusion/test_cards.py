@@ -18,7 +18,7 @@ from adapters.diffusion.pixel_space import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
-from tests.adapters.diffusion.kinds import KINDS, maker, saved
+from tests.adapters.diffusion.kinds import EACH, maker, saved
 from tests.fake_cards import Cards, claim, fake_cards
 
 pytestmark = [
@@ -65,7 +65,7 @@ def places(api: LocalDiffusion) -> list[set[str]]:
 
 
 @pytest.mark.usefixtures("cards")
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", EACH)
 def test_every_family_draws_and_varies_on_a_card(name: str, api_of: Callable[..., TextToImage]) -> None:
     api = api_of(name)
     images(api)

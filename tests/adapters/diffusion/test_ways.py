@@ -18,7 +18,7 @@ from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from tests.adapters.diffusion import one_file, tiny, tiny_more
-from tests.adapters.diffusion.kinds import COMMON, KINDS, SIDE, maker, saved
+from tests.adapters.diffusion.kinds import COMMON, EACH, KINDS, SIDE, maker, saved
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # diffusers and numpy 2
@@ -52,7 +52,7 @@ def levels(answer: Answer) -> Pixels:
     return answer.samples.array.astype(np.float64)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", EACH)
 def test_it_draws_and_varies_by_seeds_alone_whatever_the_batch(name: str, api_of: Callable[..., TextToImage]) -> None:
     api, alone = api_of(name), api_of(name, batch_size=1)
     parents = drawn(api)
@@ -72,7 +72,7 @@ def test_it_draws_and_varies_by_seeds_alone_whatever_the_batch(name: str, api_of
     )
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", EACH)
 def test_the_parent_is_heeded_and_less_so_at_a_larger_degree(name: str, api_of: Callable[..., TextToImage]) -> None:
     """How much a variation differs between two parents, all else being equal."""
     api = api_of(name)

@@ -157,7 +157,7 @@ def assert_ladder(api: GenerationAPI, meaning: str) -> None:
         assert picture.height > 1.5 * picture.width > 4.5 * SIDE  # five parents, each with two variations
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param("instruction", marks=pytest.mark.slow), "meaning", "structure"])
 def test_every_way_to_vary(way: str, model: tuple[str, Any], tmp_path: Path) -> None:
     beside, *meanings = WAYS[way]
     more = beside(tmp_path, model[1])

@@ -173,6 +173,7 @@ def test_the_discriminator_is_a_function_of_released_weights_and_public_seeds_al
     )
 
 
+@pytest.mark.slow
 def test_the_discriminator_learns_whose_images_it_sees() -> None:
     teacher, student = networks("teacher", "student")
     with torch.no_grad():
