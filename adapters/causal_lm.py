@@ -134,7 +134,7 @@ class _Writer:
         if templated:
             more = given.template or {}
             text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
-        found: list[int] = tokenizer(text, add_special_tokens=not templated)["input_ids"]
+        found: list[int] = tokenizer(text, add_special_tokens=not templated, verbose=False)["input_ids"]
         return found
 
     def _generate(self, rows: list[list[int]], seeds: Seeds) -> list[list[int]]:

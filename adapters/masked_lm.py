@@ -113,7 +113,7 @@ class _Filler:
     def fill(self, texts: Sequence[str], seeds: Seeds, degree: float) -> list[Outcome]:
         """Each text with the share `degree` of its tokens filled in anew, in an order drawn by its seed."""
         drawn = seeds.tolist()
-        rows = [np.array(self._tokenizer(text)["input_ids"], np.int64) for text in texts]
+        rows = [np.array(self._tokenizer(text, verbose=False)["input_ids"], np.int64) for text in texts]
         free = [np.flatnonzero(~np.isin(row, self._special)) for row in rows]
         outcomes: dict[int, Outcome] = {i: self._fault(rows[i], free[i]) for i in range(len(rows))}
         fits = [i for i, (row, places) in enumerate(zip(rows, free, strict=True)) if self._takes(row, places)]

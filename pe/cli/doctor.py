@@ -34,7 +34,8 @@ def doctor(
 
     With the command that installs it. With RECIPE or --endpoint: whether that endpoint can be reached and takes the
     key, which server answers, and what it heeds. A recipe's keys, headers and certificates are used; no sample is asked
-    for. With --gpu: whether what we claim holds on this machine's first GPU, and what it can do.
+    for. With a RECIPE that has no endpoint: whether a run could start here. With --gpu: whether what we claim holds on
+    this machine's first GPU, and what it can do.
     """
     if gpu:
         if recipe is not None or endpoint or key_env:
@@ -43,15 +44,14 @@ def doctor(
         return
     if quick or only or as_json:
         raise click.UsageError("--quick, --only and --json go with --gpu.")
-    from pe.engine.endpoint import endpoint_findings
+    from pe.engine.endpoint import endpoint_findings, recipe_findings
     from pe.engine.health import findings
     from pe.recipe.schema import Recipe
 
     if recipe is not None and (endpoint or key_env):
         raise click.UsageError("RECIPE names its endpoint and key: leave --endpoint and --key-env out.")
     if recipe is not None:
-        api = Recipe.load(recipe).api
-        found = endpoint_findings(api.kind, api.settings)
+        found = recipe_findings(Recipe.load(recipe))
     elif endpoint is not None:
         found = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
     else:

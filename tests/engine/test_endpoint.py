@@ -72,11 +72,15 @@ def test_a_recipe_s_endpoint_is_looked_at_with_its_own_credentials(
     assert "canary" not in good.output + bad.output
 
 
-def test_what_has_no_endpoint_is_told_so(tmp_path: Path) -> None:
+def test_without_an_endpoint_it_is_told_whether_a_run_could_start(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE.format(api="{kind: glyphs}"))
     result = told(str(tmp_path / "r.yaml"))
+    assert (result.exit_code, result.output.splitlines()[0]) == (0, "✓ glyphs and pixels: a run could start here")
+    api = f"{{kind: causal_lm, model: {tmp_path}, prompts: a}}"
+    (tmp_path / "none.yaml").write_text(RECIPE.format(api=api).replace("mnist", "folder, path: nowhere, size: 8"))
+    result = told(str(tmp_path / "none.yaml"))
     assert result.exit_code == 1
-    assert "glyphs: has no endpoint" in result.output
+    assert result.output.startswith("✗ A run would not start: ")
     assert told(str(tmp_path / "r.yaml"), "--key-env", "A").exit_code == 2
 
 
