@@ -70,6 +70,7 @@ def test_it_tells_how_many_samples_differ_where_some_are_copies(tmp_path: Path) 
 
     assert "differ from all others of their label" not in page_of(12, 0)
     page = page_of(20, 1)
+    assert page.count('<figure class="chart">') == 1  # the others would show one point of one iteration
     rows = re.findall(r"<td[^>]*>(cat|dog)</td>\s*<td[^>]*>10</td>\s*<td[^>]*>([1-6])</td>", page)  # S_1's
     assert [label for label, _ in rows] == ["cat", "dog"]
     assert re.search(rf"{sum(int(different) for _, different in rows)} differ from all others of their label", page)
