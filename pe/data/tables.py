@@ -1,4 +1,4 @@
-"""Tables from outside, streamed: CSV, TSV, JSON lines and Parquet, by the file's suffix.
+"""Tables from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, by the file's suffix.
 
 The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
 (RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
@@ -11,8 +11,9 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
@@ -21,45 +22,71 @@ from pe.data.remote import RemotePath
 from pe.data.text_decoding import UTF_8, with_mark
 from pe.errors import BadTable, MissingDependency, nearest_name
 
-PARQUET = ".parquet"
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
+ARROW = ".arrow"
+COLUMNAR = (".parquet", ARROW)
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", *COLUMNAR)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _MOST_CHARACTERS = 2**24  # of a line
-_MOST_BYTES = 2**22  # that are read of a cell in Parquet
+_MOST_BYTES = 2**22  # that are read of a cell in Parquet or Arrow
 _ROWS_READ = 256
+_SPLITS = "dataset_dict.json"  # of `datasets`, beside the folders of several splits
+_CACHED = "cache-"  # of `datasets`: what it computed from a data set, in the same folder
+_ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
 Row = tuple[object, ...]
 TablePath = Path | RemotePath
 SomePath = TypeVar("SomePath", bound=TablePath)
 
 
-def table_files(path: SomePath) -> list[SomePath]:
+@dataclass(frozen=True)
+class ColumnFile:
+    """An open Parquet or Arrow file.
+
+    Attributes:
+        schema: pyarrow's; its metadata may hold Hugging Face's.
+        batches: some columns as record batches of at most so many rows; to be called once.
+        arrow: pyarrow.
+    """
+
+    schema: Any
+    batches: Callable[[Sequence[str], int], Iterator[Any]]
+    arrow: Any
+
+
+def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
     """The file at `path`, or those of a folder that are tables, in the order of their names.
 
     Raises:
         BadTable: nothing is there, it is no table, or the folder holds none or several kinds.
     """
-    known = ", ".join(SUFFIXES)
+    known = ", ".join(suffixes)
     if path.is_file():
-        if path.suffix.lower() not in SUFFIXES:
-            raise BadTable(f"{path} is no table that is read here: its name must end in one of {known}.")
+        if path.suffix.lower() not in suffixes:
+            raise BadTable(f"{path} is of no type that is read here: its name must end in one of {known}.")
         return [path]
     if not path.is_dir():
         raise BadTable(f"{path} does not exist.")
-    files = tables_in(path)
+    files = tables_in(path, suffixes)
     if not files:
-        raise BadTable(f"The folder {path} holds no tables ({known}).")
+        if has_splits(path):
+            raise BadTable(f"{path} holds a data set of several splits: name the folder of one of them.")
+        raise BadTable(f"The folder {path} holds no files of these types: {known}.")
     kinds = sorted({file.suffix.lower() for file in files})
     if len(kinds) > 1:
         raise BadTable(f"The folder {path} holds tables of several kinds ({', '.join(kinds)}): keep one of them.")
     return files
 
 
-def tables_in(folder: SomePath) -> list[SomePath]:
-    """The tables at the top of a folder; hidden files and `labels.csv`, the list of other files, are left out."""
+def tables_in(folder: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
+    """The tables at the top of a folder, but for hidden files, `labels.csv`, and what `datasets` keeps as its cache."""
     inside = cast(Iterator[SomePath], folder.iterdir())
-    found = (file for file in inside if file.suffix.lower() in SUFFIXES and file.is_file())
-    return sorted(file for file in found if not file.name.startswith(".") and file.name != LABELS_CSV)
+    found = (file for file in inside if file.suffix.lower() in suffixes and file.is_file())
+    return sorted(file for file in found if not file.name.startswith((".", _CACHED)) and file.name != LABELS_CSV)
+
+
+def has_splits(folder: TablePath) -> bool:
+    """Whether a folder holds a DatasetDict of `datasets`: a folder for each split."""
+    return any(file.name == _SPLITS for file in folder.iterdir())
 
 
 def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
@@ -67,12 +94,12 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 
     Raises:
         BadTable: the file cannot be read.
-        MissingDependency: pyarrow is not installed, which reads Parquet.
+        MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
     """
     suffix = file.suffix.lower()
-    if suffix == PARQUET:
-        with open_parquet(file) as (opened, _):
-            return list(opened.schema_arrow.names)
+    if suffix in COLUMNAR:
+        with open_columns(file) as opened:
+            return list(opened.schema.names)
     with _open_text(file, encoding) as lines:
         if suffix in _SEPARATORS:
             return _header(file, csv.reader(lines, delimiter=_SEPARATORS[suffix], strict=True))
@@ -85,18 +112,18 @@ def read_rows(file: TablePath, columns: Sequence[str], encoding: str = UTF_8) ->
     Args:
         file: a table.
         columns: their names.
-        encoding: of all but Parquet.
+        encoding: of all but Parquet and Arrow.
 
     Yields:
-        Strings, from CSV and TSV; else what JSON or Parquet hold there, None where a row has no such value.
+        Strings, from CSV and TSV; else what JSON, Parquet or Arrow hold there, None where a row has no such value.
 
     Raises:
         BadTable: a column is not there, a row is not as its header says, or the file cannot be read.
-        MissingDependency: pyarrow is not installed, which reads Parquet.
+        MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
     """
     suffix = file.suffix.lower()
-    if suffix == PARQUET:
-        yield from _parquet_rows(file, columns)
+    if suffix in COLUMNAR:
+        yield from _columnar_rows(file, columns)
         return
     with _open_text(file, encoding) as lines:
         yield from (_csv_rows if suffix in _SEPARATORS else _json_rows)(file, lines, columns)
@@ -113,7 +140,7 @@ def read_lines(file: TablePath, encoding: str = UTF_8) -> Iterator[str]:
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """The names that Hugging Face's metadata give to the numbers of a Parquet file's column; none, mostly."""
+    """The names that Hugging Face's metadata give to the numbers of a column in Parquet or Arrow; none, mostly."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError):
@@ -122,19 +149,61 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
 
 
 @contextmanager
-def open_parquet(path: TablePath) -> Iterator[tuple[Any, Any]]:
-    """The Parquet file and pyarrow; pyarrow's errors inside become BadTable."""
+def open_columns(path: TablePath) -> Iterator[ColumnFile]:
+    """A file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
+
+    One page of Parquet is in memory, one record batch of Arrow; an Arrow file on this machine is memory-mapped.
+
+    Raises:
+        BadTable: in place of what pyarrow raises inside.
+        MissingDependency: pyarrow is not installed.
+    """
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError as error:
-        raise MissingDependency.of("pyarrow", "parquet", "Reading Parquet files") from error
+        raise MissingDependency.of("pyarrow", "parquet", "Reading Parquet and Arrow files") from error
+    is_arrow = path.suffix.lower() == ARROW
     try:
-        opened = path.open_bytes() if isinstance(path, RemotePath) else path
-        with parquet.ParquetFile(opened, pre_buffer=False, buffer_size=2**20) as file:
-            yield file, arrow
+        with ExitStack() as stack:
+            opened: Any = stack.enter_context(path.open_bytes()) if isinstance(path, RemotePath) else path
+            if is_arrow:
+                opened = arrow.memory_map(str(path)) if opened is path else arrow.PythonFile(opened, "r")
+                yield _arrow_file(stack.enter_context(opened), arrow)
+                return
+            file = stack.enter_context(parquet.ParquetFile(opened, pre_buffer=False, buffer_size=2**20))
+
+            def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
+                yield from file.iter_batches(together, columns=columns, use_threads=False)
+
+            yield ColumnFile(file.schema_arrow, batches, arrow)
     except (arrow.ArrowException, OSError) as error:
-        raise BadTable(f"{path} cannot be read as Parquet: it is damaged or of another format.") from error
+        kind = "Arrow" if is_arrow else "Parquet"
+        raise BadTable(f"{path} cannot be read as {kind}: it is damaged or of another format.") from error
+
+
+def _arrow_file(opened: Any, arrow: Any) -> ColumnFile:
+    """Arrow's IPC. A stream that breaks off between two batches reads as a whole one, so its end is looked at."""
+    if opened.size() < len(_ARROW_END):
+        raise arrow.ArrowInvalid("too short")
+    if opened.read(len(_ARROW_FILE)) == _ARROW_FILE:
+        reader = arrow.ipc.open_file(opened)
+        found = (reader.get_batch(number) for number in range(reader.num_record_batches))
+    else:
+        opened.seek(opened.size() - len(_ARROW_END))
+        if opened.read() != _ARROW_END:
+            raise arrow.ArrowInvalid("no end")
+        opened.seek(0)
+        found = reader = arrow.ipc.open_stream(opened)
+
+    def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
+        for batch in found:
+            chosen = batch.select(columns)
+            for column in chosen.columns:  # of a damaged file they may point anywhere
+                (column.view(arrow.binary()) if arrow.types.is_string(column.type) else column).validate(full=True)
+            yield from (chosen.slice(start, together) for start in range(0, batch.num_rows, together))
+
+    return ColumnFile(reader.schema, batches, arrow)
 
 
 @contextmanager
@@ -221,15 +290,15 @@ def _unlike(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _parquet_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
-    with open_parquet(file) as (opened, arrow):
-        schema = opened.schema_arrow
+def _columnar_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
+    with open_columns(file) as opened:
+        schema, arrow = opened.schema, opened.arrow
         for column in columns:
             if schema.names.count(column) != 1:
                 _check_column(file, column, schema.names)
                 raise BadTable(f"{file} has two columns of the same name.")
         names = [feature_names(schema.metadata, column) for column in columns]
-        for batch in opened.iter_batches(_ROWS_READ, columns=list(dict.fromkeys(columns)), use_threads=False):
+        for batch in opened.batches(list(dict.fromkeys(columns)), _ROWS_READ):
             cells = [_cells(batch.column(column), of, arrow) for column, of in zip(columns, names, strict=True)]
             yield from zip(*cells, strict=True)
 

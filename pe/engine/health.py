@@ -29,7 +29,7 @@ _EXTRAS = {
     "evaluation": "pe evaluate",
     "http": "endpoints",
     "medical": "private records in DICOM and scientific TIFF",
-    "parquet": "private records in Parquet",
+    "parquet": "private records in Parquet and Arrow",
     "server": "pe serve",
     "trained": "generators that are fitted on the private records",
 }

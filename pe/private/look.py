@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pe.data.public_folders import LABELS_CSV
-from pe.data.tables import PARQUET, tables_in
+from pe.data.tables import COLUMNAR, has_splits, tables_in
 from pe.data.tables import SUFFIXES as TABLES
 from pe.data.texts import LONGEST
 from pe.errors import PEError, PrivateDataError, RecipeError
@@ -90,11 +90,11 @@ def kind_at(path: Path) -> str:
         RecipeError: a file of another type is there.
     """
     if path.is_dir():
-        return "parquet" if any(path.glob("*.parquet")) else "folder"
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("npz", "parquet"):
-        raise RecipeError(f"{path} is neither a folder nor an .npz or .parquet file.")
-    return kind
+        return "parquet" if tables_in(path, COLUMNAR) or has_splits(path) else "folder"
+    suffix = path.suffix.lower()
+    if suffix not in (".npz", *COLUMNAR):
+        raise RecipeError(f"{path} is neither a folder nor a file of these types: .npz, {', '.join(COLUMNAR)}.")
+    return "parquet" if suffix in COLUMNAR else "npz"
 
 
 def text_kind_at(path: Path) -> str:
@@ -107,7 +107,7 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
 
     Args:
         path: a folder or a file.
-        image_column: of Parquet files, as the owner names it; None: it is looked for.
+        image_column: of Parquet or Arrow files, as the owner names it; None: it is looked for.
         text_column: the same, of tables of texts.
         label_column: the same, of labels; empty: none.
 
@@ -207,11 +207,11 @@ def _check_there(path: Path) -> None:
 
 
 def _holds_texts(path: Path) -> bool:
-    """Whether texts lie there, and no images, as names tell; a Parquet file holds either."""
+    """Whether texts lie there, and no images, as names tell; Parquet and Arrow hold either."""
     if path.is_file():
         suffix = path.suffix.lower()
-        return suffix in TABLES and suffix != PARQUET
-    return not _holds(path, (*SUFFIXES, PARQUET)) and _holds(path, (*TEXTS, *TABLES))
+        return suffix in TABLES and suffix not in COLUMNAR
+    return not _holds(path, (*SUFFIXES, *COLUMNAR)) and _holds(path, (*TEXTS, *TABLES))
 
 
 def _holds(folder: Path, suffixes: Collection[str]) -> bool:

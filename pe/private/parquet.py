@@ -1,4 +1,4 @@
-"""Private images in Parquet files with a column of encoded images."""
+"""Private images in Parquet or Arrow files with a column of encoded images."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 from pe.data.decoding import UInt8Array, decode_image
 from pe.data.remote import Place
-from pe.data.tables import TablePath, feature_names, open_parquet
+from pe.data.tables import COLUMNAR, ColumnFile, TablePath, feature_names, open_columns, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.faults import as_private
+from pe.private.faults import as_private, place_in
 from pe.private.found import FoundColumns, check_columns, label_column, label_names
 from pe.private.image_source import ImageSource
+from pe.private.naming import LabelNumbers, UnitNumbers
 from pe.private.source import RECORD, SUBFOLDER, source
 
 _IMAGES_READ = 64
@@ -26,16 +27,17 @@ _VALUES_READ = 65_536
 
 @source
 class ImageParquet(ImageSource):
-    """A Parquet file, or a folder of them (read in the order of their names): one image per row.
+    """A Parquet or Arrow file, or a folder of one such kind (read in the order of their names): one image per row.
 
     The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct
-    {bytes, path}, of which only the bytes are read. Rows are streamed: one page of the file is in memory
-    (pyarrow by default writes up to 1,024 rows into one). Where the file's Hugging Face
-    metadata name the label column's numbers, labels are those names.
+    {bytes, path}, of which only the bytes are read. Rows are streamed: one page of Parquet is in memory
+    (pyarrow by default writes up to 1,024 rows into one), or one record batch of Arrow. Where the file's Hugging Face
+    metadata name the label column's numbers, labels are those names. A folder that `datasets` wrote by
+    `save_to_disk` is such a folder of Arrow files.
 
     Attributes:
-        path: the file, or the folder of files `*.parquet`; or an address of theirs, such as s3://bucket/folder (extra
-            `remote`).
+        path: the file (.arrow, or else Parquet), or the folder of files `*.parquet` or `*.arrow`; or an address of
+            theirs, such as s3://bucket/folder (extra `remote`).
         image_column: the column of images.
         label_column: the column of labels; None: no labels.
     """
@@ -59,27 +61,28 @@ class ImageParquet(ImageSource):
             PrivateDataError: no such file, columns that are missing or of another type, no rows, labels
                 off the class list.
         """
-        paths = self._paths()
         if self.privacy_unit == SUBFOLDER:
-            raise PrivateDataError(f"privacy_unit: a Parquet file has no subfolders: name a column of {self.path}.")
-        counts = [self._inspect(path) for path in paths]
-        count = sum(counts)
+            raise PrivateDataError(f"privacy_unit: a table has no subfolders: name a column of {self.path}.")
+        paths, count = self._paths(), 0
+        self._check_labelled(paths[0])
+        ends: list[int] = []  # of the files that were read
+        where = place_in(paths, ends)
+        labels = None if self.label_column is None else LabelNumbers(self.class_names, where)
+        units = None if self.privacy_unit == RECORD else UnitNumbers(self.privacy_unit, where)
+        named = [self.label_column, None if units is None else self.privacy_unit]
+        columns = list(dict.fromkeys(name for name in named if name is not None))
+        for path in paths:
+            with _open(path) as file:
+                self._check_columns(path, file)
+                for batch in file.batches(columns, _VALUES_READ):
+                    count += batch.num_rows
+                    if labels is not None and self.label_column is not None:
+                        labels.take(_values(file, batch, self.label_column))
+                    if units is not None:
+                        units.take(value.as_py() for value in batch.column(self.privacy_unit))
+            ends.append(count)
         if count == 0:
             raise PrivateDataError(f"{self.path} holds no rows.")
-        self._check_labelled(paths[0])
-
-        def where(index: int) -> str:
-            for path, rows in zip(paths, counts, strict=True):
-                if index < rows:
-                    return f"Row {index + 1} of {path}"
-                index -= rows
-            raise IndexError(index)
-
-        labels = (
-            None if self.label_column is None else chain.from_iterable(_labels(p, self.label_column) for p in paths)
-        )
-        of_units = (_column(path, self.privacy_unit, _VALUES_READ) for path in paths)
-        units = None if self.privacy_unit == RECORD else chain.from_iterable(of_units)
         return self.bind(_Rows(self, paths), count, where, labels=labels, units=units)
 
     @classmethod
@@ -100,7 +103,8 @@ class ImageParquet(ImageSource):
             PrivateDataError: no such file; a column that is named is not there.
         """
         paths = cls(path, size=1)._paths()
-        schema, types = _schema(paths[0])
+        with _open(paths[0]) as file:
+            schema, types = file.schema, file.arrow.types
         images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
         if image_column is None and not images:
             return None
@@ -117,39 +121,29 @@ class ImageParquet(ImageSource):
 
     def _paths(self) -> Sequence[TablePath]:
         with as_private():
-            if self.path.is_file():
-                return [self.path]
-            if not self.path.is_dir():
-                raise PrivateDataError(f"{self.path} does not exist.")
-            paths = [path for path in self.path.iterdir() if path.suffix == ".parquet" and path.is_file()]
-        if not paths:
-            raise PrivateDataError(f"The folder {self.path} holds no .parquet files.")
-        return sorted(paths)
+            return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
 
     def _check_labelled(self, path: TablePath) -> None:
         """Refuse several classes where no column is named that tells a record's."""
         if self.label_column is None and len(self.class_names or ()) > 1:
-            with _open(path) as (file, _):
-                columns = ", ".join(f"'{name}'" for name in file.schema_arrow.names)
+            with _open(path) as file:
+                columns = ", ".join(f"'{name}'" for name in file.schema.names)
             raise PrivateDataError(
                 f"label_column is not set, and classes lists {len(self.class_names or ())} classes: name the column of "
                 f"{path} that holds the labels; it has {columns}."
             )
 
-    def _inspect(self, path: TablePath) -> int:
-        """The number of rows, once all columns are there and the images are bytes. Confidential."""
-        with _open(path) as (file, arrow):
-            schema = file.schema_arrow
-            for column in (self.image_column, self.label_column, self.privacy_unit):
-                if column is not None and column != RECORD and schema.names.count(column) != 1:
-                    raise PrivateDataError(f"{path} has no column '{column}': {nearest_name(column, schema.names)}")
-            kind = schema.field(self.image_column).type
-            if not _is_bytes(kind, arrow.types):
-                raise PrivateDataError(
-                    f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct with bytes: "
-                    "name another image_column."
-                )
-            return int(file.metadata.num_rows)
+    def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
+        """Refuse a file without one of the columns, or whose images are no bytes."""
+        for column in (self.image_column, self.label_column, self.privacy_unit):
+            if column is not None and column != RECORD and file.schema.names.count(column) != 1:
+                raise PrivateDataError(f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}")
+        kind = file.schema.field(self.image_column).type
+        if not _is_bytes(kind, file.arrow.types):
+            raise PrivateDataError(
+                f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct with bytes: "
+                "name another image_column."
+            )
 
 
 class _Rows:
@@ -158,8 +152,12 @@ class _Rows:
 
     def __iter__(self) -> Iterator[Outcome]:
         for path in self._paths:
-            for row, value in enumerate(_column(path, self._source.image_column, _IMAGES_READ)):
-                yield outcome_of(partial(self._decode, value, f"The image in row {row + 1} of {path}"))
+            with _open(path) as file:
+                cells = chain.from_iterable(
+                    b.column(0) for b in file.batches([self._source.image_column], _IMAGES_READ)
+                )
+                for row, cell in enumerate(cells, 1):
+                    yield outcome_of(partial(self._decode, cell.as_py(), f"The image in row {row} of {path}"))
 
     def _decode(self, value: object, name: str) -> UInt8Array:
         source = self._source
@@ -171,35 +169,29 @@ class _Rows:
 
 
 @contextmanager
-def _open(path: TablePath) -> Iterator[tuple[Any, Any]]:
-    """The Parquet file and pyarrow; pyarrow's errors inside become PrivateDataError."""
-    with as_private(), open_parquet(path) as opened:
+def _open(path: TablePath) -> Iterator[ColumnFile]:
+    """The file; errors inside become PrivateDataError."""
+    with as_private(), open_columns(path) as opened:
         yield opened
-
-
-def _schema(path: TablePath) -> tuple[Any, Any]:
-    """A file's columns, and pyarrow's words for types."""
-    with _open(path) as (file, arrow):
-        return file.schema_arrow, arrow.types
 
 
 def _is_bytes(kind: Any, types: Any) -> bool:
     """Whether a column's type is bytes, or a struct with bytes."""
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def _column(path: TablePath, column: str, together: int) -> Iterator[object]:
-    """A column's values, one after another, `together` in memory. Confidential."""
-    with _open(path) as (file, _):
-        for batch in file.iter_batches(together, columns=[column], use_threads=False):
-            for value in batch.column(0):
-                yield value.as_py()
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
 
 def _labels(path: TablePath, column: str) -> Iterator[object]:
-    with _open(path) as (file, _):
-        names = feature_names(file.schema_arrow.metadata, column)
-    for value in _column(path, column, _VALUES_READ):
+    """All values in a file's column of labels."""
+    with _open(path) as file:
+        for batch in file.batches([column], _VALUES_READ):
+            yield from _values(file, batch, column)
+
+
+def _values(file: ColumnFile, batch: Any, column: str) -> Iterator[object]:
+    """A batch's labels: numbers that have names are their names."""
+    names = feature_names(file.schema.metadata, column)
+    for cell in batch.column(column):
+        value = cell.as_py()
         yield names[value] if isinstance(value, int) and 0 <= value < len(names) else value

@@ -1,8 +1,7 @@
-"""Private texts in tables: CSV, TSV, JSON lines or Parquet."""
+"""Private texts in tables: CSV, TSV, JSON lines, Parquet or Arrow."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
@@ -15,7 +14,7 @@ from pe.data.samples import Array
 from pe.data.tables import Row, TablePath, columns_of, read_rows, table_files
 from pe.errors import BadSample, PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.faults import as_private
+from pe.private.faults import as_private, place_in
 from pe.private.found import FoundColumns, check_columns, label_column, label_names, listed
 from pe.private.naming import LabelNumbers, UnitNumbers
 from pe.private.source import RECORD, SUBFOLDER, Text, source
@@ -26,9 +25,9 @@ _ROWS_LOOKED_AT = 32
 
 @source
 class TextTable(TextSource):
-    """A CSV, TSV, JSON lines or Parquet file, or a folder of one such kind, in the order of names: one text per row.
+    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of one such kind, by name: one text per row.
 
-    The rows are streamed: no file is in memory as a whole. Parquet is always UTF-8.
+    The rows are streamed: no file is in memory as a whole. Parquet and Arrow are always UTF-8.
 
     Attributes:
         path: the file, or the folder of files; or an address of theirs, such as s3://bucket/folder (extra `remote`).
@@ -51,7 +50,7 @@ class TextTable(TextSource):
         """The records; texts are read later, by `check` and `blocks`.
 
         Raises:
-            MissingDependency: pyarrow is not installed, which reads Parquet.
+            MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
             PrivateDataError: no such file, columns that are missing, a row that is not as its header says, no rows,
                 labels off the class list.
         """
@@ -60,11 +59,7 @@ class TextTable(TextSource):
             files: Sequence[TablePath] = table_files(self.path)
         ends: list[int] = []  # of the files that were read
         count = 0
-
-        def where(index: int) -> str:
-            file = bisect_right(ends, index)
-            return f"Row {index - (ends[file - 1] if file else 0) + 1:,} of {files[file]}"
-
+        where = place_in(files, ends)
         labels = None if self.label_column is None else LabelNumbers(self.class_names, where)
         units = None if self._unit is None else UnitNumbers(self.privacy_unit, where)
         for file in files:
@@ -89,7 +84,7 @@ class TextTable(TextSource):
             label: the column of labels as the owner names it; empty: none; None: one with a usual name.
 
         Raises:
-            MissingDependency: pyarrow is not installed, which reads Parquet.
+            MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
             PrivateDataError: no such file; a column that is named is not there, or there is none with text.
         """
         with as_private():

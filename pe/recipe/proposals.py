@@ -94,7 +94,7 @@ def text_pool(path: Path) -> Pool:
     Raises:
         RecipeError: something else is there.
         PrivateDataError: a table cannot be read, or has no column of texts.
-        MissingDependency: pyarrow is not installed, which reads Parquet.
+        MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
     """
     if not path.exists():
         return Pool(path)

@@ -122,7 +122,7 @@ def test_missing_units_and_files(tmp_path):
     refused(path, "no subfolders", privacy_unit="subfolder")
     refused(tmp_path / "none", "does not exist")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "no .parquet files")
+    refused(tmp_path / "empty", "no files of these types: .parquet, .arrow")
     path.write_bytes(b"not parquet")
     refused(path, "cannot be read as Parquet")
 

@@ -194,7 +194,7 @@ def test_an_odd_cell_is_a_bad_record(tmp_path: Path, name: str, content: bytes, 
         ("a.jsonl", '{"text": "fine"}', "{} has no column 'label'"),
         ("a.jsonl", '{"text": "fine"}\n{"text": "x", "label": "bad"}', "Row 1 of {} has no label"),
         ("a.parquet", "text", "{} cannot be read as Parquet"),
-        ("a.docx", "text", "{} is no table that is read here"),
+        ("a.docx", "text", "{} is of no type that is read here"),
     ],
 )
 def test_a_table_that_is_not_as_declared_stops_the_start(
@@ -220,7 +220,7 @@ def test_columns_are_declared(tmp_path: Path, settings: dict[str, Any], sentence
 
 def test_a_folder_of_nothing_or_of_several_kinds_is_refused(tmp_path: Path) -> None:
     assert "does not exist" in stopped(lambda: table(tmp_path / "none"))
-    assert "holds no tables (.csv, .tsv" in stopped(lambda: table(tmp_path))
+    assert "holds no files of these types: .csv, .tsv" in stopped(lambda: table(tmp_path))
     as_csv(tmp_path / "a.csv", text=TEXTS, label=LABELS)
     as_json_lines(tmp_path / "a.jsonl", text=TEXTS, label=LABELS)
     assert "holds tables of several kinds (.csv, .jsonl): keep one" in stopped(lambda: table(tmp_path))
