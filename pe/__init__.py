@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pe.private.parquet import ImageParquet
     from pe.private.text_folder import TextFolder
     from pe.private.text_table import TextTable
+    from pe.private.webdataset import WebDataset
     from pe.progress import Progress
     from pe.report.logged import Logged, Logger
     from pe.store.run import Run
@@ -64,6 +65,7 @@ _HOMES = {
     "pe.private.parquet": ["ImageParquet"],
     "pe.private.text_folder": ["TextFolder"],
     "pe.private.text_table": ["TextTable"],
+    "pe.private.webdataset": ["WebDataset"],
     "pe.plugins.protocols": [
         "Answer",
         "Capabilities",
@@ -110,6 +112,7 @@ __all__ = [
     "Texts",
     "Usage",
     "VariationRequest",
+    "WebDataset",
     "__version__",
     "api",
     "embedding",

@@ -34,7 +34,9 @@ _NUMBER = click.IntRange(min=1)
 @click.option("--size", type=click.IntRange(1, 8192), help="Images' height and width, in pixels; default: from them.")
 @click.option("--channels", type=click.Choice(["1", "3"]), help="1 = grey, 3 = colour; default: from the images.")
 @click.option("--longest", type=click.IntRange(1, 100_000), help="Bytes of a text; default: from the texts.")
-@click.option("--image-column", help="Of a Parquet or Arrow file; default: the one with images.")
+@click.option(
+    "--image-column", help="Of a Parquet or Arrow file, or the suffix in .tar files; default: the one with images."
+)
 @click.option("--text-column", help="Of a table of texts; default: `text`, or the one with the most text.")
 @click.option("--label-column", help="Of a table, '' for none; default: the one that seems to be it.")
 @click.option("--out", type=PATH, default=Path("recipe.yaml"), show_default=True)
@@ -56,8 +58,8 @@ def init(
 ) -> None:
     """Write a commented starting recipe for images or texts in WHERE.
 
-    WHERE is a folder of images or of .txt files, an .npz file, or a table (.csv, .tsv, .jsonl, .ndjson, .parquet,
-    .arrow) or a folder of tables. An .npz file holds images, and a Parquet or Arrow file either.
+    WHERE is a folder of images or of .txt files, an .npz or .tar file, or a table (.csv, .tsv, .jsonl, .ndjson,
+    .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or texts.
     """
     from pe.planning.apart import check_apart
     from pe.private.look import look

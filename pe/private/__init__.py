@@ -15,6 +15,7 @@ from pe.private.parquet import ImageParquet
 from pe.private.source import PrivateSource
 from pe.private.text_folder import TextFolder
 from pe.private.text_table import TextTable
+from pe.private.webdataset import WebDataset
 
 __all__ = [
     "BadRecord",
@@ -28,6 +29,7 @@ __all__ = [
     "PrivateSource",
     "TextFolder",
     "TextTable",
+    "WebDataset",
     "embed_private",
     "find_labels",
 ]

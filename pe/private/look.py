@@ -25,6 +25,7 @@ from pe.private.parquet import ImageParquet
 from pe.private.text_folder import SUFFIXES as TEXTS
 from pe.private.text_folder import TextFolder
 from pe.private.text_table import TextTable
+from pe.private.webdataset import TAR, WebDataset
 
 _LOOKED_AT = 32
 _FILES_LOOKED_AT = 64
@@ -84,16 +85,21 @@ class SeenLengths:
 
 
 def kind_at(path: Path) -> str:
-    """The kind of source of images that reads what lies at `path`: folder, npz or parquet.
+    """The kind of source of images that reads what lies at `path`: folder, npz, parquet or webdataset.
 
     Raises:
         RecipeError: a file of another type is there.
     """
+    if path.is_dir() and tables_in(path, TAR):
+        return WebDataset.kind
     if path.is_dir():
         return "parquet" if tables_in(path, COLUMNAR) or has_splits(path) else "folder"
     suffix = path.suffix.lower()
-    if suffix not in (".npz", *COLUMNAR):
-        raise RecipeError(f"{path} is neither a folder nor a file of these types: .npz, {', '.join(COLUMNAR)}.")
+    if suffix not in (".npz", *COLUMNAR, *TAR):
+        known = ", ".join((".npz", *COLUMNAR, *TAR))
+        raise RecipeError(f"{path} is neither a folder nor a file of these types: {known}.")
+    if suffix in TAR:
+        return WebDataset.kind
     return "parquet" if suffix in COLUMNAR else "npz"
 
 
@@ -124,6 +130,8 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
     if kind == "npz":
         labels, units = find_arrays(path)
         return Seen(settings, labels, units, "an array of the file")
+    if kind == WebDataset.kind:
+        return _seen_table(settings, "image_column", WebDataset.find(path, image_column, label_column))
     if kind == "parquet":
         found = ImageParquet.find(path, image_column, label_column)
         if found is None:
@@ -199,10 +207,10 @@ def look_at_lengths(dataset: PrivateDataset) -> SeenLengths:
 
 
 def _check_there(path: Path) -> None:
-    known = f"a folder of images or texts, an .npz file or a table ({', '.join(TABLES)})"
+    known = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
     if not path.exists():
         raise RecipeError(f"{path} does not exist: name {known}.")
-    if path.is_file() and path.suffix.lower() not in (".npz", *TABLES):
+    if path.is_file() and path.suffix.lower() not in (".npz", *TAR, *TABLES):
         raise RecipeError(f"{path} is of no type that is read here: name {known}.")
 
 
@@ -211,7 +219,7 @@ def _holds_texts(path: Path) -> bool:
     if path.is_file():
         suffix = path.suffix.lower()
         return suffix in TABLES and suffix not in COLUMNAR
-    return not _holds(path, (*SUFFIXES, *COLUMNAR)) and _holds(path, (*TEXTS, *TABLES))
+    return not _holds(path, (*SUFFIXES, *COLUMNAR, *TAR)) and _holds(path, (*TEXTS, *TABLES))
 
 
 def _holds(folder: Path, suffixes: Collection[str]) -> bool:

@@ -131,7 +131,7 @@ def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:
         (
             "a.pdf",
             [],
-            "a.pdf is of no type that is read here: name a folder of images or texts, an .npz file or a table",
+            "a.pdf is of no type that is read here: name a folder of images or texts, an .npz or .tar file or a table",
         ),
         ("scans", ["--longest", 100], "--longest is not of images, which scans holds: leave it out"),
         ("ct", [], "ct holds DICOM files: write a recipe with private.kind: dicom"),

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from pe.errors import RecipeError
-from pe.private import Dicom, ImageFolder, ImageNpz, ImageParquet, MnistSample, TextFolder, TextTable
+from pe.private import Dicom, ImageFolder, ImageNpz, ImageParquet, MnistSample, TextFolder, TextTable, WebDataset
 from pe.private.source import read_source
 
 
@@ -17,6 +17,7 @@ from pe.private.source import read_source
         ImageFolder("scans", size=128, classes=["benign", 2], privacy_unit="patient", declared_size=100, resize="crop"),
         ImageNpz("a.npz", size=(8, 9), channels=1, on_bad_record="skip"),
         ImageParquet("a.parquet", size=8, image_column="picture", label_column="class", classes=[]),
+        WebDataset("s3://bucket/shards", size=8, label_column="cls", image_column="png"),
         MnistSample("test"),
         Dicom("scans", size=8, window=(40, 400)),
         Dicom("scans", size=8, window=None),
