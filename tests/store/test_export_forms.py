@@ -147,3 +147,12 @@ def test_a_changed_card_is_found_out(run: pe.Run, tmp_path: Path) -> None:
     card = out / "README.md"
     card.write_text(card.read_text(encoding="utf-8").replace("ε = 5 ", "ε = 1 "), encoding="utf-8")
     assert examine(out)[1] == ["'README.md' was changed: its SHA-256 is not the certificate's."]
+
+
+def test_exported_tar_files_are_read_as_private_records(run: pe.Run, tmp_path: Path) -> None:
+    place = run.export(tmp_path / "tars", "webdataset") / "synthetic"
+    data = pe.WebDataset(place, size=4, channels=1, classes=["a", "b"], label_column="label").open()
+    ((block, valid),) = data.blocks(8)
+    assert valid.all()
+    assert (block.array == run.synthetic.samples.array).all()
+    assert (data.labels == run.synthetic.labels).all()
