@@ -33,6 +33,12 @@ if fresh loggers; then
   touch "$peers/loggers/complete"
 fi
 
+if fresh store; then
+  borrow store
+  "$peers/store/bin/pip" install $quiet 'moto[server]==5.2.5' 's3fs==2026.9.0'
+  touch "$peers/store/complete"
+fi
+
 if fresh xinference; then
   borrow xinference
   "$peers/xinference/bin/pip" install $quiet 'xinference==4.1.0' 'transformers==5.17.0'
