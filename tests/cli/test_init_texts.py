@@ -139,7 +139,7 @@ def test_a_recipe_over_a_generator_of_texts_is_planned_as_it_is_written(tmp_path
 @pytest.mark.parametrize(
     ("where", "flags", "sentence"),
     [
-        ("nowhere", [], "nowhere does not exist: name a folder of images or texts, an .npz file or a table"),
+        ("nowhere", [], "nowhere does not exist: name a folder of images or texts, an .npz or .tar file or a table"),
         ("a.txt", [], r"a.txt is of no type that is read here: name .* a table \(.csv, .tsv"),
         ("a.csv", ["--text-column", "body"], "no column 'body': it has the columns 'id', 'review', 'topic', 'author'"),
         ("numbers.parquet", [], "numbers.parquet has no column of texts: it has the columns 'a'"),

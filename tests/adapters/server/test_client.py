@@ -143,6 +143,7 @@ def test_a_run_over_the_server_is_the_local_run(small: Server, tmp_path: Path) -
     np.testing.assert_array_equal(one.synthetic.parents, other.synthetic.parents)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_asks_for_nothing_twice(small: Server, tmp_path: Path) -> None:
     make_private(tmp_path / "private.npz")
     before = small.images_made()

@@ -124,6 +124,7 @@ def test_the_ledger_s_total_is_that_of_all_steps_counted_by_hand() -> None:
     assert _gaussian_epsilon(sqrt(4 / teacher**2), 1e-3) == pytest.approx(0.4 * 8, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_sampled_steps_are_declared_as_such() -> None:
     smaller = TRAINING | {"expected_batch": 6}
     planned = model(training=Learning.model_validate(smaller)).planned(terms(epsilon=1.0))
