@@ -4,7 +4,7 @@
 
 Random data, 10 labels, k = 1, T = 1, a 64-dimensional embedding (fixed random projection), an API that answers at
 once. Anonymous memory is what the process cannot give back; memory-mapped files are not in it. Needs about 15 GB of
-disk with three channels. Writes results/scale.md, or results/scale_512.md with --dimension 512.
+disk with three channels. Writes results/scale.md of a million, and results/scale_512.md with --dimension 512.
 """
 
 from __future__ import annotations
@@ -113,13 +113,14 @@ def main() -> None:
         size = sum(path.stat().st_size for path in (Path(folder) / "run").rglob("*") if path.is_file()) / 2**30
     text = (
         f"# {records:,} private and {records:,} synthetic 32×32×{channels} images\n\n"
-        f"{where()}. 10 labels, k = 1, T = 1, {dimension}-dimensional embedding. `python benchmarks/scale.py`\n\n"
+        f"{where()}. 10 labels, k = 1, T = 1, {dimension}-dimensional embedding. "
+        f"`python benchmarks/scale.py --records {records} --dimension {dimension}`\n\n"
         f"- in all: {seconds:.0f} s, of which exact neighbour search {SECONDS['neighbour search']:.0f} s\n"
         f"- most anonymous memory: {watch.most:.2f} GB (target: below 4 GB)\n"
         f"- the finished run on disk: {size:.1f} GB\n\n" + "\n".join(tables(seconds)[1])
     )
     name = "scale.md" if dimension == 64 else f"scale_{dimension}.md"
-    keep(name, text) if records == 1_000_000 else print(text)
+    keep(name, text) if records == 1_000_000 or dimension != 64 else print(text)
 
 
 if __name__ == "__main__":
