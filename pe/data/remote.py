@@ -108,6 +108,9 @@ class RemotePath:
             ) from error
 
 
+TablePath = Path | RemotePath
+
+
 class _Reader(io.RawIOBase):
     """A remote file whose errors name it."""
 

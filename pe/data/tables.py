@@ -11,19 +11,16 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO, TypeVar, cast
 
+from pe.data.columnar import COLUMNAR, feature_names, open_columns
 from pe.data.public_folders import LABELS_CSV
-from pe.data.remote import RemotePath
+from pe.data.remote import TablePath
 from pe.data.text_decoding import UTF_8, with_mark
-from pe.errors import BadTable, MissingDependency, nearest_name
+from pe.errors import BadTable, nearest_name
 
-ARROW = ".arrow"
-COLUMNAR = (".parquet", ARROW)
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", *COLUMNAR)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _MOST_CHARACTERS = 2**24  # of a line
@@ -31,26 +28,9 @@ _MOST_BYTES = 2**22  # that are read of a cell in Parquet or Arrow
 _ROWS_READ = 256
 _SPLITS = "dataset_dict.json"  # of `datasets`, beside the folders of several splits
 _CACHED = "cache-"  # of `datasets`: what it computed from a data set, in the same folder
-_ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
 Row = tuple[object, ...]
-TablePath = Path | RemotePath
 SomePath = TypeVar("SomePath", bound=TablePath)
-
-
-@dataclass(frozen=True)
-class ColumnFile:
-    """An open Parquet or Arrow file.
-
-    Attributes:
-        schema: pyarrow's; its metadata may hold Hugging Face's.
-        batches: some columns as record batches of at most so many rows; to be called once.
-        arrow: pyarrow.
-    """
-
-    schema: Any
-    batches: Callable[[Sequence[str], int], Iterator[Any]]
-    arrow: Any
 
 
 def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
@@ -137,73 +117,6 @@ def read_lines(file: TablePath, encoding: str = UTF_8) -> Iterator[str]:
     """
     with _open_text(file, encoding) as lines:
         yield from lines
-
-
-def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """The names that Hugging Face's metadata give to the numbers of a column in Parquet or Arrow; none, mostly."""
-    try:
-        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
-    except (KeyError, TypeError, ValueError):
-        return []
-    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
-
-
-@contextmanager
-def open_columns(path: TablePath) -> Iterator[ColumnFile]:
-    """A file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
-
-    One page of Parquet is in memory, one record batch of Arrow; an Arrow file on this machine is memory-mapped.
-
-    Raises:
-        BadTable: in place of what pyarrow raises inside.
-        MissingDependency: pyarrow is not installed.
-    """
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise MissingDependency.of("pyarrow", "parquet", "Reading Parquet and Arrow files") from error
-    is_arrow = path.suffix.lower() == ARROW
-    try:
-        with ExitStack() as stack:
-            opened: Any = stack.enter_context(path.open_bytes()) if isinstance(path, RemotePath) else path
-            if is_arrow:
-                opened = arrow.memory_map(str(path)) if opened is path else arrow.PythonFile(opened, "r")
-                yield _arrow_file(stack.enter_context(opened), arrow)
-                return
-            file = stack.enter_context(parquet.ParquetFile(opened, pre_buffer=False, buffer_size=2**20))
-
-            def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
-                yield from file.iter_batches(together, columns=columns, use_threads=False)
-
-            yield ColumnFile(file.schema_arrow, batches, arrow)
-    except (arrow.ArrowException, OSError) as error:
-        kind = "Arrow" if is_arrow else "Parquet"
-        raise BadTable(f"{path} cannot be read as {kind}: it is damaged or of another format.") from error
-
-
-def _arrow_file(opened: Any, arrow: Any) -> ColumnFile:
-    """Arrow's IPC. A stream that breaks off between two batches reads as a whole one, so its end is looked at."""
-    if opened.size() < len(_ARROW_END):
-        raise arrow.ArrowInvalid("too short")
-    if opened.read(len(_ARROW_FILE)) == _ARROW_FILE:
-        reader = arrow.ipc.open_file(opened)
-        found = (reader.get_batch(number) for number in range(reader.num_record_batches))
-    else:
-        opened.seek(opened.size() - len(_ARROW_END))
-        if opened.read() != _ARROW_END:
-            raise arrow.ArrowInvalid("no end")
-        opened.seek(0)
-        found = reader = arrow.ipc.open_stream(opened)
-
-    def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
-        for batch in found:
-            chosen = batch.select(columns)
-            for column in chosen.columns:  # of a damaged file they may point anywhere
-                (column.view(arrow.binary()) if arrow.types.is_string(column.type) else column).validate(full=True)
-            yield from (chosen.slice(start, together) for start in range(0, batch.num_rows, together))
-
-    return ColumnFile(reader.schema, batches, arrow)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.columnar import COLUMNAR
 from pe.data.public_folders import LABELS_CSV
-from pe.data.tables import COLUMNAR, has_splits, tables_in
 from pe.data.tables import SUFFIXES as TABLES
+from pe.data.tables import has_splits, tables_in
 from pe.data.texts import LONGEST
 from pe.errors import PEError, PrivateDataError, RecipeError
 from pe.private.dataset import PrivateDataset

@@ -10,9 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from pe.data.columnar import COLUMNAR, ColumnFile, feature_names, open_columns
 from pe.data.decoding import UInt8Array, decode_image
-from pe.data.remote import Place
-from pe.data.tables import COLUMNAR, ColumnFile, TablePath, feature_names, open_columns, table_files
+from pe.data.remote import Place, TablePath
+from pe.data.tables import table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.faults import as_private, place_in

@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from pe.data.remote import Place
+from pe.data.remote import Place, TablePath
 from pe.data.samples import Array
-from pe.data.tables import Row, TablePath, columns_of, read_rows, table_files
+from pe.data.tables import Row, columns_of, read_rows, table_files
 from pe.errors import BadSample, PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.faults import as_private, place_in

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal
 
 from pe.data.decoding import UInt8Array, decode_image
-from pe.data.remote import Place, RemotePath
-from pe.data.tables import TablePath, table_files
+from pe.data.remote import Place, RemotePath, TablePath
+from pe.data.tables import table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.faults import as_private, place_in
