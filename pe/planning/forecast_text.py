@@ -92,6 +92,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
     multipliers = list(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in found.signals))
     return [
         ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
+        *_copied(found),
         ("Synthetic", f"{found.synthetic:,} {found.noun} at the end; `pe extend` makes more of them at no further ε"),
         *([] if found.disk is None else [("Disk", f"up to {_bytes(found.disk)} for samples")]),
         ("Cost", _money(found.cost_at_least, found.cost, found.currency)),
@@ -109,6 +110,12 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *_measured(found),
         *([("Precision", found.precision)] if found.precision else []),
     ]
+
+
+def _copied(found: Forecast) -> list[tuple[str, str]]:
+    """Which iterations vary nothing."""
+    at = [f"{one.t}" for one in found.iterations if one.t and not one.degree]
+    return [("", f"degree 0 at t = {', '.join(at)}: copies of the chosen, which need no call")] if at else []
 
 
 def _measuring(found: Forecast) -> list[tuple[str, ...]]:

@@ -51,6 +51,14 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(recipe: Path) -> None
         assert line in page, page
 
 
+def test_the_page_tells_why_degree_0_calls_nothing(recipe: Path) -> None:
+    page = pe("plan", recipe, "--set", "evolution.degree=[0.5, 0]", cwd=recipe.parent).stdout
+    calls = page[page.index("Calls ") :].splitlines()
+    assert calls[0].endswith(" of VARIATION_API")
+    assert calls[1].strip() == "degree 0 at t = 2: copies of the chosen, which need no call"
+    assert "copies" not in pe("plan", recipe, cwd=recipe.parent).stdout
+
+
 def test_a_device_or_degree_that_refuses_a_start_is_a_warning(recipe: Path) -> None:
     content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
     training = {"steps": 2, "expected_batch": 40, "block": 2}  # all records in every step: accounted in no time
