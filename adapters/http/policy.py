@@ -134,7 +134,13 @@ class Policy:
             if fault.heals or fault.refusal:
                 fault.words = self._clean(fault.words)
                 return Outcome(None, fault.with_traceback(None), counted.calls)
-            raise Rejected(f"{self.name} rejects the request with {self._clean(str(fault))}", fault.status) from None
+            words = self._clean(str(fault))
+            if fault.untrusted:
+                raise Rejected(
+                    f"{self.name} is not trusted ({words}): name its authority's file in SSL_CERT_FILE, "
+                    "or give the address that its certificate is for."
+                ) from None
+            raise Rejected(f"{self.name} rejects the request with {words}", fault.status) from None
         return Outcome(result, None, counted.calls)
 
     def _once(self, gate: Gate, send: Callable[[], Sent], read: Callable[[Sent], Result], counted: _Tries) -> Result:
