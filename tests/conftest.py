@@ -56,10 +56,10 @@ def pytest_sessionfinish() -> None:
 
 def _apart(factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A register of data sets of its own, so that no test meets another's records, nor writes into a home."""
-    with pytest.MonkeyPatch.context() as patched:
-        folder = factory.mktemp("state")
-        patched.setenv("XDG_STATE_HOME", str(folder))
-        yield folder
+    base = factory.getbasetemp()  # where its own numbered folders, if they stayed, would be counted for each new one
+    with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory(prefix="state-", dir=base) as folder:
+        patched.setenv("XDG_STATE_HOME", folder)
+        yield Path(folder)
 
 
 @pytest.fixture(scope="module", autouse=True)
