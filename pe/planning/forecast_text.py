@@ -36,7 +36,6 @@ def page_of(name: str, found: Forecast) -> str:
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(head))]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
     facts = [f"{key:<12}{value}" for key, value in _facts(found)]
-    facts += [f"{'':<12}{line}" for line in _meanings(found)]
     warnings = [f"warning: {sentence}" for sentence in found.warnings]
     return "\n".join(
         [f"Plan of '{name}': nothing was called, no private record was read.", "", *table, "", *facts]
@@ -107,6 +106,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *_private(found),
         *_chosen(found),
         ("Degree", _DEGREES[found.degree]),
+        *(("", line) for line in _meanings(found)),
         *_measured(found),
         *([("Precision", found.precision)] if found.precision else []),
     ]

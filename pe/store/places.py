@@ -49,7 +49,8 @@ def check_absent(folder: Path) -> None:
         RunError: it exists.
     """
     if folder.exists():
-        raise RunError(f"{folder} exists already: name another one.")
+        begun = f", or go on with that run (pe resume {folder})" if (folder / CONFIDENTIAL).is_dir() else ""
+        raise RunError(f"{folder} exists already: name another one{begun}.")
 
 
 def new_name(recipe_name: str) -> str:

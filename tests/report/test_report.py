@@ -68,12 +68,14 @@ def test_it_tells_how_many_samples_differ_where_some_are_copies(tmp_path: Path) 
         pe.evolve(data, pool, out=out, **settings)
         return write_report(out).read_text()
 
-    assert "differ from all others of their label" not in page_of(12, 0)
+    assert "are left if equal ones of a label are counted once" not in page_of(12, 0)
     page = page_of(20, 1)
     assert page.count('<figure class="chart">') == 1  # the others would show one point of one iteration
     rows = re.findall(r"<td[^>]*>(cat|dog)</td>\s*<td[^>]*>10</td>\s*<td[^>]*>([1-6])</td>", page)  # S_1's
     assert [label for label, _ in rows] == ["cat", "dog"]
-    assert re.search(rf"{sum(int(different) for _, different in rows)} differ from all others of their label", page)
+    assert re.search(
+        rf"{sum(int(different) for _, different in rows)} are left if equal ones of a label are counted once", page
+    )
 
 
 def test_the_confidential_page_stays_where_it_is(run: Path, tmp_path: Path) -> None:

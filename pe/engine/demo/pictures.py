@@ -23,6 +23,7 @@ from pe.lookahead import embed
 from pe.planning.build import build_embedding
 from pe.plugins.protocols import Embedding
 from pe.plugins.registry import require_extras
+from pe.privacy.data_set import DataSetLedger
 from pe.progress import Progress
 from pe.recipe.reading import read_yaml, with_change
 from pe.recipe.schema import Recipe
@@ -64,6 +65,8 @@ def run_pictures(
         check_absent(out)
     make_picture_set(folder, progress=surroundings.progress)
     content = recipe_content(folder)
+    ledger = DataSetLedger.beside(folder / "private")
+    content["private"]["ledger_file"] = str(ledger.path)  # named: if an earlier one is lost, its runs count no more
     for key, value in {"privacy.epsilon": epsilon, "seed": seed}.items():
         content = content if value is None else with_change(content, f"{key}={value}")
     run = run_recipe(Recipe.parse(content, str(RECIPE)), out, surroundings)

@@ -18,6 +18,7 @@ from pe.evaluation.sets import Notes, gather
 from pe.evaluation.utility import macro_f1
 from pe.evaluation.words import fit_tfidf_regression
 from pe.plugins.registry import require_extras
+from pe.privacy.data_set import DataSetLedger
 from pe.recipe.reading import read_yaml, with_change
 from pe.recipe.schema import Recipe
 from pe.store.places import check_absent
@@ -57,6 +58,8 @@ def run_texts(
         check_absent(out)
     make_newswire(folder, progress=surroundings.progress)
     content = recipe_content(folder)
+    ledger = DataSetLedger.beside(folder / "private.csv")
+    content["private"]["ledger_file"] = str(ledger.path)  # named: if an earlier one is lost, its runs count no more
     for key, value in {"privacy.epsilon": epsilon, "seed": seed}.items():
         content = content if value is None else with_change(content, f"{key}={value}")
     run = run_recipe(Recipe.parse(content, str(RECIPE)), out, surroundings)
