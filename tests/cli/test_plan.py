@@ -51,6 +51,16 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(recipe: Path) -> None
         assert line in page, page
 
 
+def test_a_key_that_is_not_there_is_told_before_any_private_work(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_KEY_OF_MINE", raising=False)
+    images = "model: m, image_size: [8, 8], prompts: {benign: a, malignant: b}"
+    api = f"api={{kind: openai_images, {images}, key_env: NO_KEY_OF_MINE}}"
+    told = "key_env: the environment variable NO_KEY_OF_MINE is not set"
+    assert f"warning: A run would not start: {told}" in pe("plan", recipe, "--set", api, cwd=recipe.parent).stdout
+    assert_one_sentence(pe("run", recipe, "--set", api, "--out", "out", cwd=recipe.parent), told)
+    assert not (recipe.parent / "out").exists()
+
+
 def test_the_page_tells_why_degree_0_calls_nothing(recipe: Path) -> None:
     page = pe("plan", recipe, "--set", "evolution.degree=[0.5, 0]", cwd=recipe.parent).stdout
     calls = page[page.index("Calls ") :].splitlines()
