@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from adapters.chat_settings import ChatSettings
 from adapters.http import Concurrent, Fault, OnFirstUse, stated, workers_for
+from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
 from adapters.http.look import look_at
 from adapters.http.openai_batches import Batches, Line
@@ -96,6 +97,10 @@ class Chat:
         """What requests wait for now; empty: for nothing."""
         opened = self._opened.made
         return "" if opened is None else opened[0].policy.wait or opened[1].wait
+
+    def check_machine(self) -> None:
+        """Raise RecipeError if the key is not there: see `check_key`."""
+        check_key(self._given)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt, or no value of an attribute."""

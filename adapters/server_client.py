@@ -15,6 +15,7 @@ from adapters.classes import API_CLASS, Choices, Classes, check_choices
 from adapters.diffusion.description import Way, degree_of, describe_weight
 from adapters.diffusion.items import describe_steps, of_iteration
 from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
+from adapters.http.credentials import check_key
 from adapters.http.look import look_at
 from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, prompts_of
 from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
@@ -161,6 +162,10 @@ class ServerClient:
         """What requests wait for now; empty: for nothing."""
         endpoints = self._endpoints.made
         return "" if endpoints is None else endpoints.wait
+
+    def check_machine(self) -> None:
+        """Raise RecipeError if the key is not there: see `check_key`."""
+        check_key(self._given)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if `prompts` or `classes` is given and names none for a label."""

@@ -202,6 +202,11 @@ class CaptionThenDraw:
         """What requests wait for now, by part."""
         return "; ".join(filter(None, (part.describe_wait() for part in self._parts)))
 
+    def check_machine(self) -> None:
+        """Raise PEError if this machine lacks what one of the parts needs."""
+        for part in self._parts:
+            part.check_machine()
+
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError for a label that one of the parts cannot serve."""
         for part in self._parts:

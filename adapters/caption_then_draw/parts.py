@@ -16,6 +16,7 @@ from pe.plugins.price import Price
 from pe.plugins.protocols import (
     Answer,
     ChecksLabels,
+    ChecksMachine,
     DescribesDegree,
     DrawsConditions,
     GenerationAPI,
@@ -100,6 +101,14 @@ class Part:
         """That a sample of it is billed as; None: not known. `priced`: parts have prices of their own."""
         free_of_tokens = self.info.hosts == () or (priced and not self.price.has_tokens)
         return Usage(0) if free_of_tokens else self.info.tokens
+
+    def check_machine(self) -> None:
+        """Raise PEError if this machine lacks what it needs."""
+        try:
+            if isinstance(self.api, ChecksMachine):
+                self.api.check_machine()
+        except RecipeError as error:
+            raise RecipeError(f"{self.name}: {error}") from error
 
     def check_labels(self, labels: tuple[str, ...]) -> None:
         """Raise RecipeError for a label that it cannot make samples of."""

@@ -139,6 +139,16 @@ class Credentials:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def check_key(connection: Connection) -> None:
+    """Read the key, and what else is sent, before there is a request; a command for it is not run yet.
+
+    Raises:
+        RecipeError: what a setting names is not there.
+    """
+    if connection.key_command is None:
+        Credentials(connection)
+
+
 def value_of(setting: str, variable: str) -> str:
     """What the environment variable that a setting names holds.
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from adapters.http.answers import Received, answer_of, encoded
 from adapters.http.client import OnFirstUse
-from adapters.http.credentials import Credentials
+from adapters.http.credentials import Credentials, check_key
 from adapters.http.pictures import PictureRule
 from adapters.http.policy import Policy
 from adapters.http.profiles import Profile
@@ -96,9 +96,8 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
         return "" if opened is None else opened[1].wait
 
     def check_machine(self) -> None:
-        """Raise RecipeError if a key that a setting names is not there; a command for it is not run yet."""
-        if self._given.key_command is None:
-            self._opened.get()
+        """Raise RecipeError if the key is not there: see `check_key`."""
+        check_key(self._given)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""

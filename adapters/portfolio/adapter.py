@@ -23,6 +23,7 @@ from pe.plugins.protocols import (
     Answer,
     Capabilities,
     ChecksLabels,
+    ChecksMachine,
     DescribesDegree,
     PluginInfo,
     RandomRequest,
@@ -229,6 +230,15 @@ class Portfolio:
         """What requests wait for now, by generator."""
         told = {one.name: one.api.describe_wait() for one in self._members if isinstance(one.api, DescribesWait)}
         return "; ".join(f"{name}: {words}" for name, words in told.items() if words)
+
+    def check_machine(self) -> None:
+        """Raise PEError if this machine lacks what one of the generators needs."""
+        for member in self._members:
+            try:
+                if isinstance(member.api, ChecksMachine):
+                    member.api.check_machine()
+            except RecipeError as error:
+                raise RecipeError(f"{member.name}: {error}") from error
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError for a label that one of the generators cannot make samples of."""

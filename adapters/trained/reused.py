@@ -13,10 +13,11 @@ import numpy as np
 from pe.data.samples import Array, Shape
 from pe.errors import PluginError, RecipeError
 from pe.fit.fitted import Fitted
-from pe.fit.trainer import MODEL, ChecksMachine, FitTerms, Fitting, Trainer
+from pe.fit.trainer import MODEL, FitTerms, Fitting, Trainer
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
+    ChecksMachine,
     DescribesDegree,
     GenerationAPI,
     PluginInfo,

@@ -23,7 +23,7 @@ def status(run_folder: Path, as_json: bool) -> None:
     from pe.engine.status import status_of
     from pe.planning.build import price_of
     from pe.planning.layout import plan_of
-    from pe.recipe.schema import Recipe
+    from pe.recipe.schema import OBJECT, Recipe
     from pe.store.places import CERTIFICATE, RECIPE
     from pe.store.run import Run
 
@@ -31,12 +31,13 @@ def status(run_folder: Path, as_json: bool) -> None:
     recipe = Recipe.load(run.folder / RECIPE)
     found = status_of(run, plan_of(run, recipe), price_of(recipe), recipe.privacy.delta)
     finished = (run.folder / CERTIFICATE).is_file()
+    own = any(one.kind.startswith(OBJECT) for one in (recipe.api, recipe.embedding))
     known = {"run": str(run_folder), "noun": recipe.private.modality.noun}
-    click.echo(json.dumps(known | found.to_dict()) if as_json else _page(run_folder, found, finished))
+    click.echo(json.dumps(known | found.to_dict()) if as_json else _page(run_folder, found, finished, own))
 
 
-def _page(folder: Path, found: Status, certified: bool) -> str:
-    """The status as a person reads it."""
+def _page(folder: Path, found: Status, certified: bool, own: bool) -> str:
+    """The status as a person reads it; `own`: the run has an object of the user's, which Python alone hands over."""
     if found.journal is None:
         state = "finished; its" if certified else "its"
         return f"{folder}: {state} journal is gone (purged, or not copied), so calls, cost and times are unknown."
@@ -46,7 +47,7 @@ def _page(folder: Path, found: Status, certified: bool) -> str:
     elif found.state == "stopped":
         extends = found.journal.phase is not None and found.journal.phase.extends
         command = f"`pe extend {folder}` with the same numbers" if extends else f"`pe resume {folder}`"
-        title += f"; {command} goes on"
+        title += f"; {command} goes on" if not own else "; from Python it goes on, with the object of your own"
     if found.journal.since_purge:
         title += "; its first journal is gone (purged, or not copied), so what follows counts from then on"
     return "\n".join([title, *(f"  {key:<12}{value}" for key, value in _facts(found, found.journal))])

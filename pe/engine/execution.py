@@ -24,7 +24,7 @@ from pe.engine.public_pool import PublicPool
 from pe.engine.software import software_versions
 from pe.errors import PluginError
 from pe.fit.fitted import Fitted
-from pe.fit.trainer import MODEL, ChecksMachine, Trainer
+from pe.fit.trainer import MODEL, Trainer
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
 from pe.planning.cautions import guarantee_warnings, vote_warnings
 from pe.planning.choice import settle
@@ -32,7 +32,7 @@ from pe.planning.layout import budget_of, lay_out
 from pe.planning.measuring import degrees_asked
 from pe.planning.readiness import check_labels, check_public_place, check_search, overlap_warnings, size_warnings
 from pe.plugins.devices import DescribesPrecision
-from pe.plugins.protocols import DescribesDegree, Embedding, GenerationAPI, info_of
+from pe.plugins.protocols import ChecksMachine, DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger

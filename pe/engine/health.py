@@ -28,9 +28,14 @@ _EXTRAS = {
     "embeddings": "OpenCLIP, DINOv2, Inception",
     "evaluation": "pe evaluate",
     "http": "endpoints",
+    "notebook": "progress bars in Jupyter",
     "medical": "private records in DICOM and scientific TIFF",
     "parquet": "private records in Parquet and Arrow",
+    "ray": "private work on a Ray cluster",
+    "remote": "private records on object stores",
     "server": "pe serve",
+    "sign": "pe sign, pe verify",
+    "text": "texts by local models",
     "trained": "generators that are fitted on the private records",
 }
 

@@ -76,6 +76,8 @@ class ControlRun:
 
     def describe(self) -> str:
         """What it asks for and costs, in a sentence or two."""
+        if not self.calls:
+            return f"The {self.name} control asks the generator for nothing."
         price, noun = self._price, self.recipe.private.modality.noun
         usage = usage_of(price, self.api, self.calls, self.images)
         known = price.most_of(usage or Usage(self.calls, self.images))

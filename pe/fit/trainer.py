@@ -211,19 +211,6 @@ class Rehearsing(Protocol):
 
 
 @runtime_checkable
-class ChecksMachine(Protocol):
-    """A `Trainer` that can tell, before there is a run, whether it can be fitted, and answer, here."""
-
-    def check_machine(self) -> None:
-        """Refuse, if this machine lacks what it needs.
-
-        Raises:
-            PEError: a device is not there, or a file that the fitted model will need.
-        """
-        ...
-
-
-@runtime_checkable
 class HasRecordLoss(Protocol):
     """A `Trainer` whose fitted model has a loss of its own on a record, by which an evaluation attacks it."""
 

@@ -14,12 +14,11 @@ import numpy as np
 from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
 from pe.errors import MissingDependency, PEError, RecipeError
-from pe.fit.trainer import ChecksMachine
 from pe.nearest import describe
 from pe.planning.apart import check_apart
 from pe.planning.build import check_modality, set_up
 from pe.plugins.devices import DescribesPrecision
-from pe.plugins.protocols import ChecksLabels, DrawsConditions, ReadsPublicSamples, info_of
+from pe.plugins.protocols import ChecksLabels, ChecksMachine, DrawsConditions, ReadsPublicSamples, info_of
 from pe.plugins.registry import Group, require
 from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.data_set import DataSetLedger

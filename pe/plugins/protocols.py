@@ -251,6 +251,19 @@ class ChecksLabels(Protocol):
 
 
 @runtime_checkable
+class ChecksMachine(Protocol):
+    """A generator that can tell, before there is a run, whether it can be fitted, and answer, here."""
+
+    def check_machine(self) -> None:
+        """Refuse, asking nobody, if this machine lacks what it needs.
+
+        Raises:
+            PEError: a device is not there, or a key, or a file that it will need.
+        """
+        ...
+
+
+@runtime_checkable
 class ReadsPublicSamples(Protocol):
     """A generator, a fit or an embedding that reads public samples from files.
 

@@ -51,12 +51,21 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(recipe: Path) -> None
         assert line in page, page
 
 
-def test_a_key_that_is_not_there_is_told_before_any_private_work(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["openai_images", "diffusion_server", "portfolio"])
+def test_a_key_that_is_not_there_is_told_before_any_private_work(
+    recipe: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NO_KEY_OF_MINE", raising=False)
-    images = "model: m, image_size: [8, 8], prompts: {benign: a, malignant: b}"
-    api = f"api={{kind: openai_images, {images}, key_env: NO_KEY_OF_MINE}}"
+    hosted = "key_env: NO_KEY_OF_MINE, prompts: {benign: a, malignant: b}"
+    server = f"{{kind: diffusion_server, size: 8, base_url: 'http://127.0.0.1:9', {hosted}}}"
+    apis = {
+        "openai_images": f"{{kind: openai_images, model: m, image_size: 8, {hosted}}}",
+        "diffusion_server": server,
+        "portfolio": f"{{kind: portfolio, of: [{{kind: public_images, path: public, size: 8}}, {server}]}}",
+    }
+    api = f"api={apis[kind]}"
     told = "key_env: the environment variable NO_KEY_OF_MINE is not set"
-    assert f"warning: A run would not start: {told}" in pe("plan", recipe, "--set", api, cwd=recipe.parent).stdout
+    assert told in pe("plan", recipe, "--set", api, cwd=recipe.parent).stdout
     assert_one_sentence(pe("run", recipe, "--set", api, "--out", "out", cwd=recipe.parent), told)
     assert not (recipe.parent / "out").exists()
 

@@ -128,6 +128,9 @@ def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private: p
     settings = {"embedding": Mean(), "out": tmp_path / "run", "progress": silent}
     with pytest.raises(LimitReached):
         pe.evolve(private, api, **settings, **SETTINGS, max_images=30)
+    assert (
+        "stopped; from Python it goes on, with the object of your own" in command("status", "run", cwd=tmp_path).stdout
+    )
     given = {"api": api, "progress": silent}
     more = {"limits.max_images": 1000}
     run = pe.resume(tmp_path / "run", embedding=Mean(), changes=more, **given)
