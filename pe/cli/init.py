@@ -15,7 +15,7 @@ from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     from pe.private.look import Seen
-    from pe.recipe.proposals import Pool
+    from pe.recipe.pools import Pool
     from pe.recipe.starts import ImageStart, TextStart
 
 _NONE = "-"
@@ -63,7 +63,7 @@ def init(
     """
     from pe.planning.apart import check_apart
     from pe.private.look import look
-    from pe.recipe.proposals import path_from
+    from pe.recipe.pools import path_from
     from pe.recipe.starter import Start, starter_of, starter_recipe
     from pe.recipe.starts import ImageStart, TextStart
 

@@ -43,6 +43,7 @@ from pe.privacy.words import NOT_DECLARED
 from pe.private_work import InThisProcess, PrivateWork
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
+from pe.recipe.usual_embedding import lacks_network
 from pe.report.logged import Logger
 from pe.report.pictures import contact_sheet
 from pe.steps import Plan
@@ -171,7 +172,8 @@ class Execution:
         progress = self.surroundings.progress
         known = guarantee_warnings(self.recipe, self.plan, ledger.total())
         of_api = [*overlap_warnings(self.recipe, self.api, self.embedding), *size_warnings(self.recipe, self.api)]
-        for warning in (*known, *of_api):
+        blurred = lacks_network(self.recipe.private, self.recipe.embedding.kind) if self.plan.steps else ""
+        for warning in filter(None, (*known, *of_api, blurred)):
             progress.warn(warning)
         if not all(ledger.drawn(step.release) for step in self.plan.steps):
             self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes

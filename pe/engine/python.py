@@ -51,7 +51,7 @@ def evolve(
         private: where the private records are: `pe.ImageFolder(...)` and its siblings.
         api: `pe.api("glyphs", ...)`, or any object with the methods of `pe.GenerationAPI`.
         embedding: an embedding's name, `pe.embedding("pixels", ...)`, or any object with the method `embed`;
-            None: the usual one of the modality.
+            None: what `pe init` proposes for such samples, or with `resume` that of the run.
         name: goes into the run's directory name.
         seed: all randomness but the noise comes from it.
         out: the run's directory; must not exist, unless `resume`. Default: a new one below `runs/`.
@@ -68,12 +68,13 @@ def evolve(
         PEError: see pe.errors; there is no run when the settings or the private records are at fault.
         KeyboardInterrupt: Ctrl-C stopped the run at the next chunk's boundary; its message says what goes on.
     """
-    recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
     folder = None if out is None else Path(out)
+    there = folder if resume and folder is not None and folder.exists() else None
+    if there is not None and embedding is None:
+        embedding = stored_recipe(there).embedding
+    recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
     with _surroundings(api, embedding, progress, loggers) as surroundings:
-        if resume and folder is not None and folder.exists():
-            return resume_run(folder, surroundings, recipe)
-        return run_recipe(recipe, folder, surroundings)
+        return run_recipe(recipe, folder, surroundings) if there is None else resume_run(there, surroundings, recipe)
 
 
 def plan(

@@ -15,6 +15,7 @@ from pe.plugins.protocols import DescribesDegree, GenerationAPI
 from pe.plugins.usage import Usage
 from pe.privacy.words import NO_NOISE, finite, warnings
 from pe.recipe.schema import Recipe
+from pe.recipe.usual_embedding import lacks_network
 from pe.steps import Plan
 
 
@@ -123,8 +124,9 @@ def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
 
 
 def recipe_warnings(recipe: Recipe, clock: ClockTerms) -> list[str]:
-    """About the privacy unit, the public clock, and a part of the budget that nothing uses."""
-    return [*_unit_warnings(recipe), *filter(None, [clock.warning]), *_share_warnings(recipe)]
+    """About the privacy unit, the public clock, a part of the budget that nothing uses, and a missing network."""
+    blurred = lacks_network(recipe.private, recipe.embedding.kind) if recipe.evolution.iterations else ""
+    return [*_unit_warnings(recipe), *filter(None, [clock.warning, blurred]), *_share_warnings(recipe)]
 
 
 def _unit_warnings(recipe: Recipe) -> list[str]:

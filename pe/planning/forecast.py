@@ -29,7 +29,7 @@ from pe.planning.spending import alternatives_of
 from pe.planning.workload import workload
 from pe.plugins.protocols import GenerationAPI
 from pe.privacy.accounting import epsilon
-from pe.recipe.schema import Recipe
+from pe.recipe.schema import OBJECT, Recipe
 from pe.steps import Plan
 
 
@@ -94,6 +94,7 @@ def forecast(
         choice=choice,
         measuring=bill.measuring,
         alternatives=alternatives_of(given, api) if alternatives else (),
+        embedding=recipe.embedding.kind.removeprefix(OBJECT) if plan.steps else "",
         precision=precision_of(api),
         workload=workload(recipe, plan) if private_side else None,
     )

@@ -108,6 +108,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         ("Degree", _DEGREES[found.degree]),
         *(("", line) for line in _meanings(found)),
         *_measured(found),
+        *([("Embedding", found.embedding)] if found.embedding else []),
         *([("Precision", found.precision)] if found.precision else []),
     ]
 

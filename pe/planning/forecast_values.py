@@ -115,6 +115,7 @@ class Forecast:
         fit: the releases by which the generator is fitted, before S_0.
         fit_epsilon: of those alone, at `delta`.
         dry_runs: what each part of the fit will take here, where it was tried.
+        embedding: by which the records vote, by its name; empty: nothing votes.
         precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
         alternatives: what the money can buy, if that was asked for.
         workload: what private work takes, if that was asked for.
@@ -139,6 +140,7 @@ class Forecast:
     fit: tuple[Release, ...] = ()
     fit_epsilon: float = 0.0
     dry_runs: tuple[DryRun, ...] = ()
+    embedding: str = ""
     precision: str = ""
     alternatives: tuple[Alternative, ...] = ()
     workload: Workload | None = None
@@ -201,6 +203,7 @@ class Forecast:
             "noise_multiplier": _one_or_all([signal.noise_multiplier for signal in self.signals]),
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
+            "embedding": self.embedding or None,
             "precision": self.precision or None,
             "measured_by": self.measuring.images.most or None,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,

@@ -80,7 +80,8 @@ def sections() -> list[Part]:
         model = PrivateSource if name == "private" else field.annotation
         keys = [key for key in _keys(_fields(model), _meanings(model)) if key.name != "kind"]
         if name in ("private", "api", "embedding"):
-            keys.insert(0, Key("kind", "text", getattr(field.default, "kind", None), "which; its own keys beside it"))
+            default = "as pe init proposes" if name == "embedding" else None
+            keys.insert(0, Key("kind", "text", default, "which; its own keys beside it"))
         found.append(Part(name, "", _text(model), tuple(keys)))
     return found
 

@@ -27,6 +27,7 @@ from pe.recipe.evolution import Evolution
 from pe.recipe.lengths import check_length
 from pe.recipe.paths import WITHHELD, with_full_paths
 from pe.recipe.reading import read_yaml, with_change
+from pe.recipe.usual_embedding import usual_embedding
 
 OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
@@ -151,7 +152,7 @@ class Recipe(Settings):
     seed: int = Field(0, ge=0, description="all randomness but the noise comes from it")
     private: SerializeAsAny[InstanceOf[PrivateSource]]
     api: ApiSpec
-    embedding: PluginSpec = PluginSpec(kind="pixels")
+    embedding: PluginSpec
     privacy: Privacy = Field(description=BOTH_WAYS)
     evolution: Evolution = Evolution()
     limits: LimitSection = LimitSection()
@@ -187,6 +188,8 @@ class Recipe(Settings):
     def parse(cls, content: Any, where: str) -> Recipe:
         """The recipe that `content`, plain mappings and scalars, describes; paths are taken from the current folder.
 
+        Without an embedding it has the usual one, which depends on what is installed here (`usual_embedding`).
+
         Raises:
             RecipeError: it describes none; one sentence on the first fault.
         """
@@ -196,7 +199,7 @@ class Recipe(Settings):
         if isinstance(content.get("private"), dict):
             content = content | {"private": read_source(content["private"], where, "private")}
         if isinstance(private := content.get("private"), PrivateSource):
-            content = {"embedding": {"kind": private.modality.embedding}} | content
+            content = content if "embedding" in content else content | {"embedding": usual_embedding(private)}
         return read_settings(cls, content, where)
 
     @classmethod

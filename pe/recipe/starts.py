@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from pe.data.images import Images
 from pe.data.texts import Texts
-from pe.recipe.proposals import Pool, ProposedEmbedding, image_pool, path_from, propose_embedding, text_pool
+from pe.recipe.pools import Pool, image_pool, path_from, text_pool
 from pe.recipe.starter import generator_lines, lines_of, pool_lines
+from pe.recipe.usual_embedding import ProposedEmbedding, propose_embedding
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ImageStart:
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding:
         """What embeds images of this size here and now."""
-        return propose_embedding(self.side, self.channels)
+        return propose_embedding((self.side, self.side, self.channels))
 
 
 @dataclass(frozen=True)

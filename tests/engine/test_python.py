@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -281,3 +282,12 @@ def test_a_limit_names_the_call_that_goes_on_with_it_raised(private: pe.ImageNpz
     given = {"api": Shades(), "embedding": Mean(), "progress": pe.Progress()}
     with pytest.raises(LimitReached, match=r"`pe\.resume\('.*run', changes=\{'limits\.max_images': …\}\)` goes on\."):
         pe.evolve(private, out=tmp_path / "run", **given, **SETTINGS, max_images=30)
+
+
+def test_a_resumed_run_keeps_its_embedding_where_none_is_named(private: pe.ImageNpz, tmp_path: Path) -> None:
+    given: dict[str, Any] = {**SETTINGS, "out": tmp_path / "run", "resume": True, "progress": pe.Progress()}
+    first = pe.evolve(private, Shades(), embedding=pe.embedding("pixels", blur=0.5), **given)
+    again = pe.evolve(private, Shades(), **given)
+    assert again.synthetic.samples.array.tolist() == first.synthetic.samples.array.tolist()
+    with pytest.raises(pe.errors.RunError, match=r"another recipe: embedding\.blur"):
+        pe.evolve(private, Shades(), embedding="pixels", **given)

