@@ -38,11 +38,15 @@ class Generator(nn.Module):
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """float32 (n, h, w, c) from float32 (n, CODE) and int64 (n,)."""
+        return torch.sigmoid(self.logits(code, labels))
+
+    def logits(self, code: Tensor, labels: Tensor) -> Tensor:
+        """The same before the sigmoid that ends it."""
         one_hot = functional.one_hot(labels, self._classes).to(code.dtype)
         x = self.dense(torch.cat([code, one_hot], dim=1)).unflatten(1, (-1, *self._base))
         x = functional.relu(self.middle(functional.interpolate(x, scale_factor=2.0, mode="bilinear")))
-        x = torch.sigmoid(self.last(functional.interpolate(x, scale_factor=2.0, mode="bilinear")))
-        return x[:, :, : self.shape[0], : self.shape[1]].permute(0, 2, 3, 1)
+        found: Tensor = self.last(functional.interpolate(x, scale_factor=2.0, mode="bilinear"))
+        return found[:, :, : self.shape[0], : self.shape[1]].permute(0, 2, 3, 1)
 
     def images(self, codes: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """uint8 (n, h, w, c); an image depends on its own code and label alone, to a grey level."""

@@ -129,11 +129,25 @@ def test_lessons_teach_the_generator_what_the_discriminator_takes_for_real() -> 
         def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             return 5 * images.mean(dim=(1, 2, 3)) * (2 * labels - 1)
 
-    learner = learning.Learner(Generator(2, SHAPE), 2, adapter.PlainTraining(steps=60, batch=32), 0)
+    learner = learning.Learner(Generator(2, SHAPE), 2, adapter.PlainTraining(steps=90, batch=32), 0)
     learner.learn(Bright())
     codes = np.random.default_rng(0).standard_normal((20, 8)).astype(np.float32)
     shades = learner.average.images(codes, np.arange(20) % 2).mean(axis=(1, 2, 3))
     assert shades[1::2].mean() - shades[0::2].mean() > 60
+
+
+def test_a_generator_that_first_learns_to_make_black_does_not_stay_there() -> None:
+    shape, rng = (14, 14, 1), np.random.default_rng(0)
+    images = np.zeros((500, *shape), dtype=np.uint8)  # strokes on black, as digits are
+    for image, column in zip(images, rng.integers(3, 10, size=500), strict=True):
+        image[2:12, column] = 255
+    public = adapter.PublicSet(images, rng.integers(2, size=500), CLASSES)
+    torch.manual_seed(0)
+    discriminator, generator = Discriminator(2, shape), Generator(2, shape)
+    settings = adapter.PlainTraining(steps=250, batch=64, learning_rate=1e-3)
+    learning.train_on_public(discriminator, generator, public, settings, 0, lambda: None)
+    made = generator.images(rng.standard_normal((40, 8)).astype(np.float32), np.arange(40) % 2)
+    assert made.mean() > 5  # of the strokes: 13
 
 
 def test_public_images_draw_the_generator_towards_them() -> None:
