@@ -24,7 +24,8 @@ from pe.fit.trainer import MODEL, HasRecordLoss
 from pe.planning.build import set_up
 from pe.privacy.accounting import epsilon
 from pe.privacy.data_set import for_a_record
-from pe.privacy.tradeoff import hits_allowed, most_hits
+from pe.privacy.tradeoff import most_hits
+from pe.privacy.words import power
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import has_journal
@@ -163,7 +164,7 @@ def _allowed(attack: LossAttack, fitted: Fitted, recipe: Recipe) -> dict[str, An
     spent = epsilon(fitted.releases, delta)
     replaced = [for_a_record(release) for release in fitted.releases]
     at, most = most_hits(replaced, (ALARMS, attack.most_alarms), delta)
-    by_epsilon = hits_allowed(epsilon(replaced, delta), delta, ALARMS)
+    by_epsilon = power(epsilon(replaced, delta), delta, ALARMS)
     told = {"epsilon": spent, "delta": delta, "by_epsilon": by_epsilon, "tpr": at}
     warnings = []
     if attack.interval[0] > most:

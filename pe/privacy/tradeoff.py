@@ -13,6 +13,7 @@ from pe.privacy.accounting import delta as delta_of
 from pe.privacy.accounting import epsilon as epsilon_of
 from pe.privacy.accounting import gdp_mu
 from pe.privacy.release import Release
+from pe.privacy.words import power
 
 _POINTS = 9
 
@@ -40,13 +41,4 @@ def most_hits(releases: Iterable[Release], false_alarms: Sequence[float], delta:
     if math.isinf(most):
         return [1.0] * len(false_alarms)
     points = [(float(at), delta_of(releases, float(at))) for at in np.linspace(0, most, _POINTS)]
-    return [min(hits_allowed(*point, alpha) for point in points) for alpha in false_alarms]
-
-
-def hits_allowed(epsilon: float, delta: float, false_alarms: float) -> float:
-    """The largest share of members that an attack on what is (epsilon, delta)-DP can name.
-
-    min(1, e^ε·α + δ, 1 − e^−ε·(1 − δ − α)) for a share α of false alarms, from either side of the definition.
-    """
-    above = math.inf if epsilon > 700 else math.exp(epsilon) * false_alarms + delta
-    return min(1.0, above, 1 - math.exp(-epsilon) * max(0.0, 1 - delta - false_alarms))
+    return [min(power(*point, alpha) for point in points) for alpha in false_alarms]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from scipy.stats import norm
 
 from pe.planning.budget import PlanSettings, plan
 from pe.privacy.certificate import FORMAT, build_certificate
+from pe.privacy.closed_form import gaussian_epsilon
 from pe.privacy.covered import hash_files
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.markdown import certificate_markdown
@@ -18,7 +20,7 @@ from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.store import MemoryStore
 from pe.privacy.verify import verify
-from pe.privacy.words import power, round_up, statement
+from pe.privacy.words import more_is_known, power, round_up, statement
 
 BUDGET = Budget(4, 1e-6)
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / f"certificate-{FORMAT}.schema.json").read_text())
@@ -256,6 +258,15 @@ def test_no_number_of_the_promise_is_below_the_true_one(epsilon: float):
     factor, found = re.search(r"at most (\S+) times .* at most (\S+) in 100", sentence).groups()
     assert math.exp(epsilon) <= float(factor) * (1 + 1e-9) < math.exp(epsilon) * 1.002
     assert 100 * power(epsilon, 1e-5, 0.01) <= float(found) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mu", [0.1, 0.27, 0.92, 2.0])
+def test_what_is_known_of_gaussians_is_never_below_the_best_test_and_hardly_above_it(mu: float) -> None:
+    best = 100 * norm.sf(norm.isf(0.01) - mu)
+    found = float(re.search(r"finds at most (\S+) in 100", more_is_known(mu)).group(1))
+    assert best <= found * (1 + 1e-9) < best * 1.01
+    assert found < 100 * power(gaussian_epsilon(mu, 1e-5), 1e-5, 0.01)
+    assert more_is_known(None) == ""
 
 
 @pytest.mark.parametrize(

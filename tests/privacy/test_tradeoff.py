@@ -10,7 +10,8 @@ from scipy.stats import norm
 
 from pe.errors import PrivacyError
 from pe.privacy.release import Poisson, Release
-from pe.privacy.tradeoff import hits_allowed, most_hits
+from pe.privacy.tradeoff import most_hits
+from pe.privacy.words import power
 
 DELTA = 1e-5
 
@@ -37,9 +38,9 @@ def test_of_a_sampled_release_it_lies_between_the_best_attack_and_the_unsampled_
 def test_the_bound_by_epsilon_is_reached_by_randomised_response(epsilon: float) -> None:
     keep = 1 / (1 + math.exp(-epsilon))  # it says the truth so often, which is ε-DP
     lie = 1 - keep
-    assert hits_allowed(epsilon, 0.0, lie) == pytest.approx(keep) if 0 < lie < 1 else hits_allowed(epsilon, 0, 0.1) == 1
+    assert power(epsilon, 0.0, lie) == pytest.approx(keep) if 0 < lie < 1 else power(epsilon, 0, 0.1) == 1
     for share in np.linspace(0.01, 0.99, 9):
-        assert share - 1e-12 <= hits_allowed(epsilon, 0.0, share) <= hits_allowed(epsilon, 0.01, share) <= 1
+        assert share - 1e-12 <= power(epsilon, 0.0, share) <= power(epsilon, 0.01, share) <= 1
 
 
 def test_nothing_is_bounded_without_noise_and_a_share_out_of_range_is_refused() -> None:
