@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pe.cli.options import PATH, json_option, quiet_option
+from pe.cli.share import tell_if_purged
 from pe.cli.signals import stop_on_interrupt
 
 if TYPE_CHECKING:
@@ -84,7 +85,6 @@ def evaluate(
     from pe.evaluation.evaluate import evaluate_run
     from pe.evaluation.request import Request
     from pe.evaluation.stored import METRICS_FILE
-    from pe.store.places import PURGED
     from pe.store.run import Run
 
     request = Request(
@@ -108,8 +108,7 @@ def evaluate(
     click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
     for sentence in values["memorisation"]["warnings"] if "memorisation" in values else ():
         click.echo(f"warning: {sentence}", err=True)
-    if (run_folder / PURGED).is_file():
-        click.echo(f"{run_folder} was purged before: `pe purge` deletes these metrics, too.", err=True)
+    tell_if_purged(run_folder)
 
 
 def _names(text: str) -> tuple[str, ...]:

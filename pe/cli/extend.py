@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from pe.cli.options import PATH, json_option, log_level_option, quiet_option
+from pe.cli.share import tell_if_purged
+from pe.cli.sign import tell_if_unsigned
 from pe.cli.signals import stop_on_interrupt
 
 
@@ -28,9 +30,10 @@ def extend(run: Path, count: int, degree: float, changes: tuple[str, ...], as_js
     from pe.engine.execution import Surroundings
     from pe.engine.extend import extend_run
 
-    with stop_on_interrupt() as stop:
+    with tell_if_unsigned(run), stop_on_interrupt() as stop:
         path = extend_run(run, count, degree, Surroundings(progress=Bars(quiet), stop=stop), changes)
     if as_json:
         click.echo(json.dumps({"samples": count, "degree": degree, "path": str(path)}))
     else:
         click.echo(f"{count} more samples: {path}")
+    tell_if_purged(run)

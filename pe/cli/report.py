@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pe.cli.options import PATH
+from pe.cli.sign import tell_if_unsigned
 
 
 @click.command()
@@ -19,4 +20,5 @@ def report(run_folder: Path, confidential: bool) -> None:
     """
     from pe.engine.report import write_report
 
-    click.echo(str(write_report(run_folder, confidential=confidential)))
+    with tell_if_unsigned(run_folder):
+        click.echo(str(write_report(run_folder, confidential=confidential)))

@@ -76,3 +76,13 @@ def purge(run: Path, yes: bool) -> None:
         raise click.exceptions.Exit(1)
     purge_run(opened)
     click.echo(f"Deleted {opened.confidential}. What disks, snapshots and backups still hold is not erased by this.")
+
+
+def tell_if_purged(folder: Path) -> None:
+    """Say, on stderr, that a command made the confidential side of a run anew that was purged before."""
+    from pe.store.places import PURGED
+
+    if (folder / PURGED).is_file():
+        click.echo(
+            f"{folder} was purged before, and has a confidential/ again: `pe purge {folder}` deletes it.", err=True
+        )

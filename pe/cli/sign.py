@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from pe.cli.asking import asking
 from pe.cli.options import PATH, json_option
+
+
+@contextmanager
+def tell_if_unsigned(folder: Path) -> Iterator[None]:
+    """Say so in the end, on stderr, if the certificate of `folder` was issued anew, which ends its signature."""
+    from pe.privacy.covered import SIGNED
+
+    signed = (folder / SIGNED).is_file()
+    try:
+        yield
+    finally:
+        if signed and not (folder / SIGNED).is_file():
+            click.echo(
+                f"{folder} is no longer signed, since its certificate was issued anew: sign what you hand on again, "
+                "by `pe sign`.",
+                err=True,
+            )
 
 
 @click.command()

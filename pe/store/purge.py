@@ -12,7 +12,10 @@ from pe.store.places import FULL_RECIPE, PURGED
 from pe.store.publish import level_times, put_back
 from pe.store.run import Run
 
-_NOTE = "The confidential side of this run was deleted by `pe purge`.\n"
+_NOTE = (
+    "All that was confidential in this run was deleted by `pe purge`.\n"
+    "`pe extend` and `pe evaluate` make confidential/ anew; another `pe purge` deletes it.\n"
+)
 
 
 def purge(run: Run) -> None:

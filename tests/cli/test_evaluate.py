@@ -122,9 +122,11 @@ def test_after_a_purge_evaluation_and_status_say_what_is_there(place: Path) -> N
     assert pe("run", "recipe.yaml", "--out", "purged", "--quiet", cwd=place).returncode == 0
     assert pe("purge", "purged", "--yes", cwd=place).returncode == 0
     flags = ["--test", "test", "--metrics", "fidelity", "--no-random-selection"]
-    assert "`pe purge` deletes these metrics, too" in pe("evaluate", "purged", *flags, cwd=place).stderr
+    again = "purged was purged before, and has a confidential/ again: `pe purge purged` deletes it."
+    assert again in pe("evaluate", "purged", *flags, cwd=place).stderr
     page = pe("status", "purged", cwd=place).stdout
     assert page.startswith("purged: finished; its journal is gone (purged, or not copied)")
+    assert again in pe("extend", "purged", "-n", 4, cwd=place).stderr
     assert pe("privacy", "purged", cwd=place).returncode == 0
     assert pe("purge", "purged", "--yes", cwd=place).returncode == 0
     assert not (place / "purged" / "confidential").exists()

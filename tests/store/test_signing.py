@@ -223,6 +223,14 @@ def test_the_commands_sign_and_verify(signed: Path) -> None:
     assert json.loads(result.stdout)["problems"] == ["'more.txt' is there but not covered."]
 
 
+def test_who_issues_the_certificate_anew_is_told_that_the_signature_is_gone(signed: Path) -> None:
+    result = command("report", "out", cwd=signed.parent)
+    assert result.returncode == 0
+    assert "out is no longer signed, since its certificate was issued anew" in result.stderr
+    assert not (signed / SIGNED).exists()
+    assert "signed" not in command("report", "out", cwd=signed.parent).stderr  # it was not
+
+
 def test_the_commands_of_the_page_sign_with_a_key_of_openssl(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "run", tmp_path / "runs" / "scans")
     (section,) = re.findall(r"^## Signed\n(.*?)^\*\*Sign last", PAGE.read_text(encoding="utf-8"), re.S | re.M)
