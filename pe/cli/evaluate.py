@@ -144,6 +144,8 @@ def _page(values: dict[str, Any], path: Path) -> str:
         lines += ["", *_verdict(values["verdict"])]
     for name, found in values.get("fidelity", {}).items():
         lines += ["", *_fidelity(name, found)]
+    if "fidelity" in values:
+        lines.append("  Lower is nearer to the real samples in the first two columns, higher in the others.")
     if "utility" in values:
         lines += ["", *_utility(values)]
     if "semantics" in values:

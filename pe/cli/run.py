@@ -71,6 +71,7 @@ def run(
             return resume_run(out, surroundings, wanted)
         return run_recipe(wanted, out, surroundings)
 
+    _tell_if_finished(out if go_on else None)
     with watching(out, _tell) if watched and out is not None else nullcontext():
         _report(carry_out, wanted, ray, loggers, as_json, quiet)
 
@@ -100,12 +101,21 @@ def resume(
     from pe.engine.start import resume_run, stored_recipe
 
     recipe = stored_recipe(run_folder, changes)
+    _tell_if_finished(run_folder)
     with watching(run_folder, _tell) if watched else nullcontext():
         _report(lambda surroundings: resume_run(run_folder, surroundings, recipe), recipe, ray, loggers, as_json, quiet)
 
 
 def _tell(line: str) -> None:
     click.echo(line, err=True)
+
+
+def _tell_if_finished(folder: Path | None) -> None:
+    """Of a run that is gone on with: that there is nothing to do."""
+    from pe.store.places import CERTIFICATE
+
+    if folder is not None and (folder / CERTIFICATE).is_file():
+        _tell(f"{folder} is finished already, so it is checked, and nothing is asked.")
 
 
 def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[PrivateWork]:

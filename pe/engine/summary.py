@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pe.data.samples import distinct
 from pe.recipe.schema import Recipe
 from pe.report.variety import collapse_warnings, varieties, whole
 from pe.store.places import RECIPE
@@ -17,12 +16,12 @@ def summary(run: Run) -> dict[str, Any]:
 
     Returns:
         epsilon and delta (None where no ε holds), data_set (the total of all runs), noun (what samples are called),
-        images (their number), different (how many of them differ), api_calls, warnings (a sentence, if nearly all are
+        images (their number), different (how many differ from all others of their label), api_calls, warnings (a sentence, if nearly all are
         copies of a few) and run (its directory).
     """
     certificate, synthetic, populations = run.guarantee, run.synthetic.samples, run.populations()
     recipe = Recipe.load(run.folder / RECIPE)
-    last = varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1]
+    last = whole(varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1])
     with read_journal(run) as journal:
         calls = journal.totals().usage.calls
     return {
@@ -31,8 +30,8 @@ def summary(run: Run) -> dict[str, Any]:
         "data_set": certificate["data_set"],
         "noun": synthetic.noun,
         "images": len(synthetic),
-        "different": len(distinct(synthetic)[0]),
+        "different": last.different,
         "api_calls": calls,
-        "warnings": collapse_warnings(len(populations) - 1, whole(last)),
+        "warnings": collapse_warnings(len(populations) - 1, last),
         "run": str(run.folder),
     }

@@ -23,6 +23,9 @@ class Span:
     least: int = 0
     most: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.most:,}" if self.least == self.most else f"{self.least:,}–{self.most:,}"
+
     def __add__(self, other: Span) -> Span:
         return Span(self.least + other.least, self.most + other.most)
 

@@ -249,10 +249,7 @@ def _meanings(found: Forecast) -> list[str]:
 
 
 def _calls(span: Span | None) -> str:
-    """One number, or from the fewest to the most."""
-    if span is None:
-        return "unknown"
-    return f"{span.most:,}" if span.least == span.most else f"{span.least:,}–{span.most:,}"
+    return "unknown" if span is None else str(span)
 
 
 def _duration(seconds: float) -> str:
