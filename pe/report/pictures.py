@@ -19,7 +19,7 @@ from pe.data.samples import Readable
 _CELL = (96, 96)
 _CARDS, _CARD = 3, (384, 102)  # of texts: so many below each other, and of each its beginning, not shrunk
 _WIDEST = 288  # pixels of a column whose label is long
-_GAP = 8
+_GAP, _BETWEEN = 8, 16  # between rows, and between columns
 _LEFT, _TOP = 56, 34
 _PAPER, _INK, _RULE = (255, 255, 255), (40, 40, 40), (210, 210, 210)
 _TEXT, _FOOT = 15, 26
@@ -54,7 +54,7 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
         for i, (name, own) in enumerate(zip(classes, fonts, strict=True))
     ]
     widths = [max(cell[0], min(ceil(own.getlength(head)), _WIDEST)) for head, own in heads]
-    *xs, width = accumulate((each + _GAP for each in widths), initial=_LEFT)
+    *xs, width = accumulate((each + _BETWEEN for each in widths), initial=_LEFT)
     footnote = None in fonts
     if footnote:
         width, height = max(width, round(font.getlength(_NUMBERED)) + 2 * _GAP), height + _FOOT

@@ -69,7 +69,7 @@ def test_a_column_is_as_wide_as_its_label() -> None:
     wide = math.ceil(font.getlength(name))
     assert wide > 96
     sheet = _sheet(name, "b")
-    assert sheet.shape[1] == 56 + wide + 8 + 96 + 8
+    assert sheet.shape[1] == 56 + wide + 16 + 96 + 16
     drawn = Image.new("L", (wide, 30), 255)
     ImageDraw.Draw(drawn).text((wide // 2, 15), name, fill=40, font=font, anchor="mm")
     np.testing.assert_array_equal(sheet[2:32, 56 : 56 + wide, 0], np.asarray(drawn))
