@@ -113,7 +113,7 @@ def _of_pictures(result: dict[str, Any]) -> str:
     rows = [
         ("synthetic", _synthetic(result)),
         ("unevolved", "as many un-evolved pictures (no private data used)"),
-        ("random_selection", "as many, evolved without votes"),
+        ("random_selection", "as many by random selection, without votes"),
         ("one_vote", "as many chosen by one vote, not varied (same noise)"),
         ("real", "the real private pictures (not DP; public demo data)"),
         ("chance", "guessing"),
@@ -129,7 +129,7 @@ def _of_texts(result: dict[str, Any]) -> str:
     rows = [
         ("synthetic", _synthetic(result)),
         ("unevolved", "as many un-evolved texts (no private data used)"),
-        ("random_selection", "as many, evolved without votes"),
+        ("random_selection", "as many by random selection, without votes"),
         ("one_vote", "as many chosen by one vote, not varied (same noise)"),
         ("real", "the real private texts (not DP; public demo data)"),
     ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WHAT = {
     "synthetic": "the run's data",
     "unevolved": "un-evolved samples",
-    "random_selection": "parents chosen without votes",
+    "random_selection": "parents chosen at random",
     "one_vote": "chosen by one vote, not varied",
     "real": "the private records: the ceiling",
 }
