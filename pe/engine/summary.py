@@ -16,8 +16,8 @@ def summary(run: Run) -> dict[str, Any]:
 
     Returns:
         epsilon and delta (None where no ε holds), data_set (the total of all runs), noun (what samples are called),
-        images (their number), different (how many differ from all others of their label), api_calls, warnings (a sentence, if nearly all are
-        copies of a few) and run (its directory).
+        images (their number), different (how many are left if equal ones of a label are counted once), api_calls,
+        warnings (a sentence, if nearly all are copies of a few) and run (its directory).
     """
     certificate, synthetic, populations = run.guarantee, run.synthetic.samples, run.populations()
     recipe = Recipe.load(run.folder / RECIPE)
