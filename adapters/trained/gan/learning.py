@@ -18,12 +18,10 @@ from adapters.trained.sections import PlainTraining
 
 _BETAS = 0.5, 0.9
 _DECAY = 0.99
-_FARTHEST, _RETURN = 5.0, 1e-3
-"""Pixels whose logits are beyond ±5, within two grey levels of black or white, are drawn back a little.
-
-A generator that makes such pixels alone, as it does when it learns first that digits are mostly black, would hear
-nothing of what the discriminator says any more.
-"""
+_DEAF, _NEAR = 1e-3, 3.0
+"""A generator whose images are all black or white for any eye, as when it learns first that digits are mostly black, hears
+nothing of what the discriminator says: its sigmoid is flat. Where the mean slope is below _DEAF, logits are drawn back to
+±_NEAR; at all other times nothing is, because that the ground of a digit is quite black is a trait, too."""
 
 
 class Learner:
@@ -52,10 +50,12 @@ class Learner:
         for _ in range(self._settings.steps if steps is None else steps):
             codes, labels = self._drawn()
             logits = self.generator.logits(codes, labels).permute(0, 3, 1, 2)
-            fooled = functional.softplus(-discriminator(torch.sigmoid(logits) * 2 - 1, labels))
-            beyond = functional.relu(logits.abs() - _FARTHEST).square().sum(dim=(1, 2, 3))
+            images = torch.sigmoid(logits)
+            loss = functional.softplus(-discriminator(images * 2 - 1, labels)).mean()
+            if (images * (1 - images)).mean() < _DEAF:
+                loss = loss + functional.relu(logits.abs() - _NEAR).square().mean()
             self._optimiser.zero_grad()
-            (fooled + _RETURN * beyond).mean().backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]
             self._optimiser.step()
             self._follow()
         discriminator.requires_grad_(True)
