@@ -19,9 +19,9 @@ from adapters.trained.sections import PlainTraining
 _BETAS = 0.5, 0.9
 _DECAY = 0.99
 _DEAF, _NEAR = 1e-3, 3.0
-"""A generator whose images are all black or white for any eye, as when it learns first that digits are mostly black, hears
-nothing of what the discriminator says: its sigmoid is flat. Where the mean slope is below _DEAF, logits are drawn back to
-±_NEAR; at all other times nothing is, because that the ground of a digit is quite black is a trait, too."""
+"""A generator whose images are all black or white for any eye, as when it learns first that digits are mostly black,
+hears nothing of what the discriminator says: its sigmoid is flat. Where the mean slope is below _DEAF, logits are drawn
+back to ±_NEAR; at all other times nothing is, because that the ground of a digit is quite black is a trait, too."""
 
 
 class Learner:
