@@ -77,17 +77,17 @@ def build_certificate(
 def _promise(ledger: Ledger) -> dict[str, Any]:
     """What holds, for whom, in numbers and in words."""
     budget, voided, total = ledger.budget, _voided_by(ledger), words.finite(ledger.total())
-    delta = None if budget is None else budget.delta
+    delta, mu = None if budget is None else budget.delta, gdp_mu(ledger.events())
     return {
         "holds": not voided,
         "epsilon": total,
         "delta": delta,
-        "statement": words.statement(total, delta, ledger.relation, ledger.unit, voided),
+        "statement": words.statement(total, delta, ledger.relation, ledger.unit, voided, mu),
         "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": delta},
         "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
         "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
         "epsilon_at": [] if delta is None else _at_other_deltas(ledger, delta),
-        "gdp_mu": gdp_mu(ledger.events()),
+        "gdp_mu": mu,
     }
 
 

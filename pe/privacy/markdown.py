@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pe.errors import printable
-from pe.privacy.words import POOL_OVERLAPS, guarantee, more_is_known, round_up
+from pe.privacy.words import POOL_OVERLAPS, guarantee, round_up
 
 
 def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ def _epsilons(certificate: Mapping[str, Any]) -> str:
     rows = ((f"{one['delta']:g}", round_up(one["epsilon"])) for one in certificate["epsilon_at"])
     table = _table(("δ", "ε"), rows)
     mu = certificate["gdp_mu"]
-    return table if mu is None else table + f"\n\nAs Gaussian differential privacy: μ = {mu:.6g}. {more_is_known(mu)}"
+    return table if mu is None else table + f"\n\nAs Gaussian differential privacy: μ = {mu:.6g}."
 
 
 def _data_set(data_set: Mapping[str, Any] | None) -> str:

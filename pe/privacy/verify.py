@@ -99,9 +99,11 @@ def _words(certificate: Mapping[str, Any]) -> list[str]:
         problems.append(f"It says that the guarantee holds, but {'no' if noiseless else 'unsafe'} noise was used.")
     if noiseless is not any(one["file"] == BANNER for one in certificate["covered"]):
         problems.append(f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no other.")
+    numbers = certificate["epsilon"], certificate["delta"], relation, unit, voided
+    promises = [words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)]  # the second, of older ones
     expected = {
         "voided_by": voided,
-        "statement": words.statement(certificate["epsilon"], certificate["delta"], relation, unit, voided),
+        "statement": promises[certificate["statement"] == promises[1]],
         "relation": {"name": str(relation), "words": words.relation(relation, unit)},
         "unit": {"name": unit, "words": words.unit(unit)},
         "warnings": _warnings(certificate),

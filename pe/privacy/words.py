@@ -121,8 +121,15 @@ def finite(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-def statement(epsilon: float | None, delta: float | None, kind: Relation, name: str, voided: Sequence[str]) -> str:
-    """The promise in one paragraph; `voided` says why there is none."""
+def statement(
+    epsilon: float | None,
+    delta: float | None,
+    kind: Relation,
+    name: str,
+    voided: Sequence[str],
+    mu: float | None = None,
+) -> str:
+    """The promise in one paragraph; `voided` says why there is none. `mu`: of all releases, where they are Gaussian."""
     if voided or epsilon is None or delta is None:
         return f"NO GUARANTEE. {' '.join(voided)}"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
@@ -131,8 +138,21 @@ def statement(epsilon: float | None, delta: float | None, kind: Relation, name: 
         f"{kind} for one {name}. Whatever anybody concludes from them, and whatever else is known to that person: the "
         f"probability of that conclusion is at most {factor} times what it would be in the neighbouring world, "
         f"plus {delta:g}. A test for whether a given {name} was used that wrongly accuses 1 in 100 finds at "
-        f"most {round_up(100 * power(epsilon, delta, 0.01), 3)} in 100."
+        f"most {found_at_most(epsilon, delta, mu)}."
     )
+
+
+def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
+    """How many in 100 a test finds that wrongly accuses 1 in 100: by μ-GDP, where it holds, else by ε and δ alone.
+
+    Φ(Φ⁻¹(0.01) + μ), as Dong, Roth and Su (2022) have it, and `power`.
+    """
+    alone = round_up(100 * power(epsilon, delta, 0.01), 3)
+    if mu is None:
+        return f"{alone} in 100"
+    normal = NormalDist()
+    gaussian = round_up(100 * normal.cdf(normal.inv_cdf(0.01) + mu), 3)
+    return f"{gaussian} in 100, as all noise is Gaussian (from ε and δ alone one could promise {alone} in 100 only)"
 
 
 def round_up(value: float, digits: int = 6) -> str:
@@ -148,15 +168,6 @@ def power(epsilon: float, delta: float, false_alarms: float) -> float:
     above = math.exp(min(epsilon, 700)) * false_alarms + delta
     below = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
     return min(1.0, above, below)
-
-
-def more_is_known(mu: float | None) -> str:
-    """What μ-GDP says of the test in `statement` (Dong, Roth, Su 2022), and ε and δ do not; empty: no μ holds."""
-    if mu is None:
-        return ""
-    normal = NormalDist()
-    found = normal.cdf(normal.inv_cdf(0.01) + mu)
-    return f"All noise being Gaussian, more is known: such a test finds at most {round_up(100 * found, 3)} in 100."
 
 
 def warnings(

@@ -15,7 +15,7 @@ from pe.planning.cautions import guarantee_warnings
 from pe.planning.measuring import in_words
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
-from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, more_is_known, power, round_up
+from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, found_at_most, round_up
 from pe.recipe.schema import Recipe
 from pe.report.charts import Line
 from pe.report.diagnostics import Generation, certificate_of, evolution
@@ -83,13 +83,12 @@ def promise(certificate: Certificate) -> str:
         return str(certificate["statement"])
     epsilon, delta, unit = certificate["epsilon"], certificate["delta"], certificate["unit"]["name"]
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
-    more = more_is_known(certificate["gdp_mu"])
     return (
         "Whatever anybody concludes from these files, and whatever else they know: the probability of that conclusion "
         f"is at most {factor} times what it would be if any one {unit} "
         f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for whether a given {unit} "
         "was used that wrongly accuses 1 in 100 finds at most "
-        f"{round_up(100 * power(epsilon, delta, 0.01), 3)} in 100.{f' {more}' if more else ''}"
+        f"{found_at_most(epsilon, delta, certificate['gdp_mu'])}."
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.store import MemoryStore
 from pe.privacy.verify import verify
-from pe.privacy.words import more_is_known, power, round_up, statement
+from pe.privacy.words import found_at_most, power, round_up, statement
 
 BUDGET = Budget(4, 1e-6)
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / f"certificate-{FORMAT}.schema.json").read_text())
@@ -261,12 +262,22 @@ def test_no_number_of_the_promise_is_below_the_true_one(epsilon: float):
 
 
 @pytest.mark.parametrize("mu", [0.1, 0.27, 0.92, 2.0])
-def test_what_is_known_of_gaussians_is_never_below_the_best_test_and_hardly_above_it(mu: float) -> None:
+def test_what_gaussians_allow_is_never_below_the_best_test_and_far_below_what_epsilon_says(mu: float) -> None:
+    epsilon = gaussian_epsilon(mu, 1e-5)
     best = 100 * norm.sf(norm.isf(0.01) - mu)
-    found = float(re.search(r"finds at most (\S+) in 100", more_is_known(mu)).group(1))
+    found, alone = map(float, re.findall(r"(\S+) in 100", found_at_most(epsilon, 1e-5, mu)))
     assert best <= found * (1 + 1e-9) < best * 1.01
-    assert found < 100 * power(gaussian_epsilon(mu, 1e-5), 1e-5, 0.01)
-    assert more_is_known(None) == ""
+    assert found < alone
+    assert found_at_most(epsilon, 1e-5, None) == f"{alone:g} in 100"
+
+
+def test_a_certificate_with_the_sentence_of_older_ones_is_as_valid(folder):
+    certificate = certified(folder, settings=replace(SETTINGS, class_counts=None))
+    assert "as all noise is Gaussian" in certificate["statement"]
+    older = statement(certificate["epsilon"], certificate["delta"], SETTINGS.relation, SETTINGS.unit, [])
+    assert verify(certificate | {"statement": older}, folder) == []
+    forged = certificate["statement"].replace("in 100, as", "in 1000, as")
+    assert verify(certificate | {"statement": forged}, folder) == ["Its 'statement' is not what its numbers say."]
 
 
 @pytest.mark.parametrize(
