@@ -78,9 +78,23 @@ class MissingDependency(PEError):
     @classmethod
     def of(cls, library: str, extra: str, purpose: str) -> MissingDependency:
         """The one sentence for `library`, which the extra `extra` installs, needed for `purpose`."""
-        return cls(
-            f"{purpose} needs {library}, which is not installed: pip install 'private-evolution-toolkit[{extra}]'."
-        )
+        return cls(f"{purpose} needs {library}, which is not installed: {pip_install(extra)}.")
+
+
+def pip_install(extra: str) -> str:
+    """The command that adds an extra: from the clone that this was installed from, if it was one, else by its name."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    name = "private-evolution-toolkit"
+    try:
+        place = json.loads(distribution(name).read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        place = {}
+    folder = unquote(urlsplit(place["url"]).path) if "dir_info" in place else ""
+    editable = "-e " if folder and place["dir_info"].get("editable") else ""
+    return f"pip install {editable}'{folder or name}[{extra}]'"
 
 
 class PrivacyError(PEError):

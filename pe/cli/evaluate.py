@@ -146,6 +146,7 @@ def _page(values: dict[str, Any], path: Path) -> str:
         lines += ["", *_fidelity(name, found)]
     if "fidelity" in values:
         lines.append("  Lower is nearer to the real samples in the first two columns, higher in the others.")
+        lines += _farther(values["fidelity"])
     if "utility" in values:
         lines += ["", *_utility(values)]
     if "semantics" in values:
@@ -178,6 +179,14 @@ def _fidelity(name: str, found: dict[str, Any]) -> list[str]:
         told = "" if score is None else f"   Inception Score {score['mean']:.3g} ± {score['std']:.2g}"
         lines.append(f"{'  ' + key:<{width}} {row['frechet']:>9.4g}{kernel:>22}{shares}{told}")
     return lines
+
+
+def _farther(fidelity: dict[str, Any]) -> list[str]:
+    """Under which embeddings the run's data are farther from the real samples than un-evolved ones."""
+    unevolved = {name: found["controls"].get("unevolved") for name, found in fidelity.items()}
+    names = [name for name, other in unevolved.items() if other and fidelity[name]["frechet"] > other["frechet"]]
+    farther = "the run's data are farther (Fréchet) than un-evolved ones: the verdict is on labels alone."
+    return [f"  Under {', '.join(names)} {farther}"] if names else []
 
 
 def _utility(values: dict[str, Any]) -> list[str]:

@@ -140,6 +140,7 @@ def _report(
     """Carry out and say what came of it."""
     from pe.engine.bars import Bars
     from pe.engine.execution import Surroundings
+    from pe.engine.extend import last_degree
     from pe.engine.loggers import logger
     from pe.engine.summary import summary
     from pe.privacy.words import NO_EPSILON, guarantee, round_up
@@ -157,11 +158,13 @@ def _report(
         total = NO_EPSILON if epsilon is None else f"ε ≤ {round_up(epsilon, 4)}"
         spent += f"; all runs over these records ({all_runs['runs']}): {total}"
     click.echo(f"{spent}; {result['api_calls']} API calls.")
-    different = "" if result["different"] == result["images"] else f", {result['different']:,} of them different"
+    all_differ = result["different"] == result["images"]
+    different = "" if all_differ else f", {result['different']:,} of them different per label"
     for sentence in result["warnings"]:
         click.echo(f"warning: {sentence}", err=True)
     click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} {noun}{different}")
     click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
     click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")
     further = "" if result["epsilon"] is None else " at no further ε"
-    click.echo(f"More {noun}{further}: pe extend {finished.folder} -n N")
+    if last_degree(finished.folder):
+        click.echo(f"More {noun}{further}: pe extend {finished.folder} -n N")

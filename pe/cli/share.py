@@ -70,7 +70,9 @@ def purge(run: Path, yes: bool) -> None:
     opened = Run.open(run)
     if not yes:
         with asking("--yes"):
-            yes = click.confirm(f"Delete {opened.confidential} for good?")
+            yes = click.confirm(
+                f"Delete {opened.confidential} for good, audit-record.json too, of which a copy should be filed?"
+            )
     if not yes:
         click.echo("Nothing was deleted.")
         raise click.exceptions.Exit(1)

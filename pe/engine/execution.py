@@ -26,7 +26,7 @@ from pe.errors import PluginError
 from pe.fit.fitted import Fitted
 from pe.fit.trainer import MODEL, Trainer
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
-from pe.planning.cautions import guarantee_warnings, vote_warnings
+from pe.planning.cautions import guarantee_warnings, pool_warnings, vote_warnings
 from pe.planning.choice import settle
 from pe.planning.layout import budget_of, lay_out
 from pe.planning.measuring import degrees_asked
@@ -240,7 +240,7 @@ class Execution:
             private_data_sent_to=_recipients(self.embedding),
             fitted_on_others=self._other_fit(run),
             pool_overlaps="declared" if overlap_warnings(self.recipe, self.api, self.embedding) else None,
-            warnings=vote_warnings(self.recipe, self.plan),
+            warnings=[*vote_warnings(self.recipe, self.plan), *pool_warnings(self.recipe, self.api)],
         )
         for name, content in certificate_files(certificate).items():
             run.write(name, content)

@@ -85,6 +85,16 @@ def extend_run(
     return folder / name
 
 
+def last_degree(folder: Path) -> float:
+    """The degree of the run's last iteration: an extension at another one has samples of another kind.
+
+    Raises:
+        RunError: there is no run, or it is an export.
+    """
+    degree = Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree
+    return degree[-1] if isinstance(degree, list) else degree
+
+
 def _extend(
     run: RunWriter,
     recipe: Recipe,

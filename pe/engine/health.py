@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from pe.errors import MissingDependency, PEError
+from pe.errors import MissingDependency, PEError, pip_install
 from pe.nearest import describe, nearest
 from pe.plugins.devices import FITTING_TORCH, listed_cards, unseen_cards, words_for
 from pe.plugins.findings import Finding
@@ -25,7 +25,7 @@ _EXTRAS = {
     "cpu": "neighbour search on the processor",
     "demo": "pe demo; fonts for drawn text",
     "diffusion": "local diffusion models",
-    "embeddings": "OpenCLIP, DINOv2, Inception",
+    "embeddings": "EfficientNet-Lite, OpenCLIP, DINOv2, Inception",
     "evaluation": "pe evaluate",
     "http": "endpoints",
     "notebook": "progress bars in Jupyter",
@@ -97,7 +97,7 @@ def _neighbors() -> Iterator[Finding]:
     try:
         right = bool((nearest(vectors, vectors, 1)[:, 0] == np.arange(8)).all())
     except MissingDependency as error:
-        yield Finding("missing", f"neighbour search: {error}", f"pip install '{DISTRIBUTION}[cpu]'")
+        yield Finding("missing", f"neighbour search: {error}", pip_install("cpu"))
     except PEError as error:
         yield Finding("problem", f"neighbour search: {error}")
     else:
@@ -111,7 +111,7 @@ def _extra(extra: str, purpose: str) -> Finding:
     missing = [name for name, version in found.items() if not version]
     if missing:
         what = f"extra {extra} ({purpose}): {', '.join(missing)} not installed"
-        return Finding("missing", what, f"pip install '{DISTRIBUTION}[{extra}]'")
+        return Finding("missing", what, pip_install(extra))
     return Finding("ok", f"extra {extra} ({purpose}): {', '.join(f'{name} {found[name]}' for name in found)}")
 
 

@@ -12,7 +12,7 @@ from pe.engine import report
 from pe.engine.arguments import changes_of, own_objects, read_arguments, recipe_or_file
 from pe.engine.bars import Bars
 from pe.engine.execution import Surroundings
-from pe.engine.extend import extend_run
+from pe.engine.extend import extend_run, last_degree
 from pe.engine.loggers import logger
 from pe.engine.logs import logging_to
 from pe.engine.probe_ladder import DEGREES, LadderProbe, probe_ladder
@@ -178,7 +178,7 @@ def extend(
     run: Run | str | Path,
     count: int,
     *,
-    degree: float = 0.3,
+    degree: float | None = None,
     api: GenerationAPI | None = None,
     changes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -188,7 +188,7 @@ def extend(
     Args:
         run: the run, or its directory.
         count: samples wanted, ≥ 1.
-        degree: variation in [0, 1]: 0 = copies, 1 = as new.
+        degree: variation in [0, 1]: 0 = copies, 1 = as new; None: that of the run's last iteration.
         api: the generator, if it is an object of your own: pass it again.
         changes: as for `pe.resume`.
         progress: as for `pe.evolve`.
@@ -200,7 +200,8 @@ def extend(
         PEError: see `pe.engine.extend.extend_run`.
     """
     with _surroundings(api, None, progress) as surroundings:
-        return extend_run(_folder(run), count, degree, surroundings, changes_of(changes))
+        at = last_degree(_folder(run)) if degree is None else degree
+        return extend_run(_folder(run), count, at, surroundings, changes_of(changes))
 
 
 def evaluate(

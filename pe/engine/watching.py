@@ -109,7 +109,7 @@ class Feed:
         except OSError as error:
             return f"Process {pid} cannot be asked to stop ({error.strerror}): stop it where it runs."
         self._told.add(pid)
-        return "It stops when the requests under way are answered; `pe resume` goes on."
+        return "It stops when the requests under way are answered. To go on later: pe resume."
 
 
 class LiveServer(ThreadingHTTPServer):

@@ -11,7 +11,7 @@ from pe.planning.deadlines import ClockTerms
 from pe.planning.signal import few_warnings, signal_of, signal_warnings
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.price import Price
-from pe.plugins.protocols import DescribesDegree, GenerationAPI
+from pe.plugins.protocols import DescribesDegree, GenerationAPI, info_of
 from pe.plugins.usage import Usage
 from pe.privacy.words import NO_NOISE, finite, warnings
 from pe.recipe.schema import Recipe
@@ -121,6 +121,17 @@ def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
     candidates = [plan.sizes, *(step.sizes for step in plan.steps)]
     signals = [signal_of(recipe, plan, step, sizes) for step, sizes in zip(plan.steps, candidates, strict=False)]
     return [*few_warnings(recipe, plan, signals), *signal_warnings(recipe, plan, signals)]
+
+
+def pool_warnings(recipe: Recipe, api: GenerationAPI) -> list[str]:
+    """That a run over a pool ends with public samples as they were."""
+    if info_of(api).distinct is None:
+        return []
+    noun = recipe.private.modality.noun
+    return [
+        f"The {noun} are public ones, unchanged: the votes chose them from a pool and labelled them. Their licences "
+        "hold, and who is in them stays in them."
+    ]
 
 
 def recipe_warnings(recipe: Recipe, clock: ClockTerms) -> list[str]:

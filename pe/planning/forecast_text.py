@@ -92,7 +92,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
     return [
         ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
         *_copied(found),
-        ("Synthetic", f"{found.synthetic:,} {found.noun} at the end; `pe extend` makes more of them at no further ε"),
+        ("Synthetic", f"{found.synthetic:,} {found.noun} at the end{_more(found)}"),
         *([] if found.disk is None else [("Disk", f"up to {_bytes(found.disk)} for samples")]),
         ("Cost", _money(found.cost_at_least, found.cost, found.currency)),
         (
@@ -111,6 +111,11 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *([("Embedding", found.embedding)] if found.embedding else []),
         *([("Precision", found.precision)] if found.precision else []),
     ]
+
+
+def _more(found: Forecast) -> str:
+    """That there can be more, but of a run whose last iteration copies."""
+    return "; `pe extend` makes more of them at no further ε" if found.iterations[-1].degree else ""
 
 
 def _copied(found: Forecast) -> list[tuple[str, str]]:

@@ -76,11 +76,12 @@ def _epsilons(certificate: Mapping[str, Any]) -> str:
 def _data_set(data_set: Mapping[str, Any] | None) -> str:
     if data_set is None:
         return ""
-    runs = f"All {data_set['runs']} recorded runs over this data together"
+    runs = f"All {data_set['runs']} runs over this data that were recorded when it ended, together"
     if data_set["runs"] == 1:
-        runs = "The only recorded run over this data"
+        runs = "When it ended, this was the only recorded run over this data"
     whom = f", {data_set['for']}" if "for" in data_set else ""
-    return f"## The data set\n\n{runs}: {guarantee(data_set['epsilon'], data_set['delta'])}{whom}."
+    total = guarantee(data_set["epsilon"], data_set["delta"])
+    return f"## The data set\n\n{runs}: {total}{whom}. `pe ledger` tells the total since."
 
 
 def _releases(releases: Iterable[Mapping[str, Any]]) -> str:

@@ -198,5 +198,6 @@ def notes(releases: Sequence[Release]) -> list[str]:
         return []
     return [
         "All noise is drawn exactly, as integers, from the operating system's entropy, and added to sums of integers; "
-        "ε is computed for these discrete mechanisms, so attacks on floating-point noise do not apply."
+        "ε is computed for these discrete mechanisms, so attacks on floating-point noise do not apply. The recipe's "
+        "seed has no part in it."
     ]

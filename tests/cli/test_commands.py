@@ -125,12 +125,12 @@ def test_a_limit_names_what_goes_on_and_that_does(recipe: Path) -> None:
     assert (again.returncode, again.stderr) == (0, "out is finished already, so it is checked, and nothing is asked.\n")
     stopped = pe("extend", "out", "-n", 4, cwd=recipe.parent)
     assert stopped.returncode == 3
-    assert "`pe extend out -n 4 --degree 0.3 --set limits.max_images=…` goes on." in stopped.stderr
+    assert "`pe extend out -n 4 --degree 0.5 --set limits.max_images=…` goes on." in stopped.stderr
     assert "stopped; `pe extend out` with the same numbers goes on" in pe("status", "out", cwd=recipe.parent).stdout
     extended = pe("extend", "out", "-n", 4, "--set", "limits.max_images=44", cwd=recipe.parent)
     assert "4 more samples" in extended.stdout
     more = json.loads(pe("extend", "out", "-n", 4, "--json", "--set", "limits.max_images=50", cwd=recipe.parent).stdout)
-    assert more == {"samples": 4, "degree": 0.3, "path": "out/extension-002.npz"}
+    assert more == {"samples": 4, "degree": 0.5, "path": "out/extension-002.npz"}
 
 
 def test_run_makes_a_run(recipe: Path) -> None:
@@ -168,7 +168,7 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
     of_all = [f"all runs over these records ({count}): ε ≤ " for count in (1, 2)]
     assert of_all[0] in first.stdout
     assert of_all[1] in second.stdout
-    of_noise = r"\(\d\): ε ≤ [\d.]+|, \d of them different"
+    of_noise = r"\(\d\): ε ≤ [\d.]+|, \d of them different per label"
     shown = [re.sub(of_noise, "", re.sub(r"\bone\b", "two", each.stdout)) for each in (first, second)]
     assert shown[0] == shown[1]
     log = (recipe.parent / "two" / "confidential" / "log.txt").read_text()

@@ -197,7 +197,7 @@ def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data: p
     later = evolved(data, tmp_path / "later", epsilon=5, delta=1e-5)
     assert later.guarantee["holds"]
     assert later.guarantee["data_set"] == {"epsilon": None, "delta": None, "runs": 2}
-    assert f"All 2 recorded runs over this data together: {NONE}." in later.certificate
+    assert f"All 2 runs over this data that were recorded when it ended, together: {NONE}." in later.certificate
     assert verify(later.guarantee, later.folder) == []
     assert NONE in CliRunner().invoke(ledger, [str(tmp_path / "private.npz"), "--delta", "1e-5"]).output
     file.cap(Budget(1000.0, 1e-5))

@@ -168,7 +168,7 @@ def test_the_page_says_what_a_lawyer_needs(folder):
         "trained beforehand",
         "synthetic/0.png",
         "| evolution | 0.1 |",
-        "All 2 recorded runs over this data together: ε = 7.5",
+        "All 2 runs over this data that were recorded when it ended, together: ε = 7.5",
     ):
         assert words in page
     assert "Warnings" not in page

@@ -130,7 +130,7 @@ def test_missing_units_and_files(tmp_path):
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     path = save(tmp_path / "a.parquet", image=BYTES, label=LABELS)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'private-evolution-toolkit\[parquet\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install .*\[parquet\]'"):
         source(path).open()
 
 

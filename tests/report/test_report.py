@@ -168,8 +168,8 @@ def test_epsilon_and_delta_are_put_into_words_that_are_true(run: Path) -> None:
     assert "at most 7.39 times" in header
     assert ", plus 1e-05." in header
     assert "add_remove" not in header
-    assert "The only recorded run over this data set: ε" in page
-    assert "The only recorded run over this data: ε" in Run.open(run).certificate
+    assert "When it ended, this was the only recorded run over the data set:" in page
+    assert "When it ended, this was the only recorded run over this data: ε" in Run.open(run).certificate
 
 
 @pytest.mark.parametrize(
