@@ -312,7 +312,7 @@ class TestMistakes:
         with pytest.raises(MissingDependency, match=r"faiss, which is not installed: .*\[cpu\]'"):
             nearest(self.good, self.good, backend="faiss")
         monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(MissingDependency, match=r"torch, which is not installed: .*evolution-toolkit\[embeddi"):
+        with pytest.raises(MissingDependency, match=r"torch, which is not installed: .*\[embeddi"):
             nearest(self.good, self.good, backend="torch")
         with pytest.raises(MissingDependency, match=r"pip install .*\[cpu\]"):
             nearest(self.good, self.good)
