@@ -231,7 +231,9 @@ def _memorisation(
     """The distances, and the file of the nearest pairs; None where there are no records to compare with."""
     if sets.private is None:
         if request.metrics is not None:
-            raise RecipeError(f"memorisation needs the private records. {sets.notes.sentences[-1]}")
+            raise RecipeError(
+                "memorisation needs the private records, which are not there (a note says why): leave it out of --metrics."
+            )
         return {}, None
     generated, private = sets.made[SYNTHETIC_DATA].samples, sets.private.samples
     methods, noun = sets.methods, sets.modality.noun

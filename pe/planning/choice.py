@@ -306,7 +306,8 @@ def _reasons(numbers: Numbers, given: dict[str, Any], whole: dict[str, Any], nou
         "each if all were chosen, and more of those with many votes.",
     )
     often = (
-        f"The records vote {each}: the generator names degrees of variation for {len(numbers.degrees)} rounds at most, "
+        f"The records vote {each}: the generator names degrees of variation for "
+        f"{len(numbers.degrees)} {'round' if len(numbers.degrees) == 1 else 'rounds'} at most, "
         "and more votes mean more noise in each."
     )
     sparing = (

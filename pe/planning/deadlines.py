@@ -53,7 +53,7 @@ def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockTerms:
     if wanted == "never":
         return ClockTerms(False, "off: privacy.public_clock is 'never'", _warn_of(hosts))
     if hosts == () and wanted == "auto":
-        return ClockTerms(False, "off: the generator is this very process")
+        return ClockTerms(False, "off: no other machine sees how long private work takes")
     who = "privacy.public_clock is 'always'" if hosts == () else f"requests go to {_name_hosts(hosts)}"
     if recipe.private.declared_size is None:
         return ClockTerms(False, "off: private.declared_size is missing", _warn_of(hosts))
