@@ -232,7 +232,7 @@ def _memorisation(
     if sets.private is None:
         if request.metrics is not None:
             raise RecipeError(
-                "memorisation needs the private records, which are not there (a note says why): leave it out of --metrics."
+                "memorisation needs the private records, which are not there (a note says why): take other --metrics."
             )
         return {}, None
     generated, private = sets.made[SYNTHETIC_DATA].samples, sets.private.samples
