@@ -84,9 +84,17 @@ CANDIDATES: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "privimage": {
-        "rate .0003": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-4)},
-        "rate .001": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 1e-3)},
-        "rate .003": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-3)},
+        "200 steps of 400, rate .0003": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-4)},
+        "200 steps of 400, rate .001": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 1e-3)},
+        "200 steps of 400, rate .003": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-3)},
+        "200 steps of 100, rate .0003": _UNET
+        | PUBLIC
+        | QUERY
+        | {"pretraining": _FIRST, "training": _steps(200, 100, 3e-4)},
+        "200 steps of 100, rate .001": _UNET
+        | PUBLIC
+        | QUERY
+        | {"pretraining": _FIRST, "training": _steps(200, 100, 1e-3)},
     },
     "dpdm": {
         "200 steps of 400, rate .002": _UNET | {"training": _steps(200, 400, 2e-3)},
@@ -95,6 +103,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Any]]] = {
         "200 steps of 100, rate .005": _UNET | {"training": _steps(200, 100, 5e-3)},
     },
 }
+_PRIVIMAGE_OF_400 = tuple(f"200 steps of 400, rate {rate}" for rate in (".0003", ".001", ".003"))
 LEFT_OUT: dict[tuple[str, float], tuple[str, ...]] = {
     ("dpdm", 1.0): ("200 steps of 400, rate .002", "200 steps of 400, rate .005"),
     ("dp_feta", 1.0): (
@@ -104,6 +113,13 @@ LEFT_OUT: dict[tuple[str, float], tuple[str, ...]] = {
         "central_images with .2 of ε, 200 steps of 100, rate .001",
         "FETA-Pro: central_images, then dp_merf, with .25 of ε each, 200 steps of 100, rate .001",
     ),
+    ("dpdm", 10.0): ("200 steps of 400, rate .005",),
+    ("dp_feta", 10.0): (
+        "dp_gaussian with .4 of ε, 200 steps of 400, rate .001",
+        "central_images with .2 of ε, 200 steps of 400, rate .001",
+    ),
+    ("privimage", 1.0): _PRIVIMAGE_OF_400,
+    ("privimage", 10.0): _PRIVIMAGE_OF_400,
 }
 """Candidates that are not tried at an ε, to save time; the search's page names them."""
 
