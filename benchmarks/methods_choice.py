@@ -84,9 +84,18 @@ CANDIDATES: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "privimage": {
-        "200 steps of 400, rate .0003": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-4)},
-        "200 steps of 400, rate .001": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 1e-3)},
-        "200 steps of 400, rate .003": _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-3)},
+        "200 steps of 400, rate .0003": _UNET
+        | PUBLIC
+        | QUERY
+        | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-4)},
+        "200 steps of 400, rate .001": _UNET
+        | PUBLIC
+        | QUERY
+        | {"pretraining": _FIRST, "training": _steps(200, 400, 1e-3)},
+        "200 steps of 400, rate .003": _UNET
+        | PUBLIC
+        | QUERY
+        | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-3)},
         "200 steps of 100, rate .0003": _UNET
         | PUBLIC
         | QUERY
