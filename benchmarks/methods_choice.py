@@ -40,6 +40,10 @@ def _gan(steps: int, lesson: int) -> dict[str, Any]:
     return {"training": training, "lesson": {"steps": lesson, "batch": 64, "learning_rate": 1e-3}}
 
 
+def _after_the_query(batch: int, rate: float) -> dict[str, Any]:
+    return _UNET | PUBLIC | QUERY | {"pretraining": _FIRST, "training": _steps(200, batch, rate)}
+
+
 CANDIDATES: dict[str, dict[str, dict[str, Any]]] = {
     "central_images": {
         "squares of 2, bent .06": {"shrink": 2, "bend": 0.06},
@@ -84,26 +88,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "privimage": {
-        "200 steps of 400, rate .0003": _UNET
-        | PUBLIC
-        | QUERY
-        | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-4)},
-        "200 steps of 400, rate .001": _UNET
-        | PUBLIC
-        | QUERY
-        | {"pretraining": _FIRST, "training": _steps(200, 400, 1e-3)},
-        "200 steps of 400, rate .003": _UNET
-        | PUBLIC
-        | QUERY
-        | {"pretraining": _FIRST, "training": _steps(200, 400, 3e-3)},
-        "200 steps of 100, rate .0003": _UNET
-        | PUBLIC
-        | QUERY
-        | {"pretraining": _FIRST, "training": _steps(200, 100, 3e-4)},
-        "200 steps of 100, rate .001": _UNET
-        | PUBLIC
-        | QUERY
-        | {"pretraining": _FIRST, "training": _steps(200, 100, 1e-3)},
+        f"200 steps of {batch}, rate {rate}": _after_the_query(batch, float(rate))
+        for batch, rate in ((400, ".0003"), (400, ".001"), (400, ".003"), (100, ".0003"), (100, ".001"))
     },
     "dpdm": {
         "200 steps of 400, rate .002": _UNET | {"training": _steps(200, 400, 2e-3)},

@@ -40,5 +40,5 @@ def extend(run: Path, count: int, degree: float | None, changes: tuple[str, ...]
     else:
         click.echo(f"{count} more samples: {path}")
         if not degree:
-            click.echo("They are copies of the run's, as its last degree is 0; a --degree above it varies them.")
+            click.echo("They are copies of the run's samples, as the degree is 0; a --degree above it varies them.")
     tell_if_purged(run)
