@@ -84,6 +84,7 @@ class MissingDependency(PEError):
 def pip_install(extra: str) -> str:
     """The command that adds an extra: from the clone that this was installed from, if it was one, else by its name."""
     import json
+    import shlex
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
 
@@ -94,7 +95,7 @@ def pip_install(extra: str) -> str:
         place = {}
     folder = unquote(urlsplit(place["url"]).path) if "dir_info" in place else ""
     editable = "-e " if folder and place["dir_info"].get("editable") else ""
-    return f"pip install {editable}'{folder or name}[{extra}]'"
+    return f"pip install {editable}{shlex.quote(f'{folder or name}[{extra}]')}"
 
 
 class PrivacyError(PEError):

@@ -146,7 +146,7 @@ def _page(values: dict[str, Any], path: Path) -> str:
         lines += ["", *_fidelity(name, found)]
     if "fidelity" in values:
         lines.append("  Lower is nearer to the real samples in the first two columns, higher in the others.")
-        lines += _farther(values["fidelity"])
+        lines += farther_than_unevolved(values["fidelity"])
     if "utility" in values:
         lines += ["", *_utility(values)]
     if "semantics" in values:
@@ -181,7 +181,7 @@ def _fidelity(name: str, found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _farther(fidelity: dict[str, Any]) -> list[str]:
+def farther_than_unevolved(fidelity: dict[str, Any]) -> list[str]:
     """Under which embeddings the run's data are farther from the real samples than un-evolved ones."""
     unevolved = {name: found["controls"].get("unevolved") for name, found in fidelity.items()}
     names = [name for name, other in unevolved.items() if other and fidelity[name]["frechet"] > other["frechet"]]

@@ -131,6 +131,8 @@ def test_a_limit_names_what_goes_on_and_that_does(recipe: Path) -> None:
     assert "4 more samples" in extended.stdout
     more = json.loads(pe("extend", "out", "-n", 4, "--json", "--set", "limits.max_images=50", cwd=recipe.parent).stdout)
     assert more == {"samples": 4, "degree": 0.5, "path": "out/extension-002.npz"}
+    copied = pe("extend", "out", "-n", 4, "--degree", 0, "--set", "limits.max_images=50", cwd=recipe.parent).stdout
+    assert "They are copies of the run's samples, as the degree is 0; a --degree above it varies them.\n" in copied
 
 
 def test_run_makes_a_run(recipe: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from pe.cli.evaluate import farther_than_unevolved
 from tests.cli.typed import pe
 
 
@@ -62,6 +63,23 @@ def test_a_table_says_that_it_is_internal(place: Path) -> None:
     assert "Fréchet" in result.stdout
     assert "FID" not in result.stdout  # that is the name under Inception alone
     assert re.search(r"AUC 0\.\d{3} \(95 % interval", result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("unevolved", "told"),
+    [
+        (2.0, []),
+        (
+            0.9,
+            ["  Under net the run's data are farther (Fréchet) than un-evolved ones: the verdict is on labels alone."],
+        ),
+        (None, []),
+    ],
+)
+def test_data_that_are_farther_than_unevolved_ones_are_told(unevolved: float | None, told: list[str]) -> None:
+    controls = {} if unevolved is None else {"unevolved": {"frechet": unevolved}}
+    nearer = {"frechet": 1.0, "controls": {"unevolved": {"frechet": 1.0}}}
+    assert farther_than_unevolved({"pixels": nearer, "net": {"frechet": 1.0, "controls": controls}}) == told
 
 
 def test_json_is_the_file(place: Path) -> None:
