@@ -108,7 +108,8 @@ def write_table(cells: list[dict[str, Any]], side: int) -> None:
         "",
         f"Accuracy on held-out private pictures of {len(CLASSES)} classes, of classifiers that were trained on "
         f"{SAMPLES:,} samples alone; mean ± standard deviation over runs. The probe is on features of "
-        f"EfficientNet-Lite0, which dp_mepf matches. ResNet-9 has {EPOCHS} epochs; without ±, one run. δ = 1e-5. "
+        f"EfficientNet-Lite0, which dp_mepf matches. ResNet-9 has {EPOCHS} epochs; without ±, one run. "
+        "A classifier that was added later has samples of another fit of the same recipe. δ = 1e-5. "
         f"Seconds are of one processor. {cells[-1]['where']}. `python benchmarks/noisy_mean.py --side {side}`",
         "",
         f"| ε | features | {' | '.join(CLASSIFIERS.values())} | seconds | steps | runs |",
