@@ -51,8 +51,7 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         teacher: its DP-SGD.
         begin: whether the student begins as the `teacher`, or as a `new` network.
         clusters: into how many classes each label is split, by centroids of the public images; 1: into none.
-        imitation: weight of the distance to the teacher; 0 leaves it out. Of a teacher that DP-SGD trained on a share
-            of the budget a quarter, say, is better than all (docs/methods.md).
+        imitation: weight of the distance to the teacher; 0 leaves it out.
         adversarial: λ, the weight of the discriminator's judgement; 0 leaves it out.
         discrimination: training of the discriminator.
         guidance: classifier-free guidance scale of sampling; 1: none.

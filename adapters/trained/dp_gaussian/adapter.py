@@ -56,7 +56,7 @@ class DPGaussian(ReadsPublic):
         RecipeError: a setting out of range.
     """
 
-    info = PluginInfo(hosts=())
+    info = PluginInfo(hosts=(), by_label=True)
 
     public: Public
     covariance: Covariance = "auto"

@@ -81,6 +81,10 @@ def test_of_noise_alone_no_direction_is_kept_and_of_a_strong_one_that_one(per_la
         assert abs(strongest @ DIRECTION) > 0.9 * np.linalg.norm(strongest)
 
 
+def test_the_planner_is_told_that_it_makes_what_a_label_names() -> None:
+    assert DPGaussian.info.by_label
+
+
 def test_the_edge_is_that_of_the_noise() -> None:
     layout, deviation = Layout(1, 120, False), 3.0
     noise = UnsafeSeededNoise(0).discrete_gaussian(layout.numbers, deviation * GRID)
