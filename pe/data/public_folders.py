@@ -1,23 +1,40 @@
-"""Folders of public samples: which files are in them, and which label each has."""
+"""Folders: which files in them are samples; of public ones, which label each has."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from pe.errors import RecipeError
 
 LABELS_CSV = "labels.csv"
+# fmt: off
+_CLUTTER = frozenset({
+    "@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@snapshot", "@sharesnap", "@__thumb",
+    "@transcode", "~snapshot", "lost+found", "$recycle.bin", "found.000", "system volume information", "thumbs.db",
+    "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "__macosx", "network trash folder", "temporary items", "icon\r",
+    "dicomdir",
+})
+# fmt: on
+
+
+def is_clutter(name: str) -> bool:
+    """Whether a file or folder of this name is hidden, or a system's own: copies and deleted files are no samples."""
+    return (name.startswith(".") and name not in (".", "..")) or name.lower() in _CLUTTER
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """The files of a folder, at any depth, but for clutter."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_clutter(name)]
+        yield from (Path(parent, name) for name in names if not is_clutter(name))
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """The files of a folder, at any depth, whose names end so, sorted; hidden ones are left out."""
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in suffixes and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    """The files of a folder, at any depth, whose names end so, sorted; clutter is left out."""
+    return sorted(path for path in walk(folder) if path.suffix.lower() in suffixes)
 
 
 def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:

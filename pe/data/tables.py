@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO, TypeVar, cast
 
 from pe.data.columnar import COLUMNAR, feature_names, open_columns
-from pe.data.public_folders import LABELS_CSV
+from pe.data.public_folders import LABELS_CSV, is_clutter
 from pe.data.remote import TablePath
 from pe.data.text_decoding import UTF_8, with_mark
 from pe.errors import BadTable, nearest_name
@@ -61,7 +61,11 @@ def tables_in(folder: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[Some
     """The tables at the top of a folder, but for hidden files, `labels.csv`, and what `datasets` keeps as its cache."""
     inside = cast(Iterator[SomePath], folder.iterdir())
     found = (file for file in inside if file.suffix.lower() in suffixes and file.is_file())
-    return sorted(file for file in found if not file.name.startswith((".", _CACHED)) and file.name != LABELS_CSV)
+    return sorted(
+        file
+        for file in found
+        if not (is_clutter(file.name) or file.name.startswith(_CACHED) or file.name == LABELS_CSV)
+    )
 
 
 def has_splits(folder: TablePath) -> bool:

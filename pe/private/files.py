@@ -7,7 +7,7 @@ The rules:
   no records. Order: that of its rows.
 - Without one, the top folders are the classes and everything below a class folder, at any depth, is of
   that class; a folder without subfolders holds records without labels. Order: by path.
-- A file's name tells only whether it is a record: hidden files, Thumbs.db, desktop.ini, DICOMDIR and texts of
+- A file's name tells only whether it is a record: hidden files, what a system puts there (`is_clutter`) and texts of
   types that are not the source's (.txt .md .csv .json .xml .yaml .yml .html) are passed over; any other file that is
   not of the source's types is an error rather than a silent loss.
 - Symbolic links below the folder are refused, since a link can leave the folder or make one file two
@@ -26,15 +26,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pe.data.public_folders import LABELS_CSV
+from pe.data.public_folders import LABELS_CSV, is_clutter
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Where
 from pe.private.faults import refusal
-from pe.private.naming import sorted_names, suggestion, text_of
+from pe.private.found import label_names
+from pe.private.naming import suggestion
 from pe.private.source import RECORD, SUBFOLDER
 
 _PASSED_OVER = frozenset({".txt", ".md", ".csv", ".json", ".xml", ".yaml", ".yml", ".html"})
-_CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "dicomdir"})
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def find_labels(root: Path) -> tuple[str, ...]:
         raise PrivateDataError(f"The folder {root} does not exist.")
     if (root / LABELS_CSV).is_file():
         labels = _from_csv(root, RECORD, frozenset()).labels
-        return sorted_names(name for label in labels or () if (name := text_of(label)))
-    return sorted_names(_nfc(name) for name in _top_folders(root))
+        return label_names(labels or ())
+    return label_names(_top_folders(root))
 
 
 def find_units(root: Path) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _from_folders(
     if folders and classes is None:
         raise PrivateDataError(
             f"The folder {root} has subfolders, but the class list, which is public, is not given: confirm it with "
-            f"classes: {suggestion(map(_nfc, folders))}, or set classes: [] if the subfolders are no classes."
+            f"classes: {suggestion(label_names(folders))}, or set classes: [] if the subfolders are no classes."
         )
     strangers: list[str] = []
     paths = sorted(_walk(root, "", suffixes, strangers))
@@ -190,7 +190,7 @@ def _from_folders(
 
 
 def _top_folders(root: Path) -> list[str]:
-    return [entry.name for entry in os.scandir(root) if entry.is_dir() and not _is_clutter(entry.name)]
+    return [entry.name for entry in os.scandir(root) if entry.is_dir() and not is_clutter(entry.name)]
 
 
 def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: list[str]) -> Iterator[str]:
@@ -198,7 +198,7 @@ def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: list[str]
     with os.scandir(root / below) as entries:
         for entry in entries:
             path = f"{below}{entry.name}"
-            if _is_clutter(entry.name):
+            if is_clutter(entry.name):
                 continue
             if entry.is_symlink():
                 raise PrivateDataError(f"{root / path} is a symbolic link: put the files themselves into the folder.")
@@ -216,10 +216,6 @@ def _suffix(name: str) -> str:
     return "" if suffix[1:].isdecimal() else suffix
 
 
-def _is_clutter(name: str) -> bool:
-    return name.startswith(".") or name.lower() in _CLUTTER
-
-
 def _inside(root: Path, text: str | None, where: str) -> str:
     """The path below `root` that a cell names."""
     if not text or "\0" in text:
@@ -227,6 +223,8 @@ def _inside(root: Path, text: str | None, where: str) -> str:
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts:
         raise PrivateDataError(f"{where} names '{text}', which is not inside the folder {root}.")
+    if any(map(is_clutter, path.parts)):
+        raise PrivateDataError(f"{where} names '{text}', which is hidden or a system's own copy: leave the row out.")
     forms = [str(path), *(unicodedata.normalize(form, str(path)) for form in ("NFC", "NFD"))]
     found = next((form for form in forms if os.path.lexists(root / form)), str(path))
     real = os.path.realpath(root)
@@ -242,7 +240,7 @@ def _folder_at(path: str, depth: int, root: Path) -> str:
             f"{root / path} lies in no subfolder of {'its class folder' if depth else root}: put each unit's files "
             "into a folder of its own, or take another privacy_unit (record, or a column of labels.csv)."
         )
-    return _nfc(parts[depth])
+    return parts[depth]
 
 
 def _refuse_one_file_twice(listed: FileList) -> None:
@@ -260,7 +258,3 @@ def _refuse_one_file_twice(listed: FileList) -> None:
                 f"{listed.root / path} is listed twice, or is the same file as {listed.root / listed.paths[first]}: "
                 "one file is one record with one label."
             )
-
-
-def _nfc(name: str) -> str:
-    return unicodedata.normalize("NFC", name).strip()

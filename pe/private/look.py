@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pe.data.columnar import COLUMNAR
-from pe.data.public_folders import LABELS_CSV
+from pe.data.public_folders import LABELS_CSV, walk
 from pe.data.tables import SUFFIXES as TABLES
 from pe.data.tables import has_splits, tables_in
 from pe.data.texts import LONGEST
@@ -225,18 +224,13 @@ def _holds_texts(path: Path) -> bool:
 
 def _holds(folder: Path, suffixes: Collection[str]) -> bool:
     """Whether one of a folder's first files has such a name."""
-    found = islice(_files(folder), _FILES_LOOKED_AT)
+    found = islice(walk(folder), _FILES_LOOKED_AT)
     return any(file.suffix.lower() in suffixes and file.name != LABELS_CSV for file in found)
 
 
 def _holds_dicom(folder: Path) -> bool:
     """Whether one of a folder's first files is DICOM, by what it begins with."""
-    return any(_begins_as_dicom(file) for file in islice(_files(folder), _FILES_LOOKED_AT))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
-        yield from (Path(parent, name) for name in names)
+    return any(_begins_as_dicom(file) for file in islice(walk(folder), _FILES_LOOKED_AT))
 
 
 def _begins_as_dicom(file: Path) -> bool:

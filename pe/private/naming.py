@@ -20,12 +20,16 @@ ONE_LABEL = "all"
 """The name of the only class where records have no labels."""
 _SHOWN = 50
 _SEPARATORS = re.compile(r"[,;|]")
+_UNSEEN = re.compile(  # and those of Unicode's category Cf
+    "[\\s\\x00-\\x1f\\x7f-\\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]+"
+)
+_ZEROS, _POINT_ZERO = re.compile(r"(?<!\d)(?<!\d\.)0+(?=\d)"), re.compile(r"^(\d+)\.0+$")
 
 
 def text_of(value: object) -> str | None:
     """A label or unit as text: whole numbers in decimal, names stripped and in Unicode form C.
 
-    None for what is neither, or is empty: fractions, truth values, lists, missing values.
+    None for what is neither, or is empty: fractions, truth values, lists, missing values, bytes that are not UTF-8.
     """
     if isinstance(value, str) and value.isascii():  # most are, and are in form C
         return value.strip() or None
@@ -36,7 +40,17 @@ def text_of(value: object) -> str | None:
             return None
     if isinstance(value, bool | np.bool_) or not isinstance(value, str | int | np.integer):
         return None
-    return unicodedata.normalize("NFC", str(value)).strip() or None
+    text = unicodedata.normalize("NFC", str(value)).strip()
+    return None if any("\ud800" <= each <= "\udfff" for each in text) else text or None
+
+
+def _folded(name: str) -> str:
+    """What ids that look alike share: no case, spaces, kinds of dashes, leading zeros, or .0 of a number."""
+    if not name.isascii():
+        kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
+        name = "".join("-" if kind == "Pd" else each for each, kind in kinds if kind != "Cf")
+    name = _UNSEEN.sub("", name.lower())
+    return _ZEROS.sub("", _POINT_ZERO.sub(r"\1", name))
 
 
 def suggestion(names: Iterable[str]) -> str:
@@ -110,8 +124,9 @@ class LabelNumbers:
 class UnitNumbers:
     """The privacy units of records, taken one after another, numbered by first appearance. Confidential.
 
-    Equal text is one unit, wherever it appears. 8 bytes a record; and of each unit its name, in a dictionary. The first
-    fault is kept for `done`.
+    Equal text is one unit, wherever it appears; names that only look alike, and text beside numbers, are refused: one
+    patient would be two units. 8 bytes a record; and of each unit its name, in a dictionary. The first fault is kept
+    for `done`.
 
     Args:
         unit_name: what messages call a unit.
@@ -122,6 +137,7 @@ class UnitNumbers:
         self._unit_name, self._where = unit_name, where
         self._number: dict[str, int] = {}
         self._numbers = array("q")
+        self._first: dict[bool, int] = {}  # whether it is text → the first such record
         self._error = ""
 
     def take(self, values: Iterable[object]) -> None:
@@ -130,23 +146,42 @@ class UnitNumbers:
             if self._error:
                 return
             name = text_of(value)
+            self._first.setdefault(isinstance(value, str | bytes), len(self._numbers))
             if name is None:
-                where = self._where(len(self._numbers))
-                self._error = (
-                    f"{where} has no usable {self._unit_name}: each record needs a name or a whole number there."
-                )
+                self._error = self._none(len(self._numbers))
             self._numbers.append(self._number.setdefault(name or "", len(self._number)))
 
     def done(self) -> Units:
         """Each record's unit, int64 (n,).
 
         Raises:
-            PrivateDataError: a record without a unit, or with one that is neither a name nor a whole number. The
-                message names the place, not the unit.
+            PrivateDataError: a record without a unit, with one that is neither a name nor a whole number, or two that
+                may be one (see above). The message names places, not units.
         """
         if self._error:
             raise PrivateDataError(self._error)
+        if len(self._first) > 1:
+            text, number = self._where(self._first[True]), self._where(self._first[False])
+            raise PrivateDataError(
+                f"{self._unit_name} is text in {text}, and a number in {number}: write all of them in one form, with "
+                "any leading zeros."
+            )
+        alike: dict[str, int] = {}
+        for name, unit in self._number.items():
+            if not (key := _folded(name)):
+                raise PrivateDataError(self._none(self._numbers.index(unit)))
+            if (other := alike.setdefault(key, unit)) != unit:
+                places = " and ".join(self._where(self._numbers.index(one)) for one in (other, unit))
+                raise PrivateDataError(
+                    f"{places} have ids in {self._unit_name} that look alike (they differ in leading zeros, case, "
+                    "spaces, dashes, invisible characters or a final .0 alone): give one unit one id, and two units "
+                    "ids that differ in more."
+                )
         return np.asarray(self._numbers, dtype=np.int64)
+
+    def _none(self, index: int) -> str:
+        where = self._where(index)
+        return f"{where} has no usable {self._unit_name}: each record needs a name, as text, or a whole number there."
 
 
 def encode_labels(

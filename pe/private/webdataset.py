@@ -2,8 +2,9 @@
 
 The rules:
 
-- A member's key is its name up to the first dot of the name's last part, its suffix what follows, in lower case. Names
-  that begin with a dot, and folders, are passed over. Links, devices and sparse files are refused.
+- A member's key is its name up to the first dot of the name's last part, its suffix what follows, in lower case.
+  Folders, hidden files and what a system puts there (`is_clutter`) are passed over. Links, devices and sparse files are
+  refused.
 - A key comes once in a .tar file. Several files may have samples of the same key.
 - Of each sample the image is read, and what holds its label and its unit; no other member. No member is ever written to
   a file, and none is read whose length is beyond what such a member may have.
@@ -17,10 +18,11 @@ import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from pe.data.decoding import UInt8Array, decode_image
+from pe.data.public_folders import is_clutter
 from pe.data.remote import Place, RemotePath, TablePath
 from pe.data.tables import table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
@@ -220,7 +222,7 @@ def _samples(path: TablePath, wanted: Collection[str], longest: int) -> Iterator
     for member, file in _members(path):
         folder, slash, last = member.name.rpartition("/")
         stem, _, suffix = last.partition(".")
-        if member.isdir() or not stem:
+        if member.isdir() or any(map(is_clutter, PurePosixPath(member.name).parts)):
             continue
         key, suffix = folder + slash + stem, suffix.lower()
         if not member.isreg() or member.issparse():

@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from pe.data.public_folders import files_below, folder_labels
+from pe.data.public_folders import files_below, folder_labels, is_clutter, walk
 from pe.data.public_texts import TEXT, PublicTexts
 from pe.errors import RecipeError
 from pe.private.folder import SUFFIXES
@@ -89,5 +89,5 @@ def path_from(folder: Path, path: Path) -> str:
 
 def _folders_with(folder: Path, suffixes: Collection[str]) -> frozenset[str]:
     """The names of the subfolders that hold such a file."""
-    inner = (entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    return frozenset(each.name for each in inner if any(file.suffix.lower() in suffixes for file in each.rglob("*")))
+    inner = (entry for entry in folder.iterdir() if entry.is_dir() and not is_clutter(entry.name))
+    return frozenset(each.name for each in inner if any(file.suffix.lower() in suffixes for file in walk(each)))

@@ -1,0 +1,151 @@
+"""What people have on their disks: each odd record is read as it is meant, or refused in one sentence; none is lost."""
+
+import io
+import json
+import tarfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from pe.data.public_folders import files_below
+from pe.errors import PrivateDataError
+from pe.private import ImageFolder, ImageNpz, ImageParquet, TextTable, WebDataset
+
+
+def png(number=0, **settings):
+    file = io.BytesIO()
+    pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, "PNG", **settings)
+    return file.getvalue()
+
+
+def write(path, data=b""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def tar(path, names):
+    with tarfile.open(path, "w") as file:
+        for number, name in enumerate(names):
+            data = png(number) if name.endswith(("png", "jpg")) else b"cat"
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    return path
+
+
+def refused(source, *words):
+    with pytest.raises(PrivateDataError) as error:
+        source.open().check()
+    assert "\n" not in str(error.value)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+# privacy units
+
+
+def table(path, who):
+    parts = who if isinstance(who[0], list) else [who]
+    for number, part in enumerate(parts):
+        pq.write_table(pa.table({"image": [png(n) for n in range(len(part))], "who": part}), path / f"{number}.parquet")
+    return ImageParquet(path, size=8, privacy_unit="who")
+
+
+def lines(path, who):
+    write(
+        path / "a.jsonl",
+        "".join(json.dumps({"text": f"t{n}", "who": one}) + "\n" for n, one in enumerate(who)).encode(),
+    )
+    return TextTable(path / "a.jsonl", privacy_unit="who")
+
+
+def listed(path, who):
+    rows = [f"{n}.png,{one}" for n, one in enumerate(who)]
+    for number in range(len(who)):
+        write(path / f"{number}.png", png(number))
+    write(path / "labels.csv", "\n".join(["file,who", *rows]).encode())
+    return ImageFolder(path, size=8, privacy_unit="who")
+
+
+def arrays(path, who):
+    np.savez(path / "a.npz", images=np.zeros((len(who), 8, 8, 3), np.uint8), who=np.array(who))
+    return ImageNpz(path / "a.npz", size=8, privacy_unit="who")
+
+
+def folders(path, who):
+    for number, one in enumerate(who):
+        write(path / f"{one}/{number}.png", png(number))
+    return ImageFolder(path, size=8, classes=[], privacy_unit="subfolder")
+
+
+@pytest.mark.parametrize(
+    ("form", "who", "words"),
+    [
+        (table, [["001", "002"], [1, 2]], ["0.parquet", "1.parquet", "who", "text", "number"]),
+        (lines, ["1", 1], ["who", "text", "number"]),
+        (table, [["001"], ["1"]], ["leading zeros"]),
+        (listed, ["1", "1.0"], ["leading zeros"]),
+        (listed, ["ann", "ann\u200b"], ["invisible"]),
+        (lines, ["ann", "ann\ufe0f"], ["invisible"]),
+        (lines, ["\ufeffann", "ann"], ["invisible"]),
+        (arrays, ["P-007", "P-7"], ["leading zeros"]),
+        (arrays, ["Ann", "ANN"], ["case"]),
+        (folders, ["p 1", "p1"], ["spaces"]),
+        (folders, ["p\u00a01", "p 1"], ["spaces"]),
+        (lines, ["\uff11", "1"], ["alike"]),
+        (lines, ["\u200b"], ["no usable who"]),
+        (lines, [1.0], ["no usable who"]),
+        (lines, ["\udce9"], ["no usable who"]),
+    ],
+)
+def test_ids_that_look_alike_are_refused_and_not_named(tmp_path, form, who, words):
+    refused(form(tmp_path, who), *words)
+
+
+@pytest.mark.parametrize("who", [["1", "2", "10", "1.1", "1.10"], ["a", " a ", "b"], ["cafe\u0301", "caf\u00e9"]])
+def test_ids_that_are_one_or_clearly_several_are_kept(tmp_path, who):
+    units = lines(tmp_path, who).open().units
+    assert len(set(units.tolist())) == {5: 5, 3: 2, 2: 1}[len(who)]
+
+
+# what a system puts beside the records
+
+CLUTTER = [
+    "@eaDir/000.png/SYNOPHOTO_THUMB_XL.jpg",
+    "#recycle/1.png",
+    "@Recently-Snapshot/GMT/1.png",
+    "@__thumb/s1001.jpg",
+    "lost+found/1.png",
+    "$RECYCLE.BIN/S-1-5/$R1.png",
+    "System Volume Information/1.png",
+    "__MACOSX/1.png",
+    ".Trash-1000/files/1.png",
+    "~snapshot/hourly.0/1.png",
+    "._1.png",
+    "Thumbs.db",
+]
+
+
+@pytest.mark.parametrize("place", ["", "cat/", "cat/p1/"])
+def test_what_a_system_puts_into_folders_is_no_record(tmp_path, place):
+    write(tmp_path / "cat/p1/1.png", png())
+    for name in CLUTTER:
+        write(tmp_path / place / name, png(1))
+    data = ImageFolder(tmp_path, size=8, classes=["cat"]).open()
+    assert data.check() == []
+    assert (len(data), data.labels.tolist()) == (1, [0])
+    assert files_below(tmp_path, (".png", ".jpg")) == [tmp_path / "cat/p1/1.png"]
+    assert (
+        len(WebDataset(tar(tmp_path / "a.tar", ["./1.png", *(f"./{place}{name}" for name in CLUTTER)]), size=8).open())
+        == 1
+    )
+
+
+def test_a_list_of_files_names_none_that_a_system_made(tmp_path):
+    write(tmp_path / "@eaDir/1.png", png())
+    write(tmp_path / "labels.csv", b"file\n@eaDir/1.png\n")
+    refused(ImageFolder(tmp_path, size=8), "@eaDir/1.png", "leave")
