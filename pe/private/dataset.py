@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -57,6 +58,17 @@ class Preflight:
     digests: Digests
 
 
+def class_fault(name: str) -> str:
+    """Why text cannot name a class: a line of a table, a prompt or a picture cannot show it; empty: it can."""
+    if not name.strip():
+        return "is empty"
+    if name != name.strip():
+        return "begins or ends with white space: leave it out"
+    unseen = (each for each in name if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+    first = next((each for each in unseen if each not in "\u200c\u200d"), "")  # which Persian, Hindi and emoji need
+    return f"holds U+{ord(first):04X}, which a line cannot show: leave it out" if first else ""
+
+
 def outcome_of(decode: Callable[[], Array]) -> Outcome:
     """What `decode` returns, or the PEError that it raises, as a value."""
     try:
@@ -102,7 +114,7 @@ class PrivateDataset:
 
         Raises:
             PrivateDataError: labels and units differ in length, a label is no index into `classes`, or
-                a class name comes twice.
+                a class name comes twice, or is none (`class_fault`).
         """
         if labels.shape != units.shape or labels.ndim != 1:
             raise PrivateDataError("Labels and privacy units differ in number: give one of each per record.")
@@ -110,6 +122,9 @@ class PrivateDataset:
             raise PrivateDataError("A label is no index into the class list.")
         if len(set(classes)) != len(classes):
             raise PrivateDataError(f"The class list names a class twice: {', '.join(classes)}.")
+        for name in classes:
+            if fault := class_fault(name):
+                raise PrivateDataError(f"The class name {name!r} {fault}.")
         self.classes = tuple(classes)
         self.labels: Labels = labels.astype(np.int32, copy=False)
         self.units: Units = units.astype(np.int64, copy=False)

@@ -240,6 +240,8 @@ def encode_units(values: Iterable[object] | UnitNumbers | None, count: int, unit
 def _fault(value: object) -> str:
     if isinstance(value, list | tuple | np.ndarray):
         return "several labels: one per record"
-    if value is None or value == "":
+    if value is None or not str(value).strip():
         return "no label"
+    if isinstance(value, str | bytes):
+        return "a label that is not text in UTF-8: rename it"
     return f"a label of type {type(value).__name__}: labels are names or whole numbers"

@@ -23,7 +23,7 @@ from pe.data.samples import Samples, Shape
 from pe.errors import RecipeError
 from pe.plugins.registry import load
 from pe.plugins.validation import sentence
-from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Where
+from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Where, class_fault
 from pe.private.naming import ONE_LABEL, LabelNumbers, UnitNumbers, encode_labels, encode_units
 
 Class = TypeVar("Class", bound=type[Any])
@@ -38,9 +38,9 @@ def _class_names(value: Any) -> Any:
     for name in value:
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise ValueError(f"{name!r} is neither a name nor a whole number; put names like yes, no, on in quotes")
-        names.append(unicodedata.normalize("NFC", str(name)).strip())
-    if "" in names:
-        raise ValueError("a class name is empty")
+        names.append(unicodedata.normalize("NFC", str(name)))
+        if fault := class_fault(names[-1]):
+            raise ValueError(f"the class name {names[-1]!r} {fault}")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{twice[0]!r} is listed twice")

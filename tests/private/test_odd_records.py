@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tarfile
 
 import numpy as np
@@ -10,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from pe.data.images import Images
 from pe.data.public_folders import files_below
-from pe.errors import PrivateDataError
-from pe.private import ImageFolder, ImageNpz, ImageParquet, TextTable, WebDataset
+from pe.errors import PrivateDataError, RecipeError
+from pe.private import ImageFolder, ImageNpz, ImageParquet, PrivateDataset, TextTable, WebDataset, find_labels
 
 
 def png(number=0, **settings):
@@ -149,3 +151,32 @@ def test_a_list_of_files_names_none_that_a_system_made(tmp_path):
     write(tmp_path / "@eaDir/1.png", png())
     write(tmp_path / "labels.csv", b"file\n@eaDir/1.png\n")
     refused(ImageFolder(tmp_path, size=8), "@eaDir/1.png", "leave")
+
+
+# class names
+
+
+UNSEEN = ["\n", "\r", "\u2028", "\u2029", "\x85", "\t", "\0", "\x1b", "\u202e", "\u2066", "\ufeff", "\udce9"]
+
+
+@pytest.mark.parametrize("name", [*(f"a{one}b" for one in UNSEEN), "", " ", " a"], ids=ascii)
+def test_a_class_name_that_a_line_cannot_show_is_refused_before_anything_is_paid(tmp_path, name):
+    made = PrivateDataset.of(Images(np.zeros((1, 8, 8, 3), np.uint8)), [0], classes=["b"])
+    settings = {"modality": Images, "shape": (8, 8, 3)}
+    with pytest.raises(PrivateDataError, match="class name"):
+        PrivateDataset(made, made.labels, made.units, classes=[name], **settings)
+    with pytest.raises(RecipeError, match="class name") as error:
+        ImageFolder(tmp_path, size=8, classes=[name])
+    assert "\n" not in str(error.value)
+
+
+def test_class_names_of_any_script_are_kept(tmp_path):
+    names = ("café crème", "می\u200cخواهم", "👩\u200d🔬", "a/b: #1", "10")
+    assert ImageFolder(tmp_path, size=8, classes=names).class_names == names
+
+
+def test_a_class_folder_that_is_not_utf_8_is_named(tmp_path):
+    write(tmp_path / os.fsdecode(b"caf\xe9") / "1.png", png())
+    write(tmp_path / "tea/1.png", png())
+    refused(ImageFolder(tmp_path, size=8, classes=["tea"]), "not text in UTF-8", "udce9")
+    assert find_labels(tmp_path) == ("tea",)
