@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,7 @@ from pe.errors import BadTable, MissingDependency
 
 ARROW = ".arrow"
 COLUMNAR = (".parquet", ARROW)
+_MOST_BYTES = 2**22  # that are read of a text
 _ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -30,6 +32,19 @@ class ColumnFile:
     batches: Callable[[Sequence[str], int], Iterator[Any]]
     arrow: Any
 
+    def cells(self, batch: Any, name: str) -> Iterator[object]:
+        """A batch's values in a column: for numbers that have names these; for bytes that are no text surrogates."""
+        column, names, types = batch.column(name), feature_names(self.schema.metadata, name), self.arrow.types
+        if types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        is_text = any(kind(column.type) for kind in (types.is_string, types.is_large_string, types.is_string_view))
+        for value in column:
+            if is_text:
+                yield _text(value.as_buffer()) if value.is_valid else None
+            else:
+                plain = value.as_py()
+                yield names[plain] if isinstance(plain, int) and 0 <= plain < len(names) else plain
+
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
     """The names that Hugging Face's metadata give to the numbers of a column in Parquet or Arrow; none, mostly."""
@@ -40,11 +55,18 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
+def _text(data: Any) -> str:
+    """The beginning of a cell's text; bytes that are none become lone surrogates."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
+
+
 @contextmanager
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
     """A file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
 
-    One page of Parquet is in memory, one record batch of Arrow; an Arrow file on this machine is memory-mapped.
+    One page of Parquet is in memory, one record batch of Arrow; no file is mapped: one that is cut off while it is read
+    would end the process.
 
     Raises:
         BadTable: in place of what pyarrow raises inside.
@@ -58,10 +80,9 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
     is_arrow = path.suffix.lower() == ARROW
     try:
         with ExitStack() as stack:
-            opened: Any = stack.enter_context(path.open_bytes()) if isinstance(path, RemotePath) else path
+            opened = stack.enter_context(path.open_bytes() if isinstance(path, RemotePath) else path.open("rb"))
             if is_arrow:
-                opened = arrow.memory_map(str(path)) if opened is path else arrow.PythonFile(opened, "r")
-                yield _arrow_file(stack.enter_context(opened), arrow)
+                yield _arrow_file(stack.enter_context(arrow.PythonFile(opened, "r")), arrow)
                 return
             file = stack.enter_context(parquet.ParquetFile(opened, pre_buffer=False, buffer_size=2**20))
 
@@ -69,6 +90,8 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
                 yield from file.iter_batches(together, columns=columns, use_threads=False)
 
             yield ColumnFile(file.schema_arrow, batches, arrow)
+    except UnicodeDecodeError as error:
+        raise BadTable(f"{path} has a column's name, or a text in a list, that is not UTF-8: write it anew.") from error
     except (arrow.ArrowException, OSError) as error:
         kind = "Arrow" if is_arrow else "Parquet"
         raise BadTable(f"{path} cannot be read as {kind}: it is damaged or of another format.") from error
@@ -88,11 +111,13 @@ def _arrow_file(opened: Any, arrow: Any) -> ColumnFile:
         opened.seek(0)
         found = reader = arrow.ipc.open_stream(opened)
 
+    plain = {arrow.string(): arrow.binary(), arrow.large_string(): arrow.large_binary()}  # a bad text is one record's
+
     def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
         for batch in found:
             chosen = batch.select(columns)
             for column in chosen.columns:  # of a damaged file they may point anywhere
-                (column.view(arrow.binary()) if arrow.types.is_string(column.type) else column).validate(full=True)
+                (column.view(plain[column.type]) if column.type in plain else column).validate(full=True)
             yield from (chosen.slice(start, together) for start in range(0, batch.num_rows, together))
 
     return ColumnFile(reader.schema, batches, arrow)

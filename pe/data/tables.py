@@ -8,14 +8,13 @@ No message holds a cell.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO, TypeVar, cast
+from typing import TextIO, TypeVar, cast
 
-from pe.data.columnar import COLUMNAR, feature_names, open_columns
+from pe.data.columnar import COLUMNAR, open_columns
 from pe.data.public_folders import LABELS_CSV, is_clutter
 from pe.data.remote import TablePath
 from pe.data.text_decoding import UTF_8, with_mark
@@ -24,7 +23,6 @@ from pe.errors import BadTable, nearest_name
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", *COLUMNAR)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _MOST_CHARACTERS = 2**24  # of a line
-_MOST_BYTES = 2**22  # that are read of a cell in Parquet or Arrow
 _ROWS_READ = 256
 _SPLITS = "dataset_dict.json"  # of `datasets`, beside the folders of several splits
 _CACHED = "cache-"  # of `datasets`: what it computed from a data set, in the same folder
@@ -209,33 +207,12 @@ def _unlike(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _columnar_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
     with open_columns(file) as opened:
-        schema, arrow = opened.schema, opened.arrow
         for column in columns:
-            if schema.names.count(column) != 1:
-                _check_column(file, column, schema.names)
+            if opened.schema.names.count(column) != 1:
+                _check_column(file, column, opened.schema.names)
                 raise BadTable(f"{file} has two columns of the same name.")
-        names = [feature_names(schema.metadata, column) for column in columns]
         for batch in opened.batches(list(dict.fromkeys(columns)), _ROWS_READ):
-            cells = [_cells(batch.column(column), of, arrow) for column, of in zip(columns, names, strict=True)]
-            yield from zip(*cells, strict=True)
-
-
-def _cells(column: Any, names: Sequence[str], arrow: Any) -> Iterator[object]:
-    if arrow.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    is_text = arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)
-    for value in column:
-        if is_text:
-            yield _text(value.as_buffer()) if value.is_valid else None
-        else:
-            plain = value.as_py()
-            yield names[plain] if isinstance(plain, int) and 0 <= plain < len(names) else plain
-
-
-def _text(data: Any) -> str:
-    """The beginning of a cell's text; bytes that are none become lone surrogates."""
-    decoder = codecs.getincrementaldecoder(UTF_8)("surrogateescape")
-    return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
+            yield from zip(*(opened.cells(batch, column) for column in columns), strict=True)
 
 
 def _check_column(file: TablePath, column: str, known: Sequence[str] | set[str]) -> None:

@@ -78,9 +78,9 @@ class ImageParquet(ImageSource):
                 for batch in file.batches(columns, _VALUES_READ):
                     count += batch.num_rows
                     if labels is not None and self.label_column is not None:
-                        labels.take(_values(file, batch, self.label_column))
+                        labels.take(file.cells(batch, self.label_column))
                     if units is not None:
-                        units.take(value.as_py() for value in batch.column(self.privacy_unit))
+                        units.take(file.cells(batch, self.privacy_unit))
             ends.append(count)
         if count == 0:
             raise PrivateDataError(f"{self.path} holds no rows.")
@@ -187,12 +187,4 @@ def _labels(path: TablePath, column: str) -> Iterator[object]:
     """All values in a file's column of labels."""
     with _open(path) as file:
         for batch in file.batches([column], _VALUES_READ):
-            yield from _values(file, batch, column)
-
-
-def _values(file: ColumnFile, batch: Any, column: str) -> Iterator[object]:
-    """A batch's labels: numbers that have names are their names."""
-    names = feature_names(file.schema.metadata, column)
-    for cell in batch.column(column):
-        value = cell.as_py()
-        yield names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+            yield from file.cells(batch, column)

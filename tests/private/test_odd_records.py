@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
 
 import numpy as np
@@ -180,3 +182,63 @@ def test_a_class_folder_that_is_not_utf_8_is_named(tmp_path):
     write(tmp_path / "tea/1.png", png())
     refused(ImageFolder(tmp_path, size=8, classes=["tea"]), "not text in UTF-8", "udce9")
     assert find_labels(tmp_path) == ("tea",)
+
+
+# columns that are not as their type says
+
+
+def columns(path, name, **values):
+    schema = pa.schema([pa.field(key, kind) for key, kind in values.pop("kinds", {}).items()])
+    made = pa.Table.from_arrays(list(values.values()), schema=schema) if len(schema) else pa.table(values)
+    if name.endswith("parquet"):
+        pq.write_table(made, path / name)
+    else:
+        with pa.ipc.new_stream(path / name, made.schema) as writer:
+            writer.write_table(made)
+    return path / name
+
+
+BAD = pa.array([b"cat", b"\xe9"], pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"label_column": "odd", "classes": ["cat"]}, ["Row 2", "label that is not text in UTF-8"]),
+        ({"privacy_unit": "odd"}, ["Row 2", "no usable odd"]),
+        ({"privacy_unit": "large"}, ["Row 2", "no usable large"]),
+        ({"label_column": "list", "classes": ["cat"]}, []),
+    ],
+)
+def test_text_that_is_not_utf_8_is_named(tmp_path, name, settings, words):
+    large = BAD.view(pa.binary()).cast(pa.large_binary()).view(pa.large_string())
+    parts = {"odd": BAD, "large": large, "list": pa.ListArray.from_arrays([0, 1, 2], BAD)}
+    refused(ImageParquet(columns(tmp_path, name, image=pa.array([png(), png()]), **parts), size=8, **settings), *words)
+    texts = columns(tmp_path, name, text=pa.array(["a", "b"]), **parts)
+    refused(TextTable(texts, **settings), *words)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_the_name_of_a_column_that_is_not_utf_8_is_told(tmp_path, name):
+    kinds = {"image": pa.binary(), b"\xe9": pa.string()}
+    path = columns(tmp_path, name, image=pa.array([png(), png()]), odd=BAD, kinds=kinds)
+    refused(ImageParquet(path, size=8), "UTF-8")
+    refused(TextTable(path, text_column="image"), "UTF-8")
+
+
+def test_an_arrow_file_that_is_cut_off_while_it_is_read_is_an_error_and_no_signal(tmp_path):
+    path = columns(tmp_path, "a.arrow", image=pa.array([png(n) * 50 for n in range(200)]))
+    code = f"""
+import os, pe
+data = pe.ImageParquet({str(path)!r}, size=8, on_bad_record="skip").open()
+blocks = data.blocks(4)
+next(blocks)
+os.truncate({str(path)!r}, 4096)
+try:
+    print(sum(1 for _ in blocks))
+except pe.PEError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
