@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from zipfile import BadZipFile
@@ -10,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.decoding import Channels, Resize, Size, convert_pixels, decode_image
+from pe.data.decoding import Channels, Resize, Size, convert_pixels, decode_image, dimness
 from pe.data.public_folders import files_below, folder_labels
 from pe.data.samples import Shape
 from pe.errors import RecipeError
@@ -37,7 +38,10 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
     if not files:
         raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
     rule = None if size is None else resize
-    images = [decode_image(path, size=size, resize=rule, channels=channels) for path in files]
+    deep: set[bool] = set()
+    images = [decode_image(path, size=size, resize=rule, channels=channels, deep=deep) for path in files]
+    if why := dimness(deep):
+        raise RecipeError(f"path: '{folder}': {why}")
     for path, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             raise RecipeError(f"size: the public images differ in size ({path.name} and {files[0].name}); state one.")
@@ -62,7 +66,11 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
     if labels and len(labels) != len(images):
         raise RecipeError(f"path: '{file}' has {len(images)} images and {len(labels)} labels.")
     rule = None if size is None else resize
-    converted = [convert_pixels(image, size=size, resize=rule, channels=channels, name=str(file)) for image in images]
+    deep: set[bool] = set()
+    form = partial(convert_pixels, size=size, resize=rule, channels=channels, name=str(file), deep=deep)
+    converted = [form(image) for image in images]
+    if why := dimness(deep):
+        raise RecipeError(f"path: '{file}': {why}")
     return np.stack(converted), labels
 
 

@@ -24,7 +24,7 @@ from record import keep, where
 
 from pe.data.images import Images
 from pe.privacy.register import Remembered
-from pe.private import ImageParquet, parquet
+from pe.private import ImageParquet, image_source
 from pe.private.digests import find_overlap
 
 UNITS = {"each record": "record", "8 records, a number": "number", "one record, a name": "name"}
@@ -54,7 +54,7 @@ def peak() -> int:
 
 def measure(path: Path, unit: str) -> list[int]:
     """The peak after opening, after the check, and after comparing with public samples and the register's sample."""
-    parquet.decode_image = lambda *args, **settings: PIXEL  # type: ignore[assignment]
+    image_source.decode_image = lambda *args, **settings: PIXEL  # type: ignore[assignment]
     public = np.random.default_rng(0).integers(0, 256, (PUBLIC, 1, 1, 1), dtype=np.uint8)
     source = ImageParquet(
         path, size=1, channels=1, classes=["cat", "dog"], label_column="label", privacy_unit=UNITS[unit]

@@ -7,10 +7,10 @@ The rules, in the order in which they apply:
 2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS is refused.
 3. A truncated or damaged file is refused, never half-filled.
 4. 16-bit values v become v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0
-   and 255; floating-point and 32-bit pixels are refused.
+   and 255; floating-point and 32-bit pixels are refused. `dimness` tells of 12-bit values in images of 16 bits.
 5. An embedded ICC profile is applied (→ sRGB, perceptual intent); one that is damaged or describes
    another colour mode is ignored, as image viewers do. CMYK without a profile: r = 255 - min(255, c + k).
-6. Transparent pixels are composited over white.
+6. Transparent pixels are composited over white; of a BMP whose opacity is 0 everywhere, none is.
 7. The EXIF orientation is applied.
 8. Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal channels.
 9. The resize rule: `crop` scales the image until it just covers the size, then cuts its centre out;
@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageCms, UnidentifiedImageError
+from PIL import Image, ImageCms, PngImagePlugin, UnidentifiedImageError
 
 from pe.data.quiet import quiet, silence_libtiff
 from pe.errors import BadImage, RecipeError
@@ -41,6 +41,7 @@ _OF_FRAMES = ("GIF", "PNG", "TIFF", "WEBP")
 MAX_PIXELS = 2**26
 """Most pixels that a header may announce (8192 × 8192); below the number at which Pillow itself warns."""
 
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY  # 64 MB in all: one text or profile may have so much
 _ORIENTATION = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -56,7 +57,13 @@ _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
 
 
 def decode_image(
-    source: bytes | Path, *, size: Size | None, resize: Resize | None, channels: Channels, name: str | None = None
+    source: bytes | Path,
+    *,
+    size: Size | None,
+    resize: Resize | None,
+    channels: Channels,
+    name: str | None = None,
+    deep: set[bool] | None = None,
 ) -> UInt8Array:
     """The pixels of an encoded image, by the rules above.
 
@@ -66,6 +73,7 @@ def decode_image(
         resize: how the image gets that size; None requires that it has it already.
         channels: 1 (grey) or 3.
         name: what messages call the image; without it, its path or "The image".
+        deep: where to note, for `dimness`, whether an image of 16 bits goes beyond a sixteenth of their range.
 
     Returns:
         uint8, height × width × channels, sRGB; writable and owned by the caller.
@@ -79,7 +87,7 @@ def decode_image(
     _check_rule(size, resize)
     if isinstance(source, bytes):
         with quiet():
-            return _decode(BytesIO(source), size, resize, channels, name)
+            return _decode(BytesIO(source), size, resize, channels, name, deep)
     if not source.is_file():
         raise BadImage(f"{name} is not a readable file.")
     try:
@@ -87,7 +95,7 @@ def decode_image(
     except OSError as error:
         raise BadImage(f"{name} cannot be read: {error.strerror}.") from error
     with file, quiet():
-        return _decode(file, size, resize, channels, name)
+        return _decode(file, size, resize, channels, name, deep)
 
 
 def convert_pixels(
@@ -97,6 +105,7 @@ def convert_pixels(
     resize: Resize | None,
     channels: Channels,
     name: str = "The image",
+    deep: set[bool] | None = None,
 ) -> UInt8Array:
     """The same rules for an image that comes as an array: h×w, or h×w×c with c of 1, 3 or 4 (alpha last).
 
@@ -106,6 +115,7 @@ def convert_pixels(
         resize: as for `decode_image`.
         channels: as for `decode_image`.
         name: what messages call the image.
+        deep: as for `decode_image`.
 
     Raises:
         BadImage: another dtype or shape, too large, or of another size while `resize` is None.
@@ -116,6 +126,7 @@ def convert_pixels(
         pixels = pixels.astype(np.uint8) * np.uint8(255)
     elif pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
         pixels = (pixels >> 8).astype(np.uint8)
+        _note(deep, pixels)
     elif pixels.dtype != np.uint8:
         raise BadImage(f"{name} has {pixels.dtype} pixels: scale them to 0…255 and save them as uint8.")
     if pixels.ndim == 3 and pixels.shape[2] == 1:
@@ -127,6 +138,21 @@ def convert_pixels(
         return pixels.reshape(*pixels.shape[:2], channels).copy()  # no rule changes it
     image, alpha = _split_alpha(Image.fromarray(np.ascontiguousarray(pixels)), name)
     return _finish(image, alpha, turn=1, size=size, resize=resize, channels=channels, name=name)
+
+
+def dimness(deep: set[bool]) -> str:
+    """What is wrong with images of which `deep` was noted; empty: nothing."""
+    if deep != {False}:
+        return ""
+    return (
+        "No 16-bit image has a value beyond 4,095 of 65,535, so that all would be nearly black: if the values have 12 "
+        "bits, multiply them by 16; scale others to the full range."
+    )
+
+
+def _note(deep: set[bool] | None, pixels: UInt8Array) -> None:
+    if deep is not None and pixels.size:
+        deep.add(bool(pixels.max() > 15))
 
 
 def check_frames(count: int, name: str) -> None:
@@ -142,7 +168,9 @@ def check_frames(count: int, name: str) -> None:
         )
 
 
-def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Channels, name: str) -> UInt8Array:
+def _decode(
+    file: Any, size: Size | None, resize: Resize | None, channels: Channels, name: str, deep: set[bool] | None
+) -> UInt8Array:
     try:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError as error:
@@ -150,7 +178,7 @@ def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Chann
     except Image.DecompressionBombError as error:
         raise BadImage(_too_large(name)) from error
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
-        raise BadImage(f"{name} is truncated or damaged.") from error
+        raise _damage(name, error) from error
     with image:
         _check_pixels(*image.size, name)
         try:
@@ -158,17 +186,26 @@ def _decode(file: Any, size: Size | None, resize: Resize | None, channels: Chann
                 silence_libtiff()
             if image.format in _OF_FRAMES:
                 check_frames(getattr(image, "n_frames", 1), name)
+            is_deep = ";16" in str(image.tile)
             image.load()
             orientation = image.getexif().get(_ORIENTATION, 1)
             turn = orientation if isinstance(orientation, int) else 1
             profile = image.info.get("icc_profile")
             picture, alpha = _split_alpha(image, name)
+            if is_deep:
+                _note(deep, np.asarray(picture))
             picture = _to_srgb(picture, profile)
         except BadImage:
             raise
         except Exception as error:
-            raise BadImage(f"{name} is truncated or damaged.") from error
+            raise _damage(name, error) from error
     return _finish(picture, alpha, turn=turn, size=size, resize=resize, channels=channels, name=name)
+
+
+def _damage(name: str, error: Exception) -> BadImage:
+    if isinstance(error, ValueError) and "MAX_TEXT" in str(error):
+        return BadImage(f"{name} has more than 64 MB of text or profile: save it without.")
+    return BadImage(f"{name} is truncated or damaged.")
 
 
 def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Image | None]:
@@ -184,6 +221,8 @@ def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Imag
     if mode in ("LA", "La", "PA", "RGBA", "RGBa") or transparent is not None:
         full = image.convert("RGBA")
         is_grey = mode in ("1", "L", "LA", "La")
+        if image.format == "BMP" and full.getchannel("A").getextrema()[1] == 0:  # a mask that nobody filled in
+            return full.convert("RGB"), None
         return full.getchannel("R") if is_grey else full.convert("RGB"), full.getchannel("A")
     if mode in ("1", "L"):
         return image.convert("L"), None

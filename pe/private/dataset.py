@@ -109,8 +109,11 @@ class PrivateDataset:
         declared_size: int | None = None,
         on_bad_record: OnBadRecord = "fail",
         where: Where | None = None,
+        misgiving: Callable[[], str] = str,
     ) -> None:
         """Binds records to their labels and units; `where` names a record's place for its owner.
+
+        `misgiving` tells why the records, once all were read, cannot be meant as they are; empty: they can.
 
         Raises:
             PrivateDataError: labels and units differ in length, a label is no index into `classes`, or
@@ -135,6 +138,7 @@ class PrivateDataset:
         self.on_bad_record: OnBadRecord = on_bad_record
         self._records = records
         self._where = where or (lambda index: f"Record {index + 1}")
+        self._misgiving = misgiving
 
     @classmethod
     def of(
@@ -195,10 +199,11 @@ class PrivateDataset:
 
         Raises:
             PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or,
-                whatever it is, a record does not fit its declaration, no record at all is readable, or the source as
-                a whole cannot be read.
+                whatever it is, a record does not fit its declaration, no record at all is readable, the source as a
+                whole cannot be read, or has a misgiving.
         """
         bad: list[BadRecord] = []
+        self._misgiving()  # of what was read before
         digests, readable = np.empty((len(self), DIGEST_BYTES), np.uint8), 0
         digest = hmac.new(key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256")
         for index, outcome in enumerate(self._outcomes()):
@@ -215,6 +220,8 @@ class PrivateDataset:
             raise refusal([one.reason for one in bad], "private records cannot be read", remedy)
         if bad and len(bad) == len(self):
             raise PrivateDataError(f"Not one private record can be read; the first: {bad[0].reason}")
+        if why := self._misgiving():
+            raise PrivateDataError(why)
         digest.update(np.ascontiguousarray(self.labels).data)
         digest.update(np.ascontiguousarray(self.units).data)
         return Preflight(bad, digest.hexdigest(), digests[:readable])

@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pe.data.decoding import decode_image
 from pe.data.samples import Array
 from pe.private.folder_source import FolderSource
 from pe.private.image_source import ImageSource
@@ -34,5 +33,4 @@ class ImageFolder(FolderSource, ImageSource):
         Raises:
             BadImage: there is none.
         """
-        size = self.height_width if self.resize else None
-        return decode_image(path, size=size, resize=self.resize, channels=self.channels)
+        return self.decode(path)

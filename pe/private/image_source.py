@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import KW_ONLY
-from functools import partial
-from typing import Annotated, ClassVar
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 from pydantic import Field
 
-from pe.data.decoding import Channels, Resize, decode_image
+from pe.data.decoding import Channels, Resize, UInt8Array, convert_pixels, decode_image, dimness
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.private.source import PrivateSource, source
@@ -54,6 +56,27 @@ class ImageSource(PrivateSource):
     def rule(self) -> str | None:
         """`resize`."""
         return self.resize
+
+    def decode(self, data: bytes | Path, name: str | None = None) -> UInt8Array:
+        """The image in a file or its bytes, as declared; raises as `decode_image`."""
+        size = self.height_width if self.resize else None
+        return decode_image(data, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+
+    def convert(self, pixels: npt.NDArray[Any], name: str = "The image") -> UInt8Array:
+        """The image that an array holds, as declared; raises as `convert_pixels`."""
+        size = self.height_width if self.resize else None
+        return convert_pixels(pixels, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+
+    @cached_property
+    def _deep(self) -> set[bool]:
+        """See `dimness`."""
+        return set()
+
+    def misgiving(self) -> str:
+        """See `dimness`; what was noted is forgotten."""
+        why = dimness(self._deep)
+        self._deep.clear()
+        return why
 
     def decoding(self) -> Callable[[], object]:
         """What decodes an image of noise, of `largest_side` where that is given."""

@@ -5,7 +5,7 @@ The rules:
 - DICOM: stored values → rescale slope and intercept → window → 0…255; MONOCHROME1 is inverted. 8-bit
   colour (RGB, YBR) is taken as it is. Several frames, palettes and modality look-up tables are refused.
 - TIFF, of any number type, by tifffile: values → window → 0…255; MINISWHITE is inverted; colour needs
-  uint8 or uint16 and has no window. Several pages are refused.
+  uint8 or uint16 and has no window. The orientation is applied. Several pages are refused.
 - The window (centre c, width w) maps x to 255·clip((x - c)/w + ½, 0, 1), rounded (DICOM's LINEAR_EXACT);
   a value that is not a number becomes black. It is public: declared, never taken from a file's header.
 - Of a DICOM header only the elements that pixels need are read, and PatientID where it is the privacy
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames, convert_pixels
+from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames
 from pe.data.quiet import quiet
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
 from pe.private.dataset import NOBODY, PrivateDataset
@@ -58,7 +58,14 @@ _PIXEL_ELEMENTS = [
     "PixelData",
 ]
 _COLOUR = frozenset({"RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT"})
-_DEFLATED = "1.2.840.10008.1.2.1.99"
+_REQUIRED = [*_PIXEL_ELEMENTS[:2], *_PIXEL_ELEMENTS[4:8], "PixelRepresentation", "PixelData"]
+_HEAD = 2**12  # bytes, in which the transfer syntax stands
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
+_SYNTAXES = {  # of files that do not say it, by whether they are implicit, and little-endian
+    (True, True): "1.2.840.10008.1.2",
+    (False, True): "1.2.840.10008.1.2.1",
+    (False, False): "1.2.840.10008.1.2.2",
+}
 
 Window = tuple[float, Annotated[float, Field(gt=0)]]
 
@@ -126,8 +133,7 @@ class Dicom(FolderSource, ImageSource):
             raise
         except Exception as error:  # the libraries let almost any exception out of a malformed file
             raise BadImage(f"{path} is damaged, not DICOM, or compressed in a way that has no decoder here.") from error
-        size = self.height_width if self.resize else None
-        return convert_pixels(pixels, size=size, resize=self.resize, channels=self.channels, name=str(path))
+        return self.convert(pixels, str(path))
 
 
 def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, inverted: bool) -> UInt8Array:
@@ -158,10 +164,12 @@ def _patient(path: Path) -> object:
     pydicom, _ = _libraries()
     try:
         with quiet():
-            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=[PATIENT])
+            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=[PATIENT, "Rows"], force=True)
             value = header.get(PATIENT)
     except Exception as error:
         raise BadImage(f"{path} is not a readable DICOM file.") from error
+    if not header.preamble and "Rows" not in header:
+        raise BadImage(f"{path} is not a readable DICOM file.")
     return None if value is None else str(value)
 
 
@@ -180,21 +188,29 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
     pydicom, _ = _libraries()
     from pydicom.pixels import pixel_array
 
-    meta = pydicom.filereader.read_file_meta_info(path)
-    if meta.get("TransferSyntaxUID") == _DEFLATED:
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if _DEFLATED in head:
         raise BadImage(f"{path} is a deflated DICOM file, whose size cannot be checked: save it without deflation.")
-    data = pydicom.dcmread(path, specific_tags=_PIXEL_ELEMENTS)
+    data = pydicom.dcmread(path, specific_tags=_PIXEL_ELEMENTS, force=True)  # old files lack the preamble
+    for name in _REQUIRED:
+        if data.get(name) in (None, "", b""):
+            raise BadImage(f"{path} is not an image in DICOM: it has no {name}.")
+    if "TransferSyntaxUID" not in data.file_meta:
+        implicit, little = data.original_encoding
+        data.file_meta.TransferSyntaxUID = _SYNTAXES[implicit, little]
     _check_pixels(path, int(data.Rows), int(data.Columns))
     check_frames(int(data.get("NumberOfFrames") or 1), str(path))
     kind = str(data.PhotometricInterpretation)
     if kind in _COLOUR and data.BitsAllocated == 8 and data.SamplesPerPixel == 3:
         colours: npt.NDArray[Any] = pixel_array(data)
         return colours
-    if kind not in ("MONOCHROME1", "MONOCHROME2") or data.SamplesPerPixel != 1 or "ModalityLUTSequence" in data:
+    if kind not in ("MONOCHROME1", "MONOCHROME2") or data.SamplesPerPixel != 1 or data.get("ModalityLUTSequence"):
         raise BadImage(f"{path} is neither monochrome with a linear rescale nor 8-bit RGB or YBR.")
     window = _window_for(path, window)
     slope, intercept = (
-        float(data.get(key, default)) for key, default in (("RescaleSlope", 1), ("RescaleIntercept", 0))
+        default if (value := data.get(key)) in (None, "") else float(value)
+        for key, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
     )
     return apply_window(pixel_array(data) * slope + intercept, window, inverted=kind == "MONOCHROME1")
 
@@ -213,8 +229,12 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         if not ends or min(page.databytecounts) == 0 or max(ends) > file.filehandle.size:
             raise BadImage(f"{path} is truncated or damaged.")
         values: npt.NDArray[Any] = page.asarray(maxworkers=1)
+        if samples > 1 and page.planarconfig.name == "SEPARATE":
+            values = np.moveaxis(values, 0, -1)
+        turn = page.tags.valueof("Orientation", default=1)
+        values = values.swapaxes(0, 1) if turn in (5, 6, 7, 8) else values
+        values = values[:: -1 if turn in (3, 4, 7, 8) else 1, :: -1 if turn in (2, 3, 6, 7) else 1]
         if samples > 1:
-            separate = page.planarconfig.name == "SEPARATE"
-            return np.moveaxis(values, 0, -1) if separate else values
+            return values
         inverted = page.photometric.name == "MINISWHITE"
         return apply_window(values, _window_for(path, window), inverted=inverted)

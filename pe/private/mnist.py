@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from pe.data.decoding import Channels, UInt8Array, convert_pixels
+from pe.data.decoding import Channels, UInt8Array
 from pe.errors import MissingDependency, PrivateDataError
 from pe.private.dataset import PrivateDataset, outcome_of
 from pe.private.image_source import ImageSource
@@ -58,10 +58,8 @@ class MnistSample(ImageSource):
             place[digits == digit] = np.arange(_PER_CLASS)
         chosen = (place % _TEST_EVERY == _TEST_EVERY - 1) == (self.split == "test")
         pixels, digits = pixels[chosen], digits[chosen]
-        size = self.height_width if self.resize else None
-        convert = partial(convert_pixels, size=size, resize=self.resize, channels=self.channels)
         return self.bind(
-            [outcome_of(partial(convert, image)) for image in pixels],
+            [outcome_of(partial(self.convert, image)) for image in pixels],
             len(digits),
             lambda index: f"Record {index + 1} of the MNIST sample",
             labels=digits.tolist(),

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from pe.data.decoding import MAX_PIXELS, convert_pixels
+from pe.data.decoding import MAX_PIXELS
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
 from pe.private.image_source import ImageSource
@@ -128,9 +128,7 @@ class _Stream:
                     yield from images.reshape(rows, *shape[:2], source.channels)
                     continue
                 for row, pixels in enumerate(images, start):
-                    name = f"Image {row + 1} of {source.path}"
-                    convert = partial(convert_pixels, pixels, size=size, resize=source.resize)
-                    yield outcome_of(partial(convert, channels=source.channels, name=name))
+                    yield outcome_of(partial(source.convert, pixels, f"Image {row + 1} of {source.path}"))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pe.data.columnar import COLUMNAR, ColumnFile, feature_names, open_columns
-from pe.data.decoding import UInt8Array, decode_image
+from pe.data.decoding import UInt8Array
 from pe.data.remote import Place, TablePath
 from pe.data.tables import table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
@@ -161,12 +161,10 @@ class _Rows:
                     yield outcome_of(partial(self._decode, cell.as_py(), f"The image in row {row} of {path}"))
 
     def _decode(self, value: object, name: str) -> UInt8Array:
-        source = self._source
         data = value.get("bytes") if isinstance(value, dict) else value
         if not isinstance(data, bytes):
             raise BadImage(f"{name} is missing: its bytes are null.")
-        size = source.height_width if source.resize else None
-        return decode_image(data, size=size, resize=source.resize, channels=source.channels, name=name)
+        return self._source.decode(data, name)
 
 
 @contextmanager

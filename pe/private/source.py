@@ -122,6 +122,10 @@ class PrivateSource(ABC):
     def decoding(self) -> Callable[[], object]:
         """What decodes a made-up record, as large as a private one may be: the public clock leaves time for as many."""
 
+    def misgiving(self) -> str:
+        """Why all records that were read since it was last asked cannot be meant as they are; empty: they can."""
+        return ""
+
     def bind(
         self,
         records: Records,
@@ -157,6 +161,7 @@ class PrivateSource(ABC):
             declared_size=self.declared_size or declared_size,
             on_bad_record=self.on_bad_record,
             where=where,
+            misgiving=self.misgiving,
         )
 
     @property

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pe.data.decoding import UInt8Array, decode_image
+from pe.data.decoding import UInt8Array
 from pe.data.public_folders import is_clutter
 from pe.data.remote import Place, RemotePath, TablePath
 from pe.data.tables import table_files
@@ -196,9 +196,7 @@ class _Images:
     def _decode(self, data: bytes | None, name: str) -> UInt8Array:
         if data is None:
             raise BadImage(f"{name} has more than {_LONGEST_IMAGE:,} bytes and was not read: scale it down first.")
-        source = self._source
-        size = source.height_width if source.resize else None
-        return decode_image(data, size=size, resize=source.resize, channels=source.channels, name=name)
+        return self._source.decode(data, name)
 
 
 class _Bounded(io.BufferedReader):

@@ -196,6 +196,43 @@ def test_exif_orientation_is_applied(orientation, kind):
     assert np.abs(answer.astype(int) - upright).max() <= 3
 
 
+def test_a_bmp_whose_opacity_is_0_everywhere_is_opaque_as_viewers_show_it():
+    def bmp(*alphas):
+        pixels = b"".join(bytes((0, 0, 255, alpha)) for alpha in alphas)
+        masks = struct.pack("<4L", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
+        header = struct.pack("<LllHHLLllLL", 108, len(alphas), 1, 1, 32, 3, len(pixels), 0, 0, 0, 0) + masks
+        header += b"\0" * (108 - len(header))
+        offset = 14 + len(header)
+        return b"BM" + struct.pack("<LLL", offset + len(pixels), 0, offset) + header + pixels
+
+    assert decoded(bmp(0, 0))[0].tolist() == [[255, 0, 0]] * 2
+    assert decoded(bmp(0, 255))[0].tolist() == [[255, 255, 255], [255, 0, 0]]
+    assert decoded(encoded(Image.new("RGBA", (1, 1), (255, 0, 0, 0))))[0].tolist() == [[255, 255, 255]]
+
+
+@pytest.mark.parametrize("kind", ["zTXt", "iTXt", "tEXt", "iCCP"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_png_with_megabytes_of_text_or_profile_is_read(kind, after):
+    if (kind, after) == ("iCCP", True):
+        return
+    long = np.random.default_rng(0).integers(32, 127, 3_000_000, dtype=np.uint8).tobytes()
+    profile = swapped_profile() + long
+    body = {"zTXt": b"x\0\0" + zlib.compress(long), "iTXt": b"x\0\1\0\0\0" + zlib.compress(long), "tEXt": b"x\0" + long}
+    body["iCCP"] = b"x\0\0" + zlib.compress(struct.pack(">L", len(profile)) + profile[4:])
+    data = encoded(Image.new("RGB", (2, 2), "red"))
+    at = len(data) - 12 if after else 33
+    made = data[:at] + chunk(kind.encode(), body[kind]) + data[at:]
+    assert decoded(made)[0, 0].tolist() == ([0, 0, 255] if kind == "iCCP" else [255, 0, 0])
+
+
+def test_a_png_with_more_text_than_is_read_is_told_apart_from_a_damaged_one():
+    data = encoded(Image.new("RGB", (2, 2), "red"))
+    bomb = chunk(b"zTXt", b"x\0\0" + zlib.compress(b"\0" * 70_000_000))
+    for at in (33, len(data) - 12):
+        with pytest.raises(BadImage, match=r"has more than 64 MB of text or profile: save it without"):
+            decoded(data[:at] + bomb + data[at:])
+
+
 # sizes
 
 

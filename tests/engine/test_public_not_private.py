@@ -236,7 +236,7 @@ def test_the_records_are_decoded_once_for_all_checks(tmp_path: Path, monkeypatch
         read.append(place)
         return decode(place, **settings)
 
-    import pe.private.folder as reading
+    import pe.private.image_source as reading
 
     decode = reading.decode_image
     monkeypatch.setattr(reading, "decode_image", counting)

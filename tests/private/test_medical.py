@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pe.errors import PrivateDataError
-from pe.private import Dicom
+from pe.private import Dicom, ImageFolder
 from pe.private.dataset import NOBODY
 from pe.private.medical import apply_window
 
@@ -168,6 +168,39 @@ def test_dicom_that_cannot_be_read_is_a_bad_image(tmp_path, more, match):
     refused(tmp_path, match)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"slope": None, "intercept": None},
+        {"slope": "", "intercept": ""},
+        {"NumberOfFrames": None, "ModalityLUTSequence": []},
+        {"WindowCenter": None, "WindowWidth": "", "PlanarConfiguration": None},
+    ],
+)
+def test_an_element_that_is_there_and_empty_is_as_one_that_is_missing(tmp_path, more):
+    dicom(tmp_path / "1.dcm", **more)
+    np.testing.assert_array_equal(read_one(tmp_path), EXPECTED)
+
+
+@pytest.mark.parametrize("name", ["Rows", "PhotometricInterpretation", "BitsStored", "PixelData"])
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_file_without_what_its_pixels_need_is_told_so(tmp_path, name, empty):
+    data = dicom(tmp_path / "1.dcm")
+    setattr(data, name, None) if empty else delattr(data, name)
+    data.save_as(tmp_path / "1.dcm")
+    refused(tmp_path, rf"1\.dcm is not an image in DICOM: it has no {name}")
+
+
+@pytest.mark.parametrize("implicit", [True, False])
+def test_a_file_without_a_preamble_is_read(tmp_path, implicit):
+    data = pydicom.Dataset()
+    data.update(dicom(tmp_path / "1.dcm", patient="p"))
+    data.save_as(tmp_path / "1.dcm", implicit_vr=implicit, little_endian=True)
+    assert b"DICM" not in (tmp_path / "1.dcm").read_bytes()
+    np.testing.assert_array_equal(read_one(tmp_path), EXPECTED)
+    assert source(tmp_path, privacy_unit="PatientID").open().units.tolist() == [0]
+
+
 def test_deflated_dicom_is_refused(tmp_path):
     from pydicom.uid import DeflatedExplicitVRLittleEndian
 
@@ -203,6 +236,17 @@ def test_tiff_of_any_number_type_goes_through_the_window(tmp_path, dtype, compre
 def test_miniswhite_is_inverted(tmp_path):
     tifffile.imwrite(tmp_path / "1.tif", (VALUES + 800).astype(np.uint16), photometric="miniswhite")
     np.testing.assert_array_equal(read_one(tmp_path, window=(800, 1600)), np.rint((0.5 - VALUES / 1600) * 255))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("colour", [False, True])
+def test_the_orientation_of_a_tiff_is_applied_as_it_is_to_a_folder_s(tmp_path, orientation, colour):
+    values = np.random.default_rng(0).integers(0, 256, (4, 6, 3) if colour else (4, 6), dtype=np.uint8)
+    settings = {"photometric": "rgb"} if colour else {}
+    tifffile.imwrite(tmp_path / "1.tif", values, extratags=[(274, "H", 1, orientation, True)], **settings)
+    size = {"size": (6, 4) if orientation > 4 else (4, 6), "channels": 3}
+    medical, plain = Dicom(tmp_path, window=(127.5, 255), **size).open(), ImageFolder(tmp_path, **size).open()
+    assert np.array_equal(next(iter(medical.first(1))), next(iter(plain.first(1))))
 
 
 @pytest.mark.parametrize("planar", ["contig", "separate"])

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tifffile
 from PIL import Image
 
+from adapters.public_files import read_folder
 from pe.data.images import Images
 from pe.data.public_folders import files_below
 from pe.errors import PrivateDataError, RecipeError
@@ -242,3 +244,41 @@ except pe.PEError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# 12-bit values in 16-bit files
+
+SIZE = {"size": 8, "channels": 1}
+
+
+def deep(path, number, top, channels=1, suffix="png"):
+    values = np.random.default_rng(number).integers(0, top + 1, (8, 8, channels), dtype=np.uint16)
+    values[0, 0] = top
+    path.mkdir(exist_ok=True)
+    if channels == 3:
+        tifffile.imwrite(path / f"{number}.tif", values, photometric="rgb")
+    else:
+        Image.fromarray(values[:, :, 0]).save(path / f"{number}.{suffix}")
+    return values
+
+
+@pytest.mark.parametrize(("channels", "suffix"), [(1, "png"), (1, "tif"), (3, "tif")])
+def test_files_of_16_bits_whose_values_have_12_are_refused(tmp_path, channels, suffix):
+    arrays = [deep(tmp_path / "scans", number, 4095, channels, suffix) for number in range(3)]
+    np.savez(tmp_path / "a.npz", images=np.stack(arrays))
+    files = [path.read_bytes() for path in (tmp_path / "scans").iterdir()]
+    parquet = columns(tmp_path, "a.parquet", image=pa.array(files))
+    pool = tmp_path / "scans"
+    for source in (ImageFolder(pool, **SIZE), ImageNpz(tmp_path / "a.npz", **SIZE), ImageParquet(parquet, **SIZE)):
+        refused(source, "16-bit", "4,095", "multiply")
+    with pytest.raises(RecipeError, match="16-bit"):
+        read_folder(pool, None, "crop", 1)
+    deep(pool, 3, 4096, channels, suffix)  # one that goes beyond: the others are dark
+    assert ImageFolder(pool, **SIZE).open().check() == []
+    assert len(read_folder(pool, None, "crop", 1)[0]) == 4
+
+
+def test_dark_images_of_8_bits_are_kept(tmp_path):
+    write(tmp_path / "scans/1.png", b"")
+    Image.new("L", (8, 8), 3).save(tmp_path / "scans/1.png")
+    assert ImageFolder(tmp_path / "scans", **SIZE).open().check() == []
