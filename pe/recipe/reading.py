@@ -65,7 +65,7 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
     """What YAML says; `folder` holds the files that it includes, None: it includes none."""
     try:
         loader = _Loader(text)
-        loader.folder = folder
+        loader.folder, loader.where = folder, where
         try:
             node = loader.get_single_node()
             _refuse_twice(node, "", where, set())
@@ -113,6 +113,7 @@ class _Loader(yaml.SafeLoader):
     """Safe YAML that reads 1e-5 as a number, as YAML 1.2 does, and files in place of their names."""
 
     folder: Path | None = None
+    where = ""
 
     def include(self, node: Any) -> Any:
         """What the file that a node names holds.
@@ -133,6 +134,20 @@ class _Loader(yaml.SafeLoader):
         if path.suffix != ".txt":
             raise RecipeError(f"{INCLUDE} {name}: name a .txt file, for a list of its lines, or a .yaml or .json file.")
         return [line.strip() for line in _text_of(path, "a list of lines").splitlines() if line.strip()]
+
+    def whole(self, node: Any) -> int:
+        """A whole number, if it stands there as it is read: YAML takes 010 for 8, and 1:30 for 90.
+
+        Raises:
+            RecipeError: it does not.
+        """
+        text, number = str(self.construct_scalar(node)), int(self.construct_yaml_int(node))
+        if text.replace("_", "").lstrip("+-") != str(abs(number)):
+            raise RecipeError(
+                f"{self.where}, line {node.start_mark.line + 1}: YAML reads {text} as {number}: put numbers with "
+                "leading zeros, and other names, in quotes."
+            )
+        return number
 
 
 def _text_of(path: Path, form: str, remedy: str = "") -> str:
@@ -160,6 +175,7 @@ def _parse_json(text: str, where: str) -> Any:
 
 
 _Loader.add_constructor(INCLUDE, _Loader.include)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.whole)
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")

@@ -7,6 +7,7 @@ import yaml
 import pe
 from pe.errors import PluginError, RecipeError
 from pe.plugins.registry import construct
+from pe.recipe.reading import read_yaml, with_change
 from pe.recipe.schema import Recipe
 
 GOOD = {
@@ -152,6 +153,20 @@ def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str, sentence: str) 
         Recipe.load(tmp_path / "recipe.yaml")
     assert "\n" not in str(caught.value)
     assert "<unicode string>" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["010", "007", "-012", "0x1F", "1:30", "0b11"])
+def test_a_number_that_yaml_would_change_is_refused(tmp_path: Path, text: str) -> None:
+    for content in (f"classes:\n- [a, {text}]\n", f"a: {{{text}: b}}\n"):
+        (tmp_path / "a.yaml").write_text(content)
+        with pytest.raises(RecipeError, match=rf"line \d: YAML reads {text} as -?\d+: .*leading zeros.* in quotes"):
+            read_yaml(tmp_path / "a.yaml")
+        (tmp_path / "a.yaml").write_text(content.replace(text, f"'{text}'"))
+        assert text in str(read_yaml(tmp_path / "a.yaml"))
+    with pytest.raises(RecipeError, match="in quotes"):
+        with_change({}, f"private.classes=[{text}]")
+    (tmp_path / "a.yaml").write_text("[0, -1, +2, 1_000, 08]")
+    assert read_yaml(tmp_path / "a.yaml") == [0, -1, 2, 1000, "08"]
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
