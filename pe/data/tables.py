@@ -22,6 +22,7 @@ from pe.errors import BadTable, nearest_name
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", *COLUMNAR)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_WORDS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _MOST_CHARACTERS = 2**24  # of a line
 _ROWS_READ = 256
 _SPLITS = "dataset_dict.json"  # of `datasets`, beside the folders of several splits
@@ -144,7 +145,7 @@ def _csv_rows(file: TablePath, lines: Iterator[str], columns: Sequence[str]) -> 
     reader = csv.reader(lines, delimiter=_SEPARATORS[file.suffix.lower()], strict=True)
     header = _header(file, reader)
     for column in columns:
-        _check_column(file, column, header)
+        check_column(file, column, header)
     places, count = [header.index(column) for column in columns], 0
     try:
         for row in reader:
@@ -182,7 +183,7 @@ def _json_rows(file: TablePath, lines: Iterator[str], columns: Sequence[str]) ->
         known.update(found)
         yield tuple(found.get(column) for column in columns)
     for column in columns if known else ():
-        _check_column(file, column, known)
+        check_column(file, column, known)
 
 
 def _objects(file: TablePath, lines: Iterator[str]) -> Iterator[dict[str, object]]:
@@ -209,15 +210,26 @@ def _columnar_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
     with open_columns(file) as opened:
         for column in columns:
             if opened.schema.names.count(column) != 1:
-                _check_column(file, column, opened.schema.names)
+                check_column(file, column, opened.schema.names)
                 raise BadTable(f"{file} has two columns of the same name.")
         for batch in opened.batches(list(dict.fromkeys(columns)), _ROWS_READ):
             yield from zip(*(opened.cells(batch, column) for column in columns), strict=True)
 
 
-def _check_column(file: TablePath, column: str, known: Sequence[str] | set[str]) -> None:
-    """Refuse a column that is not there; the nearest is named, not all: without a header they are a record's cells."""
-    if column not in known:
-        near = nearest_name(column, known) if known else ""
-        hint = near if near.startswith("did") else "name one that it has; of CSV and TSV the first row names them."
-        raise BadTable(f"{file} has no column '{column}': {hint}")
+def check_column(file: TablePath, column: str, known: Sequence[str] | set[str]) -> None:
+    """Refuse a column that is not there; the nearest is named, not all: without a header they are a record's cells.
+
+    Raises:
+        BadTable: it is not among the `known` ones.
+    """
+    if column in known:
+        return
+    near = nearest_name(column, known) if known else ""
+    hint = near if near.startswith("did") else "name one that it has; of CSV and TSV the first row names them."
+    if own := _SEPARATORS.get(file.suffix.lower()):
+        other = next((word for mark, word in _WORDS.items() if len(known) == 1 and mark in min(known)), "")
+        if any(name.lower().startswith("sep=") for name in known):
+            hint = f"it begins with a line sep=: leave that line out, and save the table with {_WORDS[own]}."
+        elif other:
+            hint = f"its cells are separated by {other}: save it with {_WORDS[own]}."
+    raise BadTable(f"{file} has no column '{column}': {hint}")

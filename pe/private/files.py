@@ -8,8 +8,8 @@ The rules:
 - Without one, the top folders are the classes and everything below a class folder, at any depth, is of
   that class; a folder without subfolders holds records without labels. Order: by path.
 - A file's name tells only whether it is a record: hidden files, what a system puts there (`is_clutter`) and texts of
-  types that are not the source's (.txt .md .csv .json .xml .yaml .yml .html) are passed over; any other file that is
-  not of the source's types is an error rather than a silent loss.
+  types that are not the source's (.txt .md .csv .json .jsonl .xml .yaml .yml .html) are passed over; any other file
+  that is not of the source's types is an error rather than a silent loss.
 - Symbolic links below the folder are refused, since a link can leave the folder or make one file two
   records; so is one file under two names. The folder itself may be a link.
 - The unit "subfolder" is the folder directly below the class folder; with labels.csv, or without
@@ -19,22 +19,24 @@ The rules:
 
 from __future__ import annotations
 
-import csv
 import os
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from pe.data.public_folders import LABELS_CSV, is_clutter
+from pe.data.tables import check_column, columns_of, read_rows
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Where
-from pe.private.faults import refusal
-from pe.private.found import label_names
-from pe.private.naming import suggestion
+from pe.private.faults import as_private, refusal
+from pe.private.found import label_names, like_labels
+from pe.private.naming import suggestion, text_of
 from pe.private.source import RECORD, SUBFOLDER
 
-_PASSED_OVER = frozenset({".txt", ".md", ".csv", ".json", ".xml", ".yaml", ".yml", ".html"})
+_METADATA = ("metadata.csv", "metadata.jsonl")
+_PASSED_OVER = frozenset({".txt", ".md", ".csv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".html"})
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def list_files(
         raise PrivateDataError(f"{root} is not a folder." if root.exists() else f"The folder {root} does not exist.")
     try:
         if (root / LABELS_CSV).is_file():
-            listed = _from_csv(root, privacy_unit, own_units)
+            listed = _from_csv(root, classes, privacy_unit, own_units)
         else:
             listed = _from_folders(root, suffixes, classes, privacy_unit, own_units)
     except OSError as error:
@@ -105,9 +107,10 @@ def find_labels(root: Path) -> tuple[str, ...]:
     if not root.is_dir():
         raise PrivateDataError(f"The folder {root} does not exist.")
     if (root / LABELS_CSV).is_file():
-        labels = _from_csv(root, RECORD, frozenset()).labels
-        return label_names(labels or ())
-    return label_names(_top_folders(root))
+        return label_names(_from_csv(root, None, RECORD, frozenset()).labels or ())
+    folders = _top_folders(root)
+    _refuse_metadata(root, folders, None)
+    return label_names(folders)
 
 
 def find_units(root: Path) -> tuple[str, ...]:
@@ -116,51 +119,42 @@ def find_units(root: Path) -> tuple[str, ...]:
     Raises:
         PrivateDataError: labels.csv is malformed.
     """
-    columns = _read_csv(root)[0] if (root / LABELS_CSV).is_file() else []
+    columns = _read_csv(root) if (root / LABELS_CSV).is_file() else {}
     return (SUBFOLDER, *(name for name in columns if name not in ("file", "label")))
 
 
-def _read_csv(root: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """The columns and rows of labels.csv."""
+def _read_csv(root: Path) -> dict[str, Sequence[Any]]:
+    """The cells of labels.csv, by column."""
     table = root / LABELS_CSV
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns = list(reader.fieldnames or ())
-            rows = list(reader)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise PrivateDataError(f"{table} is not a CSV file in UTF-8 with commas.") from error
-    if len(set(columns)) != len(columns):
-        raise PrivateDataError(f"{table} has two columns of the same name.")
-    if "file" not in columns:
-        raise PrivateDataError(f"{table} has no column 'file', which names the files.")
-    return columns, rows
+    with as_private():
+        columns = columns_of(table)
+        check_column(table, "file", columns)
+        rows = list(read_rows(table, columns))
+    return dict(zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True))
 
 
-def _from_csv(root: Path, privacy_unit: str, own_units: frozenset[str]) -> FileList:
+def _from_csv(root: Path, classes: Sequence[str] | None, privacy_unit: str, own_units: frozenset[str]) -> FileList:
     table = root / LABELS_CSV
-    columns, rows = _read_csv(root)
+    columns = _read_csv(root)
+    if "label" not in columns and (near := like_labels(columns)) and classes != ():
+        raise PrivateDataError(
+            f"{table} has no column 'label', but '{near}': rename that, or set classes: [] if it holds no labels."
+        )
 
     def where(index: int) -> str:
         return f"Record {index + 1} of {table}"
 
-    for index, row in enumerate(rows):
-        if None in row:
-            raise PrivateDataError(
-                f"{where(index)} has more cells than the header: one label per record, and quote commas."
-            )
-    paths = [_inside(root, row["file"], where(index)) for index, row in enumerate(rows)]
-    units: list[str | None] | None = None
+    paths = [_inside(root, file, where(index)) for index, file in enumerate(columns["file"])]
+    units: Sequence[str | None] | None = None
     if privacy_unit == SUBFOLDER:
         units = [_folder_at(path, 0, root) for path in paths]
     elif privacy_unit in columns and privacy_unit != RECORD:
-        units = [row[privacy_unit] for row in rows]
+        units = columns[privacy_unit]
     elif privacy_unit != RECORD and privacy_unit not in own_units:
         known = [RECORD, SUBFOLDER, *own_units, *(name for name in columns if name not in ("file", "label"))]
         near = nearest_name(privacy_unit, known)
         raise PrivateDataError(f"privacy_unit: {table} has no column '{privacy_unit}': {near}")
-    labels = [row["label"] for row in rows] if "label" in columns else None
-    return FileList(root, paths, labels, units, where)
+    return FileList(root, paths, columns.get("label"), units, where)
 
 
 def _from_folders(
@@ -172,6 +166,7 @@ def _from_folders(
             f"{nearest_name(privacy_unit, [RECORD, SUBFOLDER, *own_units])}"
         )
     folders = _top_folders(root)
+    _refuse_metadata(root, folders, classes)
     if folders and classes is None:
         raise PrivateDataError(
             f"The folder {root} has subfolders, but the class list, which is public, is not given: confirm it with "
@@ -187,6 +182,21 @@ def _from_folders(
     labels = [_folder_at(path, 0, root) for path in paths] if labelled else None
     units = [_folder_at(path, int(labelled), root) for path in paths] if privacy_unit == SUBFOLDER else None
     return FileList(root, paths, labels, units, lambda index: f"{root / paths[index]}")
+
+
+def _refuse_metadata(root: Path, folders: Sequence[str], classes: Sequence[str] | None) -> None:
+    """Refuse Hugging Face's list of files and labels, unless the folders are the classes, or there are none."""
+    if classes == () or (folders and {text_of(name) for name in folders} <= set(classes or ())):
+        return
+    with as_private():
+        found = [
+            root / name for name in _METADATA if (root / name).is_file() and "file_name" in columns_of(root / name)
+        ]
+    if found:
+        raise PrivateDataError(
+            f"{found[0]} is not read: write its rows to {LABELS_CSV}, with a column file for file_name and a column "
+            "label, or set classes: [] if there are no labels."
+        )
 
 
 def _top_folders(root: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from pe.errors import PrivateDataError
 from pe.private.naming import sorted_names, text_of
 
 _LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "topic", "sentiment", "stars", "rating")
+
+_LIKE_LABELS = re.compile(r"((class|true|target)[ _-]?)?labels?([ _-]?(name|id))?|class(es)?|category")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ def label_column(columns: Sequence[str], sample: str, others: Iterable[str] = ()
     """The column of labels: one with a usual name, or else of the `others`; None: there seems to be none."""
     usual = (name for name in _LABEL_COLUMNS if name in columns)
     return next((name for name in (*usual, *others) if name != sample), None)
+
+
+def like_labels(columns: Iterable[str]) -> str | None:
+    """The column that seems to hold labels under another name than `label`; None: there is none."""
+    return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
 
 
 def label_names(values: Iterable[object]) -> tuple[str, ...]:

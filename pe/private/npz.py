@@ -17,6 +17,7 @@ import numpy as np
 from pe.data.decoding import MAX_PIXELS
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, outcome_of
+from pe.private.found import like_labels
 from pe.private.image_source import ImageSource
 from pe.private.naming import sorted_names, text_of
 from pe.private.source import RECORD, SUBFOLDER, source
@@ -60,7 +61,12 @@ class ImageNpz(ImageSource):
         count = images.shape[0]
         if count == 0:
             raise PrivateDataError(f"{self.path} holds no images.")
-        labels = _names(self.path, LABELS, count) if LABELS in _members(self.path) else None
+        members = [name for name in _members(self.path) if name not in (IMAGES, self.privacy_unit)]
+        if LABELS not in members and (near := like_labels(members)) and self.class_names != ():
+            raise PrivateDataError(
+                f"{self.path} has no array 'labels', but '{near}': rename it, or set classes: [] if it holds no labels."
+            )
+        labels = _names(self.path, LABELS, count) if LABELS in members else None
         units = None
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: an .npz file has no subfolders: name an array of {self.path}.")
@@ -151,7 +157,11 @@ def _members(path: Path) -> list[str]:
 def _member(path: Path, array: str) -> Iterator[IO[bytes]]:
     with _archive(path) as archive:
         if f"{array}.npy" not in archive.namelist():
-            near = nearest_name(array, [name.removesuffix(".npy") for name in archive.namelist()])
+            known = [name.removesuffix(".npy") for name in archive.namelist()]
+            near = nearest_name(array, known)
+            pictures = ", ".join(f"'{name}'" for name in known if "label" not in name)
+            if array == IMAGES and pictures and IMAGES[:-1] not in known:
+                near = f"it has {pictures}; save the one that is meant as '{IMAGES}', and its labels as '{LABELS}'."
             raise PrivateDataError(f"{path} has no array '{array}': {near}")
         with archive.open(f"{array}.npy") as file:
             yield file
@@ -181,12 +191,12 @@ def _read_header(file: IO[bytes]) -> _Header:
 def _names(path: Path, array: str, count: int) -> Iterator[object]:
     """The values of a column. Confidential."""
     header = _header(path, array)
-    if len(header.shape) != 1:
+    if not header.shape or math.prod(header.shape[1:]) != 1:
         raise PrivateDataError(f"'{array}' in {path} has several values per image: give one per record, as n values.")
     if header.shape[0] != count:
         raise PrivateDataError(f"'{array}' and '{IMAGES}' in {path} differ in length.")
     if header.dtype.itemsize > _MAX_NAME_BYTES:
         raise PrivateDataError(f"'{array}' in {path} holds names that are too long.")
     with _member(path, array) as file:
-        values = np.lib.format.read_array(file, allow_pickle=False)
+        values = np.lib.format.read_array(file, allow_pickle=False).reshape(-1)
     return (value for at in range(0, count, _NAMES_MADE) for value in values[at : at + _NAMES_MADE].tolist())

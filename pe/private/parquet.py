@@ -162,6 +162,11 @@ class _Rows:
 
     def _decode(self, value: object, name: str) -> UInt8Array:
         data = value.get("bytes") if isinstance(value, dict) else value
+        if isinstance(value, dict) and data is None and value.get("path"):
+            raise BadImage(
+                f"{name} is missing: its bytes are null, and there is only a path, which is not read: embed the files "
+                "(Hugging Face's datasets does so in push_to_hub, or by datasets.table.embed_table_storage)."
+            )
         if not isinstance(data, bytes):
             raise BadImage(f"{name} is missing: its bytes are null.")
         return self._source.decode(data, name)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -86,7 +87,7 @@ class WebDataset(ImageSource):
                 if sample.key in keys:
                     raise PrivateDataError(f"{sample} comes twice, apart: put its members side by side, or rename it.")
                 keys.add(sample.key)
-                sample.image(self.image_column)
+                is_view = "." in sample.image(self.image_column)
                 if labels is not None and self.label_column is not None:
                     labels.take([sample.value(self.label_column, known=count > 0)])
                 if units is not None:
@@ -95,6 +96,8 @@ class WebDataset(ImageSource):
             ends.append(count)
         if not count:
             raise PrivateDataError(f"{self.path} holds no samples.")
+        if count == 1 and is_view and len(sample.views()) > 1:
+            raise sample.run_together()
         return self.bind(_Images(self, paths), count, where, labels=labels, units=units)
 
     @classmethod
@@ -149,11 +152,26 @@ class _Sample:
     def image(self, named: str | None) -> str:
         """The suffix of its image."""
         found = [suffix for suffix in self.members if (suffix in _IMAGES if named is None else suffix == named.lower())]
-        if len(found) == 1:
+        numbered = any(re.fullmatch(r"[\d._-]+", suffix.rpartition(".")[0]) for suffix in self.views())
+        if len(found) == 1 and not (numbered and "." in found[0] and len(self.views()) > 1):
             return found[0]
         has = ", ".join(f"'{suffix}'" for suffix in (found or self.members))
         remedy = "name the suffix of the images in image_column, or take the sample out"
+        if numbered:
+            raise self.run_together()
         raise PrivateDataError(f"{self} has {'several images' if found else 'no image'} ({has}): {remedy}.")
+
+    def views(self) -> list[str]:
+        """The suffixes of images with a dot in them: several views of a record, or several records run together."""
+        return sorted(each for each in self.members if "." in each and each.rpartition(".")[2] in _IMAGES)
+
+    def run_together(self) -> PrivateDataError:
+        """What to say of several records in one sample."""
+        views = ", ".join(f"'{suffix}'" for suffix in self.views()[:3])
+        return PrivateDataError(
+            f"{self} seems to be several records ({views}), because a key ends at the first dot of a name: rename the "
+            "files, with no dot but that before the suffix."
+        )
 
     def value(self, name: str, known: bool = True) -> object:
         """What a member holds, or a key of .json; None where there is neither, an error if it is not `known` to be."""

@@ -206,18 +206,18 @@ def test_a_table_from_a_spreadsheet_is_read(scans):
         ("file,label\n/etc/passwd,good\n", "not inside the folder"),
         ("file,label\n,good\n", "names no file"),
         ("path,label\ngood/bob/1.png,good\n", "no column 'file'"),
-        ("", "no column 'file'"),
+        ("", "has no first row that names its columns"),
         ("file,label\n", "holds no images"),
         ("file,label,label\nx,good,bad\n", "two columns of the same name"),
         ("file,label\ngood/bob/1.png,\n", "Record 1 of .* has no label"),
-        ("file,label\ngood/bob/1.png\n", "has no label"),
-        ("file,label\ngood/bob/1.png,good,bad\n", "more cells than the header"),
+        ("file,label\ngood/bob/1.png\n", "Row 1 of .* has 1 cells, and the header 2"),
+        ("file,label\ngood/bob/1.png,good,bad\n", "has 3 cells, and the header 2"),
         ('file,label\ngood/bob/1.png,"good,bad"\n', "has several labels"),
         ("file,label\ngood/bob/1.png,good;bad\n", "has several labels"),
         ("file,label\ngood/bob/1.png,goodly\n", "the label 'goodly', which the public class list lacks"),
         ("file,label\ngood/bob/1.png,good\ngood/bob/1.png,bad\n", "listed twice"),
         ("file,label\ngood/bob/1.png,good\ngood//bob/./1.png,good\n", "listed twice"),
-        ('file,label\n"good', "not a CSV file"),
+        ('file,label\n"good', "its quotes do not match"),
     ],
 )
 def test_a_table_that_is_wrong(scans, text, match):
@@ -227,7 +227,7 @@ def test_a_table_that_is_wrong(scans, text, match):
 
 def test_a_table_in_another_encoding(scans):
     (scans / "labels.csv").write_bytes("file,label\ngood/bob/1.png,é\n".encode("latin-1"))
-    refused(scans, "not a CSV file in UTF-8")
+    refused(scans, "Record 1 of .* has a label that is not text in UTF-8")
 
 
 def test_a_table_cannot_lead_out_of_the_folder_by_a_link(scans, tmp_path, picture):

@@ -14,7 +14,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from adapters.public_files import read_folder
+from adapters.public_files import read_arrays, read_folder
 from pe.data.images import Images
 from pe.data.public_folders import files_below
 from pe.errors import PrivateDataError, RecipeError
@@ -282,3 +282,111 @@ def test_dark_images_of_8_bits_are_kept(tmp_path):
     write(tmp_path / "scans/1.png", b"")
     Image.new("L", (8, 8), 3).save(tmp_path / "scans/1.png")
     assert ImageFolder(tmp_path / "scans", **SIZE).open().check() == []
+
+
+# labels that stand elsewhere, or under another name
+
+
+def listing(path, text, name="labels.csv"):
+    for number in range(2):
+        write(path / f"{number}.png", png(number))
+    write(path / name, text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("file,Label\n0.png,cat\n", ["no column 'label'", "'Label'", "rename", "classes: []"]),
+        ("file, label\n0.png,cat\n", ["no column 'label'", "' label'"]),
+        ("file,class\n0.png,cat\n", ["no column 'label'", "'class'"]),
+        ("filename,label\n0.png,cat\n", ["no column 'file'", "'filename'"]),
+        ("file;label\n0.png;cat\n", ["semicolons", "commas"]),
+        ("file\tlabel\n0.png\tcat\n", ["tabs", "commas"]),
+        ("sep=;\nfile;label\n0.png;cat\n", ["sep=", "commas"]),
+        ("sep=,\nfile,label\n0.png,cat\n", ["sep=", "leave"]),
+        ("file,label\n0.png\n", ["Row 1", "1 cells"]),
+    ],
+)
+@pytest.mark.parametrize("classes", [None, ["cat", "dog"]])
+def test_a_labels_csv_whose_columns_are_not_found_is_told_why(tmp_path, text, words, classes):
+    refused(ImageFolder(listing(tmp_path, text), size=8, classes=classes), *words)
+
+
+def test_a_column_that_looks_like_labels_may_be_none(tmp_path):
+    assert len(ImageFolder(listing(tmp_path, "file,Label\n0.png,cat\n"), size=8, classes=[]).open()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("text;label\na;cat\n", ["semicolons"]), ("sep=;\ntext;label\n", ["sep="])]
+)
+def test_a_table_of_texts_with_other_separators_is_told_so(tmp_path, text, words):
+    refused(TextTable(write(tmp_path / "a.csv", text.encode())), *words)
+
+
+@pytest.mark.parametrize("name", ["metadata.csv", "metadata.jsonl"])
+@pytest.mark.parametrize("place", ["", "images/"])
+def test_the_metadata_of_hugging_face_are_named(tmp_path, name, place):
+    rows = {
+        "csv": f"file_name,label\n{place}0.png,cat\n",
+        "jsonl": f'{{"file_name": "{place}0.png", "label": "cat"}}\n',
+    }
+    write(listing(tmp_path / "scans", rows[name.split(".")[1]], name) / f"{place}2.png", png(2))
+    for classes in (None, ["cat"]):
+        refused(
+            ImageFolder(tmp_path / "scans", size=8, classes=classes), name, "labels.csv", "file_name", "classes: []"
+        )
+    with pytest.raises(PrivateDataError, match=name):
+        find_labels(tmp_path / "scans")
+    assert len(ImageFolder(tmp_path / "scans", size=8, classes=[]).open()) == 3
+    for number in range(2):
+        (tmp_path / f"scans/{number}.png").unlink()
+    if place:  # class folders are labels enough
+        assert len(ImageFolder(tmp_path / "scans", size=8, classes=["images"]).open()) == 1
+
+
+def test_a_path_without_bytes_is_told_from_a_missing_image(tmp_path):
+    cells = pa.array([{"bytes": None, "path": "img/0.png"}], pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    refused(ImageParquet(columns(tmp_path, "a.parquet", image=cells), size=8), "only a path", "embed")
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (4, 1, 1)])
+def test_labels_and_units_of_one_column_are_taken(tmp_path, shape):
+    values = np.array([0, 1, 1, 0]).reshape(shape)
+    np.savez(tmp_path / "a.npz", images=np.zeros((4, 8, 8), np.uint8), labels=values, who=values)
+    data = ImageNpz(tmp_path / "a.npz", classes=[0, 1], privacy_unit="who", **SIZE).open()
+    assert data.labels.tolist() == data.units.tolist() == [0, 1, 1, 0]
+    assert read_arrays(tmp_path / "a.npz", None, "crop", 1)[1] == ["0", "1", "1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["train_images", "train_labels", "val_images"], ["'train_images', 'val_images'", "save", "'images'"]),
+        (["x_train", "y_train"], ["'x_train'", "'images'"]),
+        (["images", "Labels"], ["no array 'labels'", "'Labels'"]),
+    ],
+)
+def test_arrays_of_other_names_are_named(tmp_path, names, words):
+    np.savez(tmp_path / "a.npz", **{name: np.zeros((4, 8, 8), np.uint8) for name in names})
+    refused(ImageNpz(tmp_path / "a.npz", **SIZE), *words)
+
+
+@pytest.mark.parametrize(
+    ("names", "column", "words"),
+    [
+        (["p.000.png", "p.000.cls", "p.001.png"], None, ["first dot", "rename"]),
+        (["p.000.png", "p.000.cls", "p.001.png"], "000.png", ["first dot", "rename"]),
+        (["p.1.2.jpg", "p.1.3.jpg", "q.1.2.jpg", "q.1.3.jpg"], "1.2.jpg", ["first dot"]),
+        (["p.a.png", "p.b.png"], "a.png", ["first dot"]),
+    ],
+)
+def test_samples_that_dots_run_together_are_refused(tmp_path, names, column, words):
+    refused(WebDataset(tar(tmp_path / "a.tar", names), size=8, image_column=column), *words)
+
+
+def test_several_views_of_a_sample_are_kept_apart_by_their_suffix(tmp_path):
+    views = ["1.left.png", "1.right.png", "2.left.png", "2.right.png"]
+    assert len(WebDataset(tar(tmp_path / "a.tar", views), size=8, image_column="left.png").open()) == 2
+    mask = ["1.png", "1.mask.png", "2.png"]
+    assert len(WebDataset(tar(tmp_path / "b.tar", mask), size=8, image_column="png").open()) == 2
