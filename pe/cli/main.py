@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import warnings
+from contextlib import suppress
 from typing import TextIO
 
 import click
@@ -11,6 +14,8 @@ import click
 from pe.errors import PEError, nearest_name, printable
 from pe.plugins.registry import load, plugins
 from pe.version import MIXED, __version__
+
+_UNREAD = 141  # as a shell tells of SIGPIPE; 1 is what `pe privacy` says of a run that is not as certified
 
 
 class PluginGroup(click.Group):
@@ -56,21 +61,60 @@ def _show_warning(
 
 
 def main() -> None:
-    """Run the command line; a PEError ends in its one sentence and its exit status."""
+    """Run the command line; an error ends in its one sentence and its exit status."""
     if not hasattr(sys.modules["pe"], "__version__"):  # another library's `pe/__init__.py` has replaced ours
         sys.exit(f"pe: {MIXED}")
+    stdout = sys.stdout
+    for stream in (stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a console in Latin-1 has no ε
     warnings.showwarning = _show_warning
+    try:
+        status = _status()
+        if stdout is not None:
+            stdout.flush()
+    except (OSError, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code != 1:
+            raise
+        status = _status_after(error, stdout)
+    sys.exit(status)
+
+
+def _status() -> int:
+    """Carry out the command; its exit status."""
     try:
         status = pe(standalone_mode=False)
     except PEError as error:
-        click.echo("\n  ".join([f"pe: {error}", *getattr(error, "__notes__", ())]), err=True)
-        sys.exit(error.exit_status)
+        _tell("\n  ".join([f"pe: {error}", *getattr(error, "__notes__", ())]))
+        return error.exit_status
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        told = click.UsageError(printable(error.format_message()), context)
-        told.show()
-        sys.exit(2)
+        click.UsageError(printable(error.format_message()), context).show()
+        return 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("pe: interrupted.", err=True)
-        sys.exit(130)
-    sys.exit(status if isinstance(status, int) else 0)
+        _tell("pe: interrupted.")
+        return 130
+    return status if isinstance(status, int) else 0
+
+
+def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
+    """The exit status after what the system refused; 1 is that of click and rich for a pipe that nobody reads."""
+    unwritten = None
+    try:
+        if stdout is not None:
+            stdout.flush()
+    except OSError as fault:
+        unwritten = fault
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more as it ends
+    if isinstance(error, SystemExit) or isinstance(unwritten, BrokenPipeError):
+        return _UNREAD
+    if unwritten is not None:
+        _tell(f"pe: What is printed cannot be written: {unwritten.strerror}.")
+    else:
+        _tell(f"pe: {printable(f'{error.filename}: {error.strerror}' if error.filename else str(error))}.")
+    return 2
+
+
+def _tell(sentence: str) -> None:
+    with suppress(OSError):  # nobody can be told that stderr is full
+        click.echo(sentence, err=True)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
+_LONGEST = 255
+"""Bytes of a name on common file systems."""
+
 
 class _NamedPath(click.Path):
-    """A path that is not empty: an empty one would be the folder that the user is in."""
+    """A path that a disk takes and that is not empty: an empty one would be the folder that the user is in."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("the path is empty; name a file or a folder.", param, ctx)
+        long = next((name for name in Path(value).parts if len(os.fsencode(name)) > _LONGEST), None)
+        if long is not None:
+            self.fail(f"the name {long[:20]}… is longer than {_LONGEST} bytes: choose a shorter one.", param, ctx)
         return super().convert(value, param, ctx)
 
 
