@@ -233,7 +233,7 @@ def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
         workflow = json.loads(flow.file.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecipeError(f"{name}.file: {flow.file} cannot be read ({error.strerror}): name a workflow.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"{name}.file: {flow.file} is no JSON ({error}): export the workflow again.") from None
     if not isinstance(workflow, dict) or not all(
         isinstance(node, dict) and isinstance(node.get("inputs"), dict) and "class_type" in node

@@ -112,7 +112,7 @@ class OpenCLIP(TorchEmbedding):
                 content = json.loads(Path(self._name).expanduser().read_text(encoding="utf-8"))
                 config = content.get("model_cfg", content)
                 _ = config["embed_dim"], config["vision_cfg"]
-            except (OSError, ValueError, KeyError, AttributeError) as error:
+            except (OSError, ValueError, KeyError, AttributeError, RecursionError) as error:
                 raise RecipeError(f"embedding.model: '{self._name}' is no OpenCLIP configuration.") from error
             return config, content.get("preprocess_cfg", {})
         config = open_clip.get_model_config(self._name) if "/" not in self._name else None

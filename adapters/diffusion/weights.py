@@ -110,7 +110,7 @@ def read_json(file: Path) -> Mapping[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecipeError(f"{file} is missing: it belongs to the model.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"{file} is no JSON.") from error
     if not isinstance(content, dict):
         raise RecipeError(f"{file} holds no JSON object.")

@@ -43,7 +43,7 @@ def generator_settings(lora: Sequence[str], changes: Sequence[str]) -> dict[str,
             raise RecipeError(f"--set {name} is given twice: drop one.")
         try:
             found[name] = _located(name, yaml.safe_load(value))
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, RecursionError) as error:
             raise RecipeError(f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes.") from error
     if lora and "lora" in found:
         raise RecipeError("--lora and --set lora are given: drop one.")

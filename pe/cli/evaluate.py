@@ -128,7 +128,7 @@ def _spec(text: str) -> PluginSpec:
         raise RecipeError(f"--embedding {text} is not of the form NAME or NAME:key=value,key=value.")
     try:
         return PluginSpec.model_validate({"kind": kind} | {key: yaml.safe_load(value) for key, _, value in pairs})
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise RecipeError(f"--embedding {text}: {' '.join(str(error).split())}.") from error
 
 

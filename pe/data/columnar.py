@@ -50,7 +50,7 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
     """The names that Hugging Face's metadata give to the numbers of a column in Parquet or Arrow; none, mostly."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return []
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 

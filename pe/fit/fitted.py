@@ -113,5 +113,5 @@ class Fitted:
         try:
             recipe = yaml.safe_load((run / RECIPE).read_text(encoding="utf-8"))
             return bool(recipe["api"]["kind"] != self.kind)
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
             raise RecipeError(f"{run / RECIPE} cannot be read: restore it from a copy.") from error

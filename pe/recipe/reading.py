@@ -13,6 +13,7 @@ from pe.errors import RecipeError
 
 INCLUDE = "!include"
 """The tag of a value that is a file's content, as in `prompts: !include prompts.txt`."""
+_MOST = 1_000_000  # values, by which a recipe's aliases may multiply what it holds
 
 
 def read_yaml(path: Path) -> Any:
@@ -68,6 +69,8 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
         loader.folder, loader.where = folder, where
         try:
             node = loader.get_single_node()
+            if _values(node, {}) > _MOST:
+                raise RecipeError(f"{where}: its aliases stand for more than {_MOST:,} values: write fewer of them.")
             _refuse_twice(node, "", where, set())
             return None if node is None else loader.construct_document(node)
         finally:
@@ -77,8 +80,19 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
         place = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
         why = " ".join(f"{error.problem or error.context}".split())
         raise RecipeError(f"{where} is not YAML{place}: {why}.") from error
+    except RecursionError as error:
+        raise RecipeError(f"{where} is nested too deep, or within itself: write it flatter.") from error
     except (yaml.YAMLError, ValueError) as error:  # a character that YAML does not allow; a date that there is not
         raise RecipeError(f"{where} is not YAML: {str(error).splitlines()[0].rstrip('.')}.") from error
+
+
+def _values(node: Any, known: dict[int, int]) -> int:
+    """How many values a node holds once each alias is what it names."""
+    if id(node) not in known:
+        inner = node.value if isinstance(node, yaml.CollectionNode) else []
+        pairs = [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner
+        known[id(node)] = 1 + sum(_values(one, known) for one in pairs)
+    return known[id(node)]
 
 
 def _refuse_twice(node: Any, path: str, where: str, seen: set[int]) -> None:
@@ -172,6 +186,8 @@ def _parse_json(text: str, where: str) -> Any:
         raise RecipeError(
             f"{where} is not JSON in line {error.lineno}, column {error.colno}: {error.msg.lower()}."
         ) from error
+    except RecursionError as error:
+        raise RecipeError(f"{where} is nested too deep: write it flatter.") from error
 
 
 _Loader.add_constructor(INCLUDE, _Loader.include)

@@ -128,7 +128,7 @@ class Run:
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             return {**found, "degree": str(found["degree"]), "told": printable(str(found["told"]))}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise RunError(f"{path} is damaged: restore it from a copy.") from error
 
     def extensions(self) -> list[Population]:
