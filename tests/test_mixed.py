@@ -34,7 +34,7 @@ def test_ours_over_theirs(site: Path) -> None:
 def test_theirs_over_ours(site: Path) -> None:
     (site / "pe" / "__init__.py").write_text("")
     ended = python(site, "from pe.cli.main import main; main()")
-    assert (ended.returncode, ended.stderr) == (1, f"pe: {MIXED}\n")
+    assert (ended.returncode, ended.stderr) == (2, f"pe: {MIXED}\n")
 
 
 def test_ours_alone(site: Path) -> None:

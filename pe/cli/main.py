@@ -63,7 +63,8 @@ def _show_warning(
 def main() -> None:
     """Run the command line; an error ends in its one sentence and its exit status."""
     if not hasattr(sys.modules["pe"], "__version__"):  # another library's `pe/__init__.py` has replaced ours
-        sys.exit(f"pe: {MIXED}")
+        _tell(f"pe: {MIXED}")
+        sys.exit(2)
     stdout = sys.stdout
     for stream in (stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
