@@ -103,11 +103,11 @@ class ServerClient:
     Settings = ServerSettings
     starter = """\
   base_url: http://127.0.0.1:8000\t# of `pe serve`; or a list: each request goes to the least busy
-# key_env: PE_SERVER_KEY\t# the environment variable that holds the key, where the server wants one
+  # key_env: PE_SERVER_KEY\t# the environment variable that holds the key, where the server wants one
   prompts: {prompts}\t# for a model that takes them; else classes: {{label: class}}
   steps: 30
   guidance: 7.5
-# vary: noise\t# how the server varies images; `pe doctor` says it: instruction, meaning, structure
+  # vary: noise\t# how the server varies images; `pe doctor` says it: instruction, meaning, structure
   size: 512\t# at which the model draws
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
@@ -135,8 +135,7 @@ class ServerClient:
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `LooksAtEndpoint.look`."""
-        vary = settings.get("vary", "noise")
-        return look_at(cls.Settings, settings, served=lambda model: _compared(model, vary))
+        return look_at(cls.Settings, settings, ours=True)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -283,15 +282,3 @@ def _classes_of(response: httpx2.Response) -> Classes:
         return Classes(str(found["name"]), found["class_count"], tuple(found["classes"]))
     except (IndexError, KeyError, TypeError) as error:
         raise Fault("it is no server of `pe serve`", 404) from error
-
-
-def _compared(model: Mapping[str, Any], vary: str) -> Iterator[Finding]:
-    """How the server varies images, and whether the recipe says the same."""
-    own = model.get("pe")
-    if not isinstance(own, dict) or "vary" not in own:
-        yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
-        return
-    words = "told in words" if own.get("degree") == "wording" else "obeyed exactly"
-    same = own["vary"] == vary
-    said = f"the server varies images by {own['vary']}, the degree {words}"
-    yield Finding("ok", said) if same else Finding("problem", said, f"put `vary: {own['vary']}` in the recipe")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from adapters.http.faults import Fault
 from adapters.http.profiles import API, Profile
 from adapters.http.recognition import Ask, asker, recognised
 from adapters.http.settings import Connection
-from pe.errors import PEError
+from pe.errors import PEError, nearest_name
 from pe.plugins.findings import Finding
 
 _KEY = "name what holds its key: --key-env NAME, or key_env, key_file … in a recipe: pe doctor RECIPE"
@@ -25,8 +25,8 @@ _REMEDIES = {
     403: _KEY,
     404: "neither /v1/models nor /sdapi/v1/options is there: name the address before these",
 }
-Served = Callable[[Mapping[str, Any]], Iterator[Finding]]
 _APIS: tuple[API, ...] = ("openai_images", "sdapi")
+_DEGREES = ("obeyed exactly", "told in words")
 _BRIEF = {"timeout": 10.0, "total_timeout": 20.0, "tries": 1}
 
 
@@ -34,16 +34,16 @@ def look_at(
     model: type[Connection],
     settings: Mapping[str, Any],
     url: str | None = None,
-    served: Served = lambda _: iter(()),
+    ours: bool = False,
     recognise: bool = True,
 ) -> Iterator[Finding]:
     """What can be found out of an endpoint, or of each of several, without asking for a sample.
 
     Args:
         model: the settings' model, for its default of `key_env`.
-        settings: of a recipe; those of the connection count, and `base_url`.
+        settings: of a recipe; those of the connection count, `base_url`, and what is compared with the model served.
         url: where they name none.
-        served: what else there is to be told of the first model that the endpoint lists.
+        ours: whether only a server of `pe serve` will do.
         recognise: tell which server of images answers, and what it heeds.
     """
     named = settings.get("base_url") or url or ""
@@ -58,21 +58,20 @@ def look_at(
                 connection = connection.model_copy(update={"key_env": model.model_fields["key_env"].default})
             credentials = Credentials(connection)
             with closing(open_client(connection, 1, credentials)) as client:
-                for finding in _findings(address.rstrip("/"), client, served, recognise):
+                for finding in _findings(address.rstrip("/"), client, settings, ours, recognise):
                     yield Finding(finding.state, credentials.clean(finding.what), finding.remedy)
         except (PEError, Fault) as error:  # the key is not there, the certificate cannot be used, …
             yield Finding("problem", f"endpoint {address}: {error}")
 
 
-def _findings(base: str, client: Any, served: Served, recognise: bool) -> Iterator[Finding]:
+def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, recognise: bool) -> Iterator[Finding]:
     root = re.sub(r"/v\d+$", "", base)
     versioned = base if base != root else f"{base}/v1"
-    began, first = time.monotonic(), None
+    began, models = time.monotonic(), {}
     try:
-        entries = object_of(respond(client, "GET", f"{versioned}/models")).get("data")
-        names = [str(entry.get("id")) for entry in entries[:5] if isinstance(entry, dict)]  # type: ignore[index]
-        first = next((entry for entry in entries[:1] if isinstance(entry, dict)), None)  # type: ignore[index]
-        serves = f"serves {', '.join(names) or 'no model'}"
+        entries: Any = object_of(respond(client, "GET", f"{versioned}/models")).get("data")
+        models = {str(entry.get("id")): entry.get("pe") for entry in entries[:] if isinstance(entry, dict)}
+        serves = f"serves {', '.join(list(models)[:5]) or 'no model'}"
     except (Fault, TypeError) as error:
         fault = error if isinstance(error, Fault) else Fault("it lists no models", 404)
         if fault.status != 404 or asker(client)(f"{root}/sdapi/v1/options") is None:
@@ -82,7 +81,14 @@ def _findings(base: str, client: Any, served: Served, recognise: bool) -> Iterat
             return
         serves = "speaks /sdapi/v1"
     yield Finding("ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms")
-    yield from () if first is None else served(first)
+    for key in ("model", "variation_model"):
+        if models and (name := settings.get(key)) is not None and name not in models:
+            yield Finding("problem", f"{key} {name}: the endpoint lists none of this name", nearest_name(name, models))
+    own = next(iter(models.values()), None)
+    if isinstance(own, dict) and "vary" in own:
+        yield from _compared(own, settings, ours)
+    elif ours and models:
+        yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
     if recognise:
         yield from _servers({"openai_images": versioned, "sdapi": root}, asker(client))
     try:
@@ -91,6 +97,29 @@ def _findings(base: str, client: Any, served: Served, recognise: bool) -> Iterat
     except Fault as fault:
         if fault.status == 503:
             yield Finding("problem", f"endpoint {root}: {fault}", "wait until a replica has its model loaded")
+
+
+def _compared(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
+    """What a recipe wants, and what the model of a server of `pe serve` does otherwise."""
+    said = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
+    same = not ours or own["vary"] == settings.get("vary", "noise")
+    yield Finding("ok", said) if same else Finding("problem", said, f"put `vary: {own['vary']}` in the recipe")
+    prompts, guidance, size = (settings.get(key) for key in ("prompts", "guidance", "size"))
+    if ours and own.get("prompts") and not prompts:
+        yield Finding("problem", "the model takes prompts, and the recipe has none", "give prompts")
+    if not own.get("prompts") and prompts:
+        remedy = "leave prompts out, or name classes: {label: class}" if ours else "use `kind: diffusion_server`"
+        yield Finding("problem", "the model takes no prompts, and the recipe has some", remedy)
+    if not own.get("guidance", True) and guidance not in (None, 1):
+        yield Finding("problem", f"the model has no guidance, and the recipe sets {guidance}", "leave guidance out")
+    sides: Any = size if isinstance(size, list | tuple) else [size, size]
+    if isinstance(size, str):  # OpenAI's: width first
+        sides = size.split("x")[::-1]
+    if (shape := own.get("shape")) and size is not None and list(map(str, sides)) != list(map(str, shape[:2])):
+        drawn = "×".join(map(str, shape[:2]))
+        yield Finding(
+            "problem", f"the model draws {drawn} (height, width) alone, not {size}", "leave size and image_size out"
+        )
 
 
 def _servers(urls: Mapping[API, str], ask: Ask) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -33,17 +34,17 @@ def doctor(
     """Tell what is installed, what works and what is missing.
 
     With the command that installs it. With RECIPE or --endpoint: whether that endpoint can be reached and takes the
-    key, which server answers, and what it heeds. A recipe's keys, headers and certificates are used; no sample is asked
-    for. With a RECIPE that has no endpoint: whether a run could start here. With --gpu: whether what we claim holds on
-    this machine's first GPU, and what it can do.
+    key, which server answers, what it heeds, and whether it serves the model of RECIPE. A recipe's keys, headers and
+    certificates are used; no sample is asked for. With a RECIPE that has no endpoint: whether a run could start here.
+    With --gpu: whether what we claim holds on this machine's first GPU, and what it can do.
     """
     if gpu:
         if recipe is not None or endpoint or key_env:
             raise click.UsageError("--gpu checks this machine: leave RECIPE, --endpoint and --key-env out.")
         _check_gpu(quick, only, as_json)
         return
-    if quick or only or as_json:
-        raise click.UsageError("--quick, --only and --json go with --gpu.")
+    if quick or only:
+        raise click.UsageError("--quick and --only go with --gpu.")
     from pe.engine.endpoint import endpoint_findings, recipe_findings
     from pe.engine.health import findings
     from pe.recipe.schema import Recipe
@@ -56,13 +57,16 @@ def doctor(
         found = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
     else:
         found = findings()
-    problems = 0
+    told = []
     for finding in found:
-        problems += finding.state == "problem"
-        click.echo(f"{_MARKS[finding.state]} {finding.what}")
-        if finding.remedy:
-            click.echo(f"    {finding.remedy}")
-    if problems:
+        told.append(asdict(finding))
+        if not as_json:
+            click.echo(
+                f"{_MARKS[finding.state]} {finding.what}" + (f"\n    {finding.remedy}" if finding.remedy else "")
+            )
+    if as_json:
+        click.echo(json.dumps(told, indent=1))
+    if any(one["state"] == "problem" for one in told):
         raise click.exceptions.Exit(1)
 
 

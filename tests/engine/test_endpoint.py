@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,44 @@ def test_a_key_that_is_not_there_is_named() -> None:
     result = told("--endpoint", "http://127.0.0.1:9", "--key-env", "NO_SUCH_KEY")
     assert result.exit_code == 1
     assert "NO_SUCH_KEY is not set" in result.output
+
+
+OWN = {"vary": "noise", "degree": "exact", "prompts": False, "guidance": False, "shape": [28, 28, 1]}
+DRAWN = "the model draws 28×28 (height, width) alone, not"
+
+
+@pytest.mark.parametrize(
+    ("api", "own", "problems"),
+    [
+        ("kind: openai_images, model: m, prompts: a, image_size: 8", None, []),
+        ("kind: openai_images, model: n, prompts: a, image_size: 8", None, ["model n: the endpoint lists none"]),
+        ("kind: chat, model: my-model, prompts: a", None, ["model my-model: the endpoint lists none of this name"]),
+        (
+            "kind: openai_images, model: m, prompts: a, image_size: 8, size: 512x28",
+            OWN,
+            ["the model takes no prompts", f"{DRAWN} 512x28"],
+        ),
+        (
+            "kind: diffusion_server, prompts: a, guidance: 7.5, size: 512, image_size: 28, vary: meaning",
+            OWN,
+            ["the server varies images by noise", "takes no prompts", "has no guidance", f"{DRAWN} 512"],
+        ),
+        ("kind: diffusion_server, classes: {a: 0}, steps: 9", OWN, []),
+        ("kind: diffusion_server", OWN | {"prompts": True, "shape": None}, ["takes prompts, and the recipe has none"]),
+        ("kind: diffusion_server, prompts: a", None, ["the server is none of `pe serve`"]),
+    ],
+)
+def test_one_look_finds_all_that_the_served_model_does_otherwise(
+    tmp_path: Path, api: str, own: dict[str, Any] | None, problems: list[str]
+) -> None:
+    app = ForeignOpenAI("sglang")
+    (entry,) = app.kind.gets["/v1/models"]["data"]
+    with serving(app) as url:
+        base = url if "diffusion_server" in api else f"{url}/v1"
+        (tmp_path / "r.yaml").write_text(RECIPE.format(api=f"{{{api}, base_url: {base}, key_env: null}}"))
+        entry |= {"id": "m"} | ({"pe": own} if own else {})
+        result = told(str(tmp_path / "r.yaml"), "--json")
+        entry.pop("pe", None)
+    found = [one["what"] for one in json.loads(result.stdout) if one["state"] == "problem"]
+    assert [problem in what for problem, what in zip(problems, found, strict=True)] == [True] * len(problems)
+    assert result.exit_code == bool(problems)
