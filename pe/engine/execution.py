@@ -30,7 +30,14 @@ from pe.planning.cautions import guarantee_warnings, pool_warnings, vote_warning
 from pe.planning.choice import settle
 from pe.planning.layout import budget_of, lay_out
 from pe.planning.measuring import degrees_asked
-from pe.planning.readiness import check_labels, check_public_place, check_search, overlap_warnings, size_warnings
+from pe.planning.readiness import (
+    check_labels,
+    check_price,
+    check_public_place,
+    check_search,
+    overlap_warnings,
+    size_warnings,
+)
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.protocols import ChecksMachine, DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
@@ -130,6 +137,7 @@ class Execution:
         if isinstance(self.api, DescribesPrecision):
             self.api.describe_precision()
         check_search(self.recipe)
+        check_price(self.recipe, self.api)
         check_public_place(self.recipe, self.api, self.embedding)
 
     def pool(self, fitted: bool = False) -> PublicPool | None:

@@ -180,7 +180,7 @@ def _run(private: Path, out: Path, clock: str, generator: Untrusted) -> Seen:
     source = {"kind": "npz", "path": private, "size": _SIDE, "channels": 1, "classes": [], "declared_size": _RECORDS}
     content = {
         "private": {**source, "ledger_file": budget},
-        "api": {"kind": object_kind(generator)},
+        "api": {"kind": object_kind(generator), "price": {"image": 0}},
         "embedding": {"kind": "pixels", "batch_size": _RECORDS, **attacked["embedding"]},
         "privacy": {"noise_multiplier": 10, "delta": 1e-5, "public_clock": clock},
         "evolution": {"iterations": 1, "population": attacked["population"], "lookahead": 0},

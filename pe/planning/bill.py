@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pe.planning.build import price_of, usage_of
+from pe.planning.build import price_of, unpriced, usage_of
 from pe.planning.calls import Span, first_calls, total, variation_calls, variation_images
 from pe.planning.cautions import meaning_of
 from pe.planning.forecast_values import Iteration, least_of, most_of
@@ -27,6 +27,7 @@ class Bill:
         price: the recipe's.
         least: the least that it costs; None: unknown.
         most: the most.
+        stated: whether the recipe states it, or nobody elsewhere is asked.
     """
 
     iterations: tuple[Iteration, ...]
@@ -34,6 +35,7 @@ class Bill:
     price: Price
     least: float | None
     most: float | None
+    stated: bool
 
     @property
     def images(self) -> Span:
@@ -52,12 +54,14 @@ def bill_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> Bill:
     measuring, price = Measuring.of(recipe, plan, api), price_of(recipe)
     images, calls = _images(iterations, measuring), _calls(iterations, measuring)
     fewest, most = _usage(price, api, least_of(calls), images.least), _usage(price, api, most_of(calls), images.most)
+    stated = not any(info.hosts is None or info.elsewhere for info in unpriced(recipe, api))
     return Bill(
         iterations,
         measuring,
         price,
-        least=None if fewest is None else price.least_of(fewest),
-        most=None if most is None else price.most_of(most),
+        least=None if fewest is None or not stated else price.least_of(fewest),
+        most=None if most is None or not stated else price.most_of(most),
+        stated=stated,
     )
 
 

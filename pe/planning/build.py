@@ -94,6 +94,15 @@ def price_of(recipe: Recipe) -> Price:
     return Price.of_parts(several)
 
 
+def unpriced(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
+    """What the generator, or those of several, whose price the recipe does not state declare of themselves."""
+    if recipe.api.price.stated or api is None:
+        return []
+    members = [(spec, set_up("pe.adapters", spec)[0]) for spec in members_of(recipe.api).values()]
+    asked = [plugin for spec, plugin in members if not spec.price.stated and plugin is not None] if members else [api]
+    return [info_of(plugin) for plugin in asked]
+
+
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
     """What so many calls and images will be billed as; None: tokens or pixels cost something, and nobody knows them."""
     info = PluginInfo() if api is None else info_of(api)

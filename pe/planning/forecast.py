@@ -77,6 +77,7 @@ def forecast(
     found = Forecast(
         noun,
         bill.iterations,
+        priced=bill.stated,
         cost=bill.most,
         cost_at_least=bill.least,
         currency=bill.price.currency,

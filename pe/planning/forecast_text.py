@@ -94,7 +94,7 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *_copied(found),
         ("Synthetic", f"{found.synthetic:,} {found.noun} at the end{_more(found)}"),
         *([] if found.disk is None else [("Disk", f"up to {_bytes(found.disk)} for samples")]),
-        ("Cost", _money(found.cost_at_least, found.cost, found.currency)),
+        ("Cost", _money(found.cost_at_least, found.cost, found.currency) if found.priced else "not stated (api.price)"),
         (
             "Time",
             "unknown (state --samples-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),

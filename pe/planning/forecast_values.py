@@ -99,7 +99,8 @@ class Forecast:
     Attributes:
         noun: what people call the samples: `images`.
         iterations: t = 0 … T.
-        cost: the most that it costs, in `currency`; None: unknown.
+        priced: whether the recipe states what is charged, or nobody elsewhere is asked.
+        cost: the most that it costs, in `currency`; None: unknown, or not stated.
         cost_at_least: the least; None: unknown.
         currency: of the cost.
         epsilon: of all planned releases, at `delta`; infinite where no ε holds, and null in JSON, like δ.
@@ -124,6 +125,7 @@ class Forecast:
 
     noun: str
     iterations: tuple[Iteration, ...]
+    priced: bool
     cost: float | None
     cost_at_least: float | None
     currency: str

@@ -16,9 +16,16 @@ from pe.dispatch.work import draw_conditions
 from pe.errors import MissingDependency, PEError, RecipeError
 from pe.nearest import describe
 from pe.planning.apart import check_apart
-from pe.planning.build import check_modality, set_up
+from pe.planning.build import check_modality, set_up, unpriced
 from pe.plugins.devices import DescribesPrecision
-from pe.plugins.protocols import ChecksLabels, ChecksMachine, DrawsConditions, ReadsPublicSamples, info_of
+from pe.plugins.protocols import (
+    ChecksLabels,
+    ChecksMachine,
+    DrawsConditions,
+    GenerationAPI,
+    ReadsPublicSamples,
+    info_of,
+)
 from pe.plugins.registry import Group, require
 from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.data_set import DataSetLedger
@@ -29,7 +36,7 @@ from pe.recipe.paths import WITHHELD
 from pe.recipe.schema import OBJECT, Recipe
 
 
-def obstacles(recipe: Recipe, api: object | None = None) -> list[str]:
+def obstacles(recipe: Recipe, api: GenerationAPI | None = None) -> list[str]:
     """What would refuse a start of the recipe here and now, one sentence each; the generator's settings aside.
 
     Args:
@@ -94,17 +101,33 @@ def check_search(recipe: Recipe) -> None:
         describe(recipe.evolution.neighbor_search)
 
 
-def look_ahead(recipe: Recipe, api: object | None) -> list[str]:
+def check_price(recipe: Recipe, api: GenerationAPI) -> None:
+    """Refuse a run that asks another machine for samples whose price is not stated, if nothing else limits it.
+
+    Raises:
+        RecipeError: it does.
+    """
+    hosts = dict.fromkeys(host for info in unpriced(recipe, api) for host in info.elsewhere)
+    if hosts and recipe.limits.max_images is None:
+        raise RecipeError(
+            f"What {', '.join(hosts)} charges is not stated: give api.price and limits.max_cost "
+            "(price: {image: 0} where it costs nothing), or limits.max_images."
+        )
+
+
+def look_ahead(recipe: Recipe, api: GenerationAPI | None) -> list[str]:
     """What a plan tells of a start here and now: `obstacles`, and the warnings of a run."""
     return [*obstacles(recipe, api), *overlap_warnings(recipe, api), *size_warnings(recipe, api)]
 
 
-def _checks(recipe: Recipe, api: object | None) -> Iterator[Callable[[], object]]:
+def _checks(recipe: Recipe, api: GenerationAPI | None) -> Iterator[Callable[[], object]]:
     """What the generator itself can refuse before it is asked for anything."""
     if isinstance(api, ChecksMachine):
         yield api.check_machine
     if isinstance(api, DescribesPrecision):
         yield api.describe_precision
+    if api is not None:
+        yield lambda: check_price(recipe, api)
     yield lambda: check_labels(api, recipe.private.labels)
     yield lambda: check_search(recipe)
 

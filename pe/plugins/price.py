@@ -134,6 +134,11 @@ class PriceSection(Settings):
     currency: str = Field("USD", description="of all amounts, limits.max_cost included")
 
     @property
+    def stated(self) -> bool:
+        """Whether an amount is given, be it 0."""
+        return bool(self.model_fields_set - {"currency"})
+
+    @property
     def price(self) -> Price:
         """With a price for each kind of token."""
         stated = self.million_tokens

@@ -5,10 +5,12 @@ Any object with these methods serves; no base class is needed. docs/adapters.md 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +89,12 @@ class PluginInfo:
     fitted_before: bool = False
     disjoint_from: Path | None = None
     standard_inception: bool = False
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Those of the hosts that are not this machine by their address."""
+        names = {host: urlsplit(f"//{host}").hostname or "" for host in self.hosts or ()}
+        return tuple(host for host, name in names.items() if not re.fullmatch(r"localhost|127\.[\d.]+|::1", name))
 
 
 @runtime_checkable

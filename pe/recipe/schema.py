@@ -234,6 +234,8 @@ class Recipe(Settings):
     def _content(self) -> dict[str, Any]:
         """Plain mappings and scalars, without what is not set; a plug-in's None is a setting like any other."""
         content: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        if not self.api.price.stated:
+            del content["api"]["price"]
         for section, spec in (("api", self.api), ("embedding", self.embedding)):
             content[section] |= {name: None for name, value in spec.settings.items() if value is None}
         return content

@@ -50,7 +50,7 @@ def test_where_requests_leave_the_machine_private_work_between_them_ends_at_its_
     monkeypatch.setattr("pe.planning.deadlines._AT_LEAST", 1.0)  # far from what a loaded machine takes without a clock
     for clock, waits in (("auto", True), ("never", False)):
         api = Timed()
-        run = evolve(private, tmp_path / clock, api, iterations=1, lookahead=0, public_clock=clock)
+        run = evolve(private, tmp_path / clock, api, iterations=1, lookahead=0, public_clock=clock, max_images=99)
         (_, answered), (asked, _) = api.times
         assert (asked - answered >= 1) == waits
         with read_journal(run) as journal:
@@ -82,7 +82,7 @@ def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confid
 
     heard = Listening()
     changes = {"embedding": Stalling(), "iterations": 1, "lookahead": 0, "progress": heard}
-    run = evolve(private, tmp_path / "run", Timed(), **changes)
+    run = evolve(private, tmp_path / "run", Timed(), max_images=99, **changes)
     told = "Private work (embedding) took longer than its public deadline of "
     (warning,) = (one for one in heard.warnings if one.startswith(told))  # on a loaded machine releases are late, too
     assert "raise privacy.clock_slack" in warning
