@@ -58,8 +58,8 @@ class Chat:
   base_url: http://127.0.0.1:8000/v1\t# null: OpenAI's own
   key_env: null\t# or the environment variable that holds the key; key_file, key_command
 {WRITTEN}  concurrency: 8
-# price: {{{{million_tokens: {{{{text_in: 0.4, text_out: 1.6}}}}, currency: USD}}}}\t# yours; then limits.max_cost, too
-# expected_tokens: {{{{text_in: 120, text_out: 150}}}}\t# of a request; `pe probe` tells it
+  # price: {{{{million_tokens: {{{{text_in: 0.4, text_out: 1.6}}}}, currency: USD}}}}\t# yours; or limits.max_images
+  # expected_tokens: {{{{text_in: 120, text_out: 150}}}}\t# of a request; `pe probe` tells it
 """
 
     info = PluginInfo(

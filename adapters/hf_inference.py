@@ -102,15 +102,15 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
     Settings = HFSettings
     starter = """\
   model: black-forest-labs/FLUX.1-schnell\t# at the provider; or base_url: an endpoint of your own
-# variation_model: owner/name\t# of image_to_image, if it is another
-# provider: fal-ai\t# of those that the hub's client knows; without it the hub chooses
+  # variation_model: owner/name\t# of image_to_image, if it is another
+  # provider: fal-ai\t# of those that the hub's client knows; without it the hub chooses
   key_env: HF_TOKEN\t# the environment variable that holds the key
   prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
   size: 512\t# height and width asked of text_to_image
   concurrency: 4
-# price: {{image: 0.003, currency: USD}}\t# yours to state; then state limits.max_cost, too
+  # price: {{image: 0.003, currency: USD}}\t# yours to state; then state limits.max_cost, too
 """
 
     @property

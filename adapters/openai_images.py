@@ -134,8 +134,8 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
   keep_size: true\t# vary samples as they were drawn, at the price of disk
   n: 1\t# most images of one request
   concurrency: 8
-# extra: {{num_inference_steps: 30}}\t# further fields, sent as they are
-# price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too
+  # extra: {{num_inference_steps: 30}}\t# further fields, sent as they are
+  # price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too
 """
 
     @classmethod

@@ -98,7 +98,7 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
   base_url: http://127.0.0.1:7860\t# without /sdapi
   server: auto\t# asked once who it is; or its name (docs/endpoints.md)
   prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
-# negative_prompt: text, watermark
+  # negative_prompt: text, watermark
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
   size: 512\t# height and width that the server draws at
@@ -106,7 +106,7 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
   batch: 4\t# most images of one request
   steps: 20
   cfg_scale: 7
-# basic_auth_env: SD_USER\t# the environment variable that holds user:password
+  # basic_auth_env: SD_USER\t# the environment variable that holds user:password
 """
 
     @classmethod

@@ -53,9 +53,9 @@ class PixelSpace(LocalDiffusion):
     info = replace(LocalDiffusion.info, schedules=("steps", "guidance"))
     starter = """\
   model: small\t# handwritten digits; or a folder in diffusers' format, OWNER/NAME of the hub, a .safetensors file
-# classes: {{LABEL: CLASS}}\t# the model's class for each label; without it any class is drawn for any label
+  # classes: {{LABEL: CLASS}}\t# the model's class for each label; without it any class is drawn for any label
   steps: 50
-# guidance: 3\t# of a model with a class that stands for none
+  # guidance: 3\t# of a model with a class that stands for none
 """
 
     model: str

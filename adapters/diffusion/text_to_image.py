@@ -57,14 +57,14 @@ class TextToImage(TextSettings, LocalDiffusion):
     starter = """\
   model: stable-diffusion-v1-5/stable-diffusion-v1-5\t# OWNER/NAME of the hub, or a folder in diffusers' format
   prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
-# negative_prompt: text, watermark
-# lora: style.safetensors\t# weights over the model's own; its images must be public
+  # negative_prompt: text, watermark
+  # lora: style.safetensors\t# weights over the model's own; its images must be public
   size: 512\t# height and width that the model draws at
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
   steps: 30
-# guidance: 7.5\t# the model's own unless given
-# vary: noise\t# or instruction, meaning, structure; what the model does by itself unless given (docs/diffusion.md)
+  # guidance: 7.5\t# the model's own unless given
+  # vary: noise\t# or instruction, meaning, structure; what the model does by itself unless given (docs/diffusion.md)
 """
 
     prompts: Texts | dict[str, Texts]

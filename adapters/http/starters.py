@@ -9,7 +9,7 @@ PROMPTED = """\
 """
 
 KEEPS = "  keep_size: 512\t# samples are varied at this size, at the price of disk; false: at image_size\n"
-PRICED = "# price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too\n"
+PRICED = "  # price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too\n"
 
 
 def hosted(*lines: str) -> str:

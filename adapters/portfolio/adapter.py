@@ -85,7 +85,7 @@ class Portfolio:
       image_size: {size}
       channels: {channels}
       size: 512x512
-#     price: {{image: 0.01}}\t# of this generator alone; then state limits.max_cost, too
+      # price: {{image: 0.01}}\t# of this generator alone; then state limits.max_cost, too
     - kind: diffusion\t# a model on this machine
       name: local
       share: 1

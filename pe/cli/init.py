@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from pe.recipe.starts import ImageStart, TextStart
 
 _NONE = "-"
+_OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
 _OPTIONS = "--classes, --privacy-unit, --declared-size, --declared-units (unless of records) and --public or --api"
 _NUMBER = click.IntRange(min=1)
+SIDE, CHANNELS, LONGEST = click.IntRange(1, 8192), click.Choice(["1", "3"]), click.IntRange(1, 100_000)
 
 
 @click.command()
@@ -31,14 +34,12 @@ _NUMBER = click.IntRange(min=1)
 @click.option("--declared-units", type=_NUMBER, help="About how many units there are, if not records; public.")
 @click.option("--public", type=PATH, help="Public samples to draw from: a folder, an .npz file, a table of texts.")
 @click.option("--api", "kind", metavar="KIND", help="Another generator than a pool: an endpoint, a local model.")
-@click.option("--size", type=click.IntRange(1, 8192), help="Images' height and width, in pixels; default: from them.")
-@click.option("--channels", type=click.Choice(["1", "3"]), help="1 = grey, 3 = colour; default: from the images.")
-@click.option("--longest", type=click.IntRange(1, 100_000), help="Bytes of a text; default: from the texts.")
-@click.option(
-    "--image-column", help="Of a Parquet or Arrow file, or the suffix in .tar files; default: the one with images."
-)
-@click.option("--text-column", help="Of a table of texts; default: `text`, or the one with the most text.")
-@click.option("--label-column", help="Of a table, '' for none; default: the one that seems to be it.")
+@click.option("--size", type=SIDE, help="Images' height and width, in pixels.")
+@click.option("--channels", type=CHANNELS, help="1 = grey, 3 = colour.")
+@click.option("--longest", type=LONGEST, help="Bytes of a text, at most.")
+@click.option("--image-column", help="Of a Parquet or Arrow file, or the suffix in .tar files.")
+@click.option("--text-column", help="Of a table of texts.")
+@click.option("--label-column", help="Of a table, '' for none.")
 @click.option("--out", type=PATH, default=Path("recipe.yaml"), show_default=True)
 def init(
     where: Path,
@@ -58,13 +59,16 @@ def init(
 ) -> None:
     """Write a commented starting recipe for images or texts in WHERE.
 
+    It asks for what no option declares, and takes nothing from the records unless you type it, or yes. Where nobody
+    answers, such a key is left blank.
+
     WHERE is a folder of images or of .txt files, an .npz or .tar file, or a table (.csv, .tsv, .jsonl, .ndjson,
     .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or texts.
     """
     from pe.planning.apart import check_apart
     from pe.private.look import look
     from pe.recipe.pools import path_from
-    from pe.recipe.starter import Start, starter_of, starter_recipe
+    from pe.recipe.starter import UNDECLARED, Start, starter_of, starter_recipe
     from pe.recipe.starts import ImageStart, TextStart
 
     if kind is not None:
@@ -72,79 +76,150 @@ def init(
         if public is not None:
             raise click.UsageError("--public belongs to a generator that draws from a pool: leave --api out.")
         public = Path()
-    seen = look(where, image_column, text_column, label_column)
+    columns = {"image_column": image_column, "text_column": text_column, "label_column": label_column}
+    seen = look(where, **columns)
     images = {"--size": size, "--channels": channels, "--image-column": image_column}
     _check_options(seen, images if seen.texts else {"--longest": longest, "--text-column": text_column})
     _check_out(out)
-    _tell_columns(seen)
-    begin = TextStart if seen.texts else ImageStart
-    answers = _ask(seen, classes, unit, declared_size, declared_units, public, begin)
+    _check_text(where, *seen.labels)
+    begin, owner = TextStart if seen.texts else ImageStart, _Owner()
+    for key in [key for key in seen.settings if key.endswith("_column")]:
+        seen = _declare_column(owner, where, columns, key, seen)
+    answers = _ask(owner, seen, classes, unit, declared_size, declared_units, public, begin)
     pool = None if kind else begin.pool(answers.public)
     if pool is not None:
         check_apart(where, [pool.path], begin.noun)
-    declared = seen.settings | {"classes": answers.classes, "privacy_unit": answers.unit}
-    found = _texts(declared, longest) if seen.texts else _images(declared, size, channels)
+    declared = seen.settings | {"classes": answers.classes or [], "privacy_unit": answers.unit}
+    found = _texts(owner, declared, longest) if seen.texts else _images(owner, declared, size, channels)
     by_label = not pool.lacks(answers.classes) if answers.classes and pool is not None else None
     embedding = found.embedding(out.parent, pool)
     start = Start(
         noun=found.noun,
-        source=seen.settings | {"path": path_from(out.parent, where)},
-        classes=answers.classes,
+        source=seen.settings
+        | dict.fromkeys(owner.silent_on & columns.keys(), UNDECLARED)
+        | {"path": path_from(out.parent, where)},
+        classes=UNDECLARED if answers.classes is None else answers.classes,
         unit=answers.unit,
         units=seen.where,
         declared_size=answers.size,
         declared_units=answers.units,
         shape=found.shape,
-        api=found.generator(kind or "", answers.classes) if pool is None else found.drawn(out.parent, pool, by_label),
-        embedding=embedding.lines,
+        api=found.generator(kind or "", answers.classes or ())
+        if pool is None
+        else found.drawn(out.parent, pool, by_label),
+        embedding="" if embedding is None else embedding.lines,
     )
-    out.write_text(starter_recipe(start), encoding="utf-8")
-    click.echo(f"Embedding: {embedding.kind} ({embedding.why}).")
-    _tell(out, found.noun, pool, answers.classes)
+    out.write_bytes(starter_recipe(start).encode())
+    if embedding is not None:
+        click.echo(f"Embedding: {embedding.kind} ({embedding.why}).")
+    _tell(out, found.noun, pool, answers.classes or [])
+    if owner.silent_on:
+        options = ", ".join(f"{key} (--{key.replace('_', '-')})" for key in sorted(owner.silent_on))
+        click.echo(f"Declare in {out} before a run: {options}. Nobody has, and the records must not.")
 
 
-def _images(source: dict[str, Any], size: int | None, channels: str | None) -> ImageStart:
-    """Side and channels: the options, and what the first images suggest for what they leave open."""
-    from pe.private.look import look_at_shape
+@dataclass
+class _Owner:
+    """The owner of the records, who declares what would otherwise stem from them.
+
+    Attributes:
+        silent_on: keys that nobody was there to declare.
+    """
+
+    silent_on: set[str] = field(default_factory=set)
+    _told: bool = False
+
+    def declares(self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING) -> Any:
+        """What the owner types, or the proposal after a typed `yes`; None: nobody is there to type.
+
+        Args:
+            key: of the recipe.
+            question: what is asked.
+            proposal: what the records suggest; None: nothing.
+            kind: of what may be typed.
+        """
+        if not self._told:
+            click.echo(
+                "What is proposed comes from looking at the records. Say yes only if you would have known it without."
+            )
+            self._told = True
+        proposed = "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
+
+        def read(text: str) -> Any:
+            if text.strip() == "yes" and proposal is None:
+                raise click.UsageError("nothing is proposed: type what you declare")
+            return proposal if text.strip() == "yes" else kind.convert(text, None, None)
+
+        try:
+            return click.prompt(f"{question} ({proposed})", value_proc=read)
+        except click.Abort:
+            if sys.stdin.isatty():
+                raise
+            click.echo()
+            self.silent_on.add(key)
+            return None
+
+
+def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], key: str, seen: Seen) -> Seen:
+    """What is seen once the owner has named a column that no option names."""
+    from pe.private.look import look
+
+    if columns[key] is None:
+        named = owner.declares(key, f"Column of {key.partition('_')[0]}s{_OR_NONE[key]}", seen.settings[key])
+        if named is not None:
+            columns[key] = "" if named == _NONE else named
+            return look(where, **columns)
+    return seen
+
+
+def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: str | None) -> ImageStart:
+    """Side and channels: the options, or what the owner declares."""
+    from pe.private.look import LOOKED_AT, look_at_shape
     from pe.private.source import read_source
+    from pe.recipe.starter import UNDECLARED
     from pe.recipe.starts import ImageStart
 
     opened = read_source(source | {"size": 1}, str(source["path"])).open()
-    if size is not None and channels is not None:
-        return ImageStart(size, int(channels))
-    seen = look_at_shape(opened)
-    start = ImageStart(size or seen.side, int(channels or seen.channels))
-    click.echo(
-        f"The images are {seen.words}: size {start.side}, channels {start.channels} (--size, --channels change that)."
-    )
-    return start
+    if size is None or channels is None:
+        seen, of = look_at_shape(opened), f", from looking at {LOOKED_AT} images at most"
+        if size is None:
+            size = owner.declares("size", f"Height and width in pixels{of}", seen.side, SIDE)
+        if channels is None:
+            channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", seen.channels, CHANNELS)
+    return ImageStart(size or UNDECLARED, int(channels) if channels else UNDECLARED)
 
 
-def _texts(source: dict[str, Any], longest: int | None) -> TextStart:
-    """The longest text's bytes: the option, or what the first texts suggest."""
-    from pe.private.look import look_at_lengths
+def _texts(owner: _Owner, source: dict[str, Any], longest: int | None) -> TextStart:
+    """The most bytes of a text: the option, or what the owner declares."""
+    from pe.private.look import LOOKED_AT, look_at_length
     from pe.private.source import read_source
+    from pe.recipe.starter import UNDECLARED
     from pe.recipe.starts import TextStart
 
     opened = read_source(source | {"longest": 100_000, "cut": True}, str(source["path"])).open()
-    if longest is not None:
-        return TextStart(longest)
-    seen = look_at_lengths(opened)
-    click.echo(
-        f"The longest of the first texts has {seen.most:,} bytes: longest {seen.longest} (--longest changes that)."
-    )
-    return TextStart(seen.longest)
+    if longest is None:
+        question = f"Bytes of a text at most, twice the median of {LOOKED_AT} texts at most"
+        longest = owner.declares("longest", question, look_at_length(opened), LONGEST)
+    return TextStart(longest or UNDECLARED)
 
 
 @dataclass(frozen=True)
 class _Answers:
     """What the owner states: the labels, the privacy unit, the public numbers, where public samples are."""
 
-    classes: list[str]
+    classes: list[str] | None
     unit: str
     size: int
     units: int | None
     public: Path
+
+
+def _check_text(where: Path, *labels: str) -> None:
+    for name in (str(where), *labels):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise RecipeError(f"The name {name} is not UTF-8, so no recipe can hold it: rename it.") from None
 
 
 def _check_out(out: Path) -> None:
@@ -154,16 +229,8 @@ def _check_out(out: Path) -> None:
         raise RecipeError(f"--out {out}: there is no folder {out.parent}; make it first.")
 
 
-def _tell_columns(seen: Seen) -> None:
-    """Of a table: which columns are taken."""
-    columns = {key: value for key, value in seen.settings.items() if key.endswith("_column")}
-    found = [f"{key.removesuffix('_column')}s in the column '{value}'" for key, value in columns.items() if value]
-    if found:
-        options = " and ".join(f"--{key.replace('_', '-')}" for key in columns)
-        click.echo(f"Found {' and '.join(found)} ({options} name others).")
-
-
 def _ask(
+    owner: _Owner,
     seen: Seen,
     classes: str | None,
     unit: str | None,
@@ -177,7 +244,7 @@ def _ask(
 
     with asking(_OPTIONS):
         if classes is None:
-            classes = _ask_classes(seen)
+            classes = _ask_classes(owner, seen)
         if unit is None:
             unit = str(click.prompt(f"Privacy unit ({', '.join((RECORD, *seen.units))})", default=RECORD))
         if size is None:
@@ -188,24 +255,18 @@ def _ask(
             units = click.prompt(f"About how many units there are, by {unit} (needed, public)", type=_NUMBER)
         if public is None:
             public = Path(click.prompt(f"Public {begin.noun} to draw from, {begin.pools}", default="public"))
-    names = [] if classes.strip() == _NONE else [name.strip() for name in classes.split(",") if name.strip()]
+    names = (
+        None if classes is None else [name.strip() for name in classes.split(",") if name.strip() not in ("", _NONE)]
+    )
     return _Answers(names, unit, size, units, public.expanduser())
 
 
-def _ask_classes(seen: Seen) -> str:
-    if not seen.labels:
-        named = (
-            f"--label-column names their column, such as {seen.units[0]}" if _is_table(seen) else "--classes names some"
-        )
-        click.echo(f"No labels are found: all records are of one class ({named}).")
+def _ask_classes(owner: _Owner, seen: Seen) -> str | None:
+    if seen.settings.get("label_column", _NONE) in ("", None) and "label_column" not in owner.silent_on:
         return _NONE
-    click.echo(f"The class list will be public. Confirm it, or type another (with commas; {_NONE} for none).")
-    return str(click.prompt("Classes", default=",".join(seen.labels)))
-
-
-def _is_table(seen: Seen) -> bool:
-    """Whether one of its columns may be that of labels."""
-    return "label_column" in seen.settings and bool(seen.units)
+    proposal = ",".join(seen.labels) or None
+    declared: str | None = owner.declares("classes", f"Classes, with commas; {_NONE} for none", proposal)
+    return declared
 
 
 def _check_options(seen: Seen, others: Mapping[str, object]) -> None:

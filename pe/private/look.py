@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import median_low, mode
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from pe.private.text_folder import TextFolder
 from pe.private.text_table import TextTable
 from pe.private.webdataset import TAR, WebDataset
 
-_LOOKED_AT = 32
+LOOKED_AT = 32
+"""Records, at most, whose sizes and lengths are looked at."""
 _FILES_LOOKED_AT = 64
 _OWN_SIDE = 256  # pixels: square images of one size up to this keep it
 _SIDES = (32, 64, 128)
@@ -58,30 +60,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class SeenShape:
-    """The size that suits the first records.
+    """The size that suits the first records. Confidential.
 
     Attributes:
         side: height and width, in pixels.
-        channels: 1 where all are grey, else 3.
-        words: what they are like.
+        channels: 1 where most are grey, else 3.
     """
 
     side: int
     channels: int
-    words: str
-
-
-@dataclass(frozen=True)
-class SeenLengths:
-    """The length that suits the first texts.
-
-    Attributes:
-        longest: bytes that a text may have: a round number.
-        most: bytes of the longest of them. Confidential.
-    """
-
-    longest: int
-    most: int
 
 
 def kind_at(path: Path) -> str:
@@ -163,7 +150,7 @@ def _seen_table(settings: dict[str, Any], key: str, found: FoundColumns) -> Seen
 
 
 def look_at_shape(dataset: PrivateDataset) -> SeenShape:
-    """The size that suits the first records; those that cannot be read are passed over.
+    """The size that suits most of the first records; those that cannot be read are passed over.
 
     Args:
         dataset: of a source without a resize rule, in colour.
@@ -171,27 +158,18 @@ def look_at_shape(dataset: PrivateDataset) -> SeenShape:
     Raises:
         PEError: none of them can be read; the first one's error.
     """
-    sizes: list[tuple[int, int]] = []
-    grey, error = True, None
-    for outcome in dataset.first(_LOOKED_AT):
-        if isinstance(outcome, PEError):
-            error = error or outcome
-            continue
-        sizes.append((outcome.shape[0], outcome.shape[1]))
-        grey = grey and bool(np.all(outcome == outcome[..., :1]))
-    if not sizes:
-        raise error or PrivateDataError("There are no records.")
-    (height, width), one = min(sizes), len(set(sizes)) == 1
-    shortest = min(min(size) for size in sizes)
-    side = max((one for one in _SIDES if one <= shortest), default=_SIDES[0])
-    if one and height == width <= _OWN_SIDE:
+    images = _readable(dataset)
+    sizes = [(image.shape[0], image.shape[1]) for image in images]
+    grey = [bool(np.all(image == image[..., :1])) for image in images]
+    (height, width), usual = mode(sizes), median_low(map(min, sizes))
+    side = max((one for one in _SIDES if one <= usual), default=_SIDES[0])
+    if 2 * sizes.count((height, width)) > len(sizes) and height == width <= _OWN_SIDE:
         side = height
-    size = f"{height}×{width} pixels" if one else f"of different sizes, the smallest {height}×{width} pixels,"
-    return SeenShape(side, 1 if grey else 3, f"{size} and {'grey' if grey else 'in colour'}")
+    return SeenShape(side, 1 if 2 * sum(grey) > len(grey) else 3)
 
 
-def look_at_lengths(dataset: PrivateDataset) -> SeenLengths:
-    """The length that suits the first texts; those that cannot be read are passed over.
+def look_at_length(dataset: PrivateDataset) -> int:
+    """Bytes that suit most of the first texts: twice the median, as a round number. Confidential.
 
     Args:
         dataset: of a source that cuts no text that `longest` might hold.
@@ -199,11 +177,17 @@ def look_at_lengths(dataset: PrivateDataset) -> SeenLengths:
     Raises:
         PEError: none of them can be read; the first one's error.
     """
-    outcomes = list(dataset.first(_LOOKED_AT))
-    lengths = [len(bytes(one)) for one in outcomes if not isinstance(one, PEError)]
-    if not lengths:
+    usual = 2 * median_low(len(bytes(one)) for one in _readable(dataset))
+    return next((one for one in _LENGTHS if one >= usual), LONGEST)
+
+
+def _readable(dataset: PrivateDataset) -> list[Any]:
+    """Those of the first records that can be read; PEError if there are none: that of the first."""
+    outcomes = list(dataset.first(LOOKED_AT))
+    found = [one for one in outcomes if not isinstance(one, PEError)]
+    if not found:
         raise next((one for one in outcomes if isinstance(one, PEError)), PrivateDataError("There are no records."))
-    return SeenLengths(next((one for one in _LENGTHS if one >= max(lengths)), LONGEST), max(lengths))
+    return found
 
 
 def _check_there(path: Path) -> None:

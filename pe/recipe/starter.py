@@ -20,12 +20,13 @@ _COLUMN = 29  # where comments begin; in the template a tab stands before them
 _TEMPLATE = """\
 # Private Evolution over the {noun} in {path}. Relative paths are taken from this file's folder.
 # Everything in this file is public, but where the private {noun} are (a run's shareable recipe withholds that).
-# It names no record and no number counted from the records.
+# You declare each value below `private`, and no noise protects it: keep only what you would have known without the
+# records, also where `pe init` proposed it from looking at them (docs/privacy.md).
 name: {noun}\t# public: it goes into the name of the run's folder
 seed: 0\t# all randomness but the noise
 
 private:
-{source}  classes: {classes}\t# public: the labels, confirmed by you, never read from the data; []: none
+{source}  classes: {classes}\t# public: the labels, as you declare them; []: none
 {shape}  privacy_unit: {unit}\t# who is protected: record, or {units}
   declared_size: {declared}\t# public: about how many records there are
 {declared_units}  on_bad_record: fail\t# or skip: an unreadable record casts no vote
@@ -33,7 +34,6 @@ private:
 # The generator. `pe doctor` lists what is installed; docs/adapters.md shows how to add your own.
 api:
 {api}
-embedding:
 {embedding}
 privacy:
   epsilon: 4\t# target of the whole run; or noise_multiplier
@@ -43,7 +43,29 @@ privacy:
 # T, population, degrees, q, threshold and the rest: chosen by `pe plan`'s rule from the public numbers above. Write a
 # section with keys of your own to change any of them (pe explain evolution).
 evolution: auto
+{limits}"""
+_LIMITS = """
+# A small first run, to which `pe plan` fits its choice. Raise it once `pe probe` has told what a call costs.
+limits:
+  max_images: 2000\t# samples made over the whole run
+  max_cost: 20\t# in the currency of api.price; it counts once that is stated
 """
+
+
+class Undeclared:
+    """Stands in a starting recipe for a value that nobody has declared."""
+
+    def __str__(self) -> str:
+        """A blank, which no run takes, and what to do."""
+        return "\t# declare this"
+
+
+UNDECLARED = Undeclared()
+
+
+_USUAL = (
+    "# Without a section `embedding` the one that is usual for the declared size is taken (pe explain embedding).\n"
+)
 
 
 @runtime_checkable
@@ -65,19 +87,19 @@ class Start:
     Attributes:
         noun: what people call the samples: `images`.
         source: kind, path (as the recipe names it) and other settings of the private source; None is left out.
-        classes: the label names, as the user confirmed them; empty: no labels.
+        classes: the label names, as the user declared them; empty: no labels.
         unit: the privacy unit.
         units: what else it may be, in words.
         declared_size: the number of records, ≥ 1.
         declared_units: the number of privacy units, ≥ 1; None where a unit is a record.
         shape: lines of `private` on what all samples share.
         api: lines of the section.
-        embedding: likewise.
+        embedding: likewise; empty: what is usual for the size that is to be declared.
     """
 
     noun: str
-    source: Mapping[str, str | None]
-    classes: Sequence[str]
+    source: Mapping[str, object]
+    classes: Sequence[str] | Undeclared
     unit: str
     units: str
     declared_size: int
@@ -93,14 +115,17 @@ def starter_recipe(start: Start) -> str:
         noun=start.noun,
         path=start.source["path"],
         source=lines_of(start.source),
-        classes=json.dumps(list(start.classes), ensure_ascii=False),
+        classes=start.classes
+        if isinstance(start.classes, Undeclared)
+        else json.dumps(list(start.classes), ensure_ascii=False),
         shape=start.shape,
         unit=scalar(start.unit),
         units=start.units,
         declared=start.declared_size,
         declared_units=_declared_units(start),
         api=start.api,
-        embedding=start.embedding,
+        embedding=f"embedding:\n{start.embedding}" if start.embedding else _USUAL,
+        limits=_LIMITS if "price:" in start.api or "base_url:" in start.api else "",
         delta=_power_of_ten_below(1 / start.declared_size),
     )
     return "\n".join(map(_align, text.split("\n")))
@@ -170,7 +195,8 @@ def _declared_units(start: Start) -> str:
 def _align(line: str) -> str:
     """A line whose comment, if it has one, stands below the others'."""
     code, tab, comment = line.partition("\t")
-    return f"{code:<{_COLUMN - 2}}  {comment}" if tab else code
+    comment = comment.replace("\t#", ":")  # of a blank, and of its key
+    return f"{code.rstrip():<{_COLUMN - 2}}  {comment}" if tab else code
 
 
 def scalar(text: str) -> str:

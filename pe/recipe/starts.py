@@ -11,7 +11,7 @@ from typing import ClassVar
 from pe.data.images import Images
 from pe.data.texts import Texts
 from pe.recipe.pools import Pool, image_pool, path_from, text_pool
-from pe.recipe.starter import generator_lines, lines_of, pool_lines
+from pe.recipe.starter import Undeclared, generator_lines, lines_of, pool_lines
 from pe.recipe.usual_embedding import ProposedEmbedding, propose_embedding
 
 
@@ -24,8 +24,8 @@ class ImageStart:
         channels: 1 or 3.
     """
 
-    side: int
-    channels: int
+    side: int | Undeclared
+    channels: int | Undeclared
 
     noun: ClassVar[str] = Images.noun
     pools: ClassVar[str] = "a folder or an .npz file"
@@ -54,8 +54,10 @@ class ImageStart:
         settings = {"path": path_from(folder, pool.path), "size": self.side, "channels": self.channels}
         return pool_lines("public_images", settings, by_label, self.noun)
 
-    def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding:
-        """What embeds images of this size here and now."""
+    def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding | None:
+        """What embeds images of this size here and now; none of a size that is not declared."""
+        if isinstance(self.side, Undeclared) or isinstance(self.channels, Undeclared):
+            return None
         return propose_embedding((self.side, self.side, self.channels))
 
 
@@ -67,7 +69,7 @@ class TextStart:
         longest: bytes of a text.
     """
 
-    longest: int
+    longest: int | Undeclared
 
     noun: ClassVar[str] = Texts.noun
     pools: ClassVar[str] = "a folder of .txt files, a .txt file (a text a line) or a table"
@@ -105,7 +107,7 @@ class TextStart:
         why = "words and runs of characters; no network, no weights"
         if pool is None:
             return ProposedEmbedding(
-                Texts.embedding, why, "# public: public.jsonl\t# public texts tell how rare a word is\n"
+                Texts.embedding, why, "  # public: public.jsonl\t# public texts tell how rare a word is\n"
             )
         settings = {"public": path_from(folder, pool.path), "text_column": pool.text_column}
         return ProposedEmbedding(Texts.embedding, why, lines_of(settings))

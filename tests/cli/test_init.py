@@ -14,13 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from pe.data.samples import modality
+from pe.planning.build import set_up
+from pe.plugins.protocols import info_of
+from pe.plugins.registry import load, plugins
 from pe.recipe.schema import Recipe
+from pe.recipe.starter import HasStarter, Start, starter_recipe
+from pe.recipe.starts import ImageStart, TextStart
 from tests.cli.test_commands import assert_one_sentence, installed, public, scans
 from tests.cli.typed import pe
 
 __all__ = ["public", "scans"]  # fixtures
 
 RECORDS = ("--privacy-unit", "record", "--declared-size", 500, "--public", "public")
+SHAPE = ("--size", 28, "--channels", 1)
+TABLE = ("--image-column", "scan", "--label-column", "label")
 DIGITS, WRITERS = np.arange(24) % 3, np.arange(24) // 4
 GREY = np.random.default_rng(0).integers(0, 256, (24, 28, 28), dtype=np.uint8)
 
@@ -73,10 +81,15 @@ def test_what_is_there_is_seen_and_the_recipe_is_planned_from_another_folder(
     (tmp_path / "data").mkdir()
     digits(tmp_path / "data" / name)
     pool(tmp_path / pool_name, "012")
-    result = pe("init", f"data/{name}", cwd=tmp_path, typed=f"\nwriter\n4000\n300\n{pool_name}\n")
+    columns = "yes\nyes\n" if source == "parquet" else ""
+    typed = f"{columns}yes\nwriter\n4000\n300\n{pool_name}\n\nyes\nyes\n"  # Enter alone declares nothing
+    result = pe("init", f"data/{name}", cwd=tmp_path, typed=typed)
     assert result.returncode == 0, result.stderr
-    assert "Classes [0,1,2]:" in result.stdout
-    assert "28×28 pixels and grey: size 28, channels 1 (--size, --channels change that)" in result.stdout
+    assert "Classes, with commas; - for none (proposed: 0,1,2; yes, or another):" in result.stdout
+    assert (
+        "Height and width in pixels, from looking at 32 images at most (proposed: 28; yes, or another):"
+        in result.stdout
+    )
     assert f"{pool_name} has images of every class" in result.stdout
     assert not [line for line in result.stdout.splitlines() if "24" in line]  # never the real number of records
     recipe = Recipe.load(tmp_path / "recipe.yaml")
@@ -95,10 +108,9 @@ def test_what_is_there_is_seen_and_the_recipe_is_planned_from_another_folder(
 
 def test_init_writes_a_recipe_that_runs(scans: Path, public: Path) -> None:
     result = installed(
-        "init", "scans", "--public", "public", cwd=scans.parent, typed="benign,malignant\nsubfolder\n24\n4\n"
+        "init", "scans", "--public", "public", cwd=scans.parent, typed="benign,malignant\nsubfolder\n24\n4\n32\nyes\n"
     )
     assert result.returncode == 0, result.stderr
-    assert "20×24 pixels and in colour: size 32, channels 3" in result.stdout
     recipe = Recipe.load(scans.parent / "recipe.yaml")
     assert recipe.private.class_names == ("benign", "malignant")
     assert (recipe.private.privacy_unit, recipe.private.declared_size) == ("subfolder", 24)
@@ -141,7 +153,11 @@ def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:
         ("scans", ["--classes", "", "--public", "notes.txt"], "public images notes.txt are neither a folder nor an"),
         ("scans", ["--classes", "", "--out", "none/r.yaml"], "there is no folder none"),
         ("a.parquet", ["--label-column", "digit"], "no column 'digit': it has the columns 'scan', 'label', 'writer'"),
-        ("a.parquet", ["--label-column", "", "--classes", "0,1"], "label_column is not set.*'scan', 'label', 'writer'"),
+        (
+            "a.parquet",
+            [*TABLE[:2], "--label-column", "", "--classes", "0,1"],
+            "label_column is not set.*'scan', 'label', 'writer'",
+        ),
     ],
 )
 def test_init_refuses_what_the_run_would(scans: Path, where: str, flags: list[str], sentence: str) -> None:
@@ -172,7 +188,7 @@ def test_a_pool_that_lacks_a_class_is_told_and_serves_all_classes(tmp_path: Path
     digits(tmp_path / "a.npz")
     pool(tmp_path / "public", "02")
     (tmp_path / "public" / "1").mkdir()  # without an image
-    result = pe("init", "a.npz", "--classes", "0,1,2", *RECORDS, cwd=tmp_path)
+    result = pe("init", "a.npz", "--classes", "0,1,2", *RECORDS, *SHAPE, cwd=tmp_path)
     assert "public has no images of 1, so all classes draw from the whole pool" in result.stdout
     assert Recipe.load(tmp_path / "recipe.yaml").api.settings["by_label"] is False
 
@@ -183,8 +199,9 @@ def test_columns_and_class_names_of_hugging_face_s_files_are_found(tmp_path: Pat
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     (tmp_path / "train").mkdir()
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "train" / "0.parquet")
-    result = pe("init", "train", *RECORDS, cwd=tmp_path, typed="\n")
-    assert "Found images in the column 'img' and labels in the column 'kind'" in result.stdout
+    result = pe("init", "train", *RECORDS, *SHAPE, cwd=tmp_path, typed="yes\nyes\nyes\n")
+    assert "Column of images (proposed: img; yes, or another)" in result.stdout
+    assert "Column of labels; - for none (proposed: kind; yes, or another)" in result.stdout
     private = Recipe.load(tmp_path / "recipe.yaml").private
     assert private.class_names == ("zero", "one", "two", "three")
     assert private.open().labels.tolist() == DIGITS.tolist()
@@ -192,7 +209,21 @@ def test_columns_and_class_names_of_hugging_face_s_files_are_found(tmp_path: Pat
 
 def test_the_embedding_is_one_whose_weights_are_at_hand(scans: Path, tmp_path: Path) -> None:
     def chosen(out: str) -> str:
-        told = installed("init", "scans", "--classes", "", *RECORDS, "--out", out, cwd=tmp_path, HF_HOME=str(cache))
+        told = installed(
+            "init",
+            "scans",
+            "--classes",
+            "",
+            *RECORDS,
+            "--size",
+            48,
+            "--channels",
+            3,
+            "--out",
+            out,
+            cwd=tmp_path,
+            HF_HOME=str(cache),
+        )
         assert told.returncode == 0, told.stderr
         spec = Recipe.load(tmp_path / out).embedding
         return f"{spec.kind} {spec.settings}"
@@ -211,7 +242,17 @@ def test_data_far_from_the_recipe_are_named_in_full(tmp_path: Path) -> None:
     digits(tmp_path / "a.npz")
     deep = tmp_path / "x" / "y" / "z"
     deep.mkdir(parents=True)
-    flags = ["--classes", "", "--privacy-unit", "record", "--declared-size", 500, "--public", tmp_path / "x" / "pool"]
+    flags = [
+        "--classes",
+        "",
+        "--privacy-unit",
+        "record",
+        "--declared-size",
+        500,
+        *SHAPE,
+        "--public",
+        tmp_path / "x" / "pool",
+    ]
     assert pe("init", tmp_path / "a.npz", *flags, cwd=deep).returncode == 0
     text = (deep / "recipe.yaml").read_text()
     assert f"path: {tmp_path / 'a.npz'}\n" in text.replace('"', "")
@@ -222,7 +263,7 @@ def test_data_far_from_the_recipe_are_named_in_full(tmp_path: Path) -> None:
 
 def test_an_empty_path_is_refused_in_one_sentence(tmp_path: Path) -> None:
     digits(tmp_path / "a.npz")
-    options = ("--classes", "0,1,2", "--privacy-unit", "record", "--declared-size", 500)
+    options = ("--classes", "0,1,2", *SHAPE, "--privacy-unit", "record", "--declared-size", 500)
     refused = pe("init", "a.npz", *options, "--public", "", cwd=tmp_path)
     assert refused.returncode == 2
     assert "Invalid value for '--public': the path is empty; name a file or a folder." in refused.stderr
@@ -239,7 +280,7 @@ LOCAL = ("diffusion", "pixel_diffusion")
 @pytest.mark.parametrize("kind", [*ENDPOINTS, *LOCAL, "portfolio"])
 def test_a_recipe_over_a_generator_is_planned_as_it_is_written(tmp_path: Path, kind: str) -> None:
     digits(tmp_path / "a.npz")
-    answers = ("--privacy-unit", "record", "--declared-size", 500, "--classes", "0,1,2")
+    answers = ("--privacy-unit", "record", "--declared-size", 500, "--classes", "0,1,2", *SHAPE)
     result = pe("init", "a.npz", "--api", kind, *answers, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     written = (tmp_path / "recipe.yaml").read_text()
@@ -257,3 +298,32 @@ def test_a_generator_without_a_starting_recipe_and_a_pool_beside_an_endpoint_are
     assert "--api glyphs: it brings no starting recipe" in pe("init", "a.npz", "--api", "glyphs", cwd=tmp_path).stderr
     both = pe("init", "a.npz", "--api", "sdapi", "--public", "p", cwd=tmp_path)
     assert "--public belongs to a generator that draws from a pool" in both.stderr
+
+
+STARTERS = [kind for kind in plugins("pe.adapters") if isinstance(load("pe.adapters", kind), HasStarter)]
+COMMENTED = re.compile(r"^( *)# (?=[a-z_]+: )", re.M)
+
+
+@pytest.mark.parametrize("kind", STARTERS)
+def test_each_key_in_a_comment_is_one_once_the_comment_is_taken_off(tmp_path: Path, kind: str) -> None:
+    """As an editor takes it off: without `# `, nothing else."""
+    begin = {"images": ImageStart(64, 1), "texts": TextStart(250)}[
+        modality(info_of(load("pe.adapters", kind)).modality).noun
+    ]
+    path = tmp_path / "private"
+    (tmp_path / "public.jsonl").write_text('{"text": "Some words."}\n')
+    source = {"kind": "folder" if begin.noun == "images" else "text_folder", "path": str(path)}
+    api, embedding = begin.generator(kind, ["a"]), begin.embedding(tmp_path, None).lines
+    text = starter_recipe(Start(begin.noun, source, ["a"], "record", "", 500, None, begin.shape, api, embedding))
+
+    def read(text: str) -> tuple[Recipe, str]:
+        (tmp_path / "r.yaml").write_text(text)
+        recipe = Recipe.load(tmp_path / "r.yaml")
+        for group, spec in (("pe.adapters", recipe.api), ("pe.embeddings", recipe.embedding)):
+            built, why = set_up(group, spec)
+            assert built is not None, why
+        return recipe
+
+    before = read(text)
+    for found in COMMENTED.finditer(text):
+        assert read(text[: found.start()] + found[1] + text[found.end() :]) != before, text[found.start() :]

@@ -26,6 +26,7 @@ ROWS = [
     for i in range(12)
 ]
 RECORDS = ("--privacy-unit", "record", "--declared-size", 30, "--public", "public")
+COLUMNS = ("--text-column", "review", "--label-column", "topic")
 
 
 def written(place: Path, rows: list[dict[str, object]] = ROWS) -> Path:
@@ -57,17 +58,18 @@ def public(place: Path) -> Path:
 def test_reviews_are_seen_and_the_recipe_is_planned(tmp_path: Path, name: str) -> None:
     written(tmp_path / name)
     public(tmp_path / "public.jsonl")
-    result = pe("init", name, cwd=tmp_path, typed="\n\n30\npublic.jsonl\n")
+    table = name != "reviews"
+    columns = "yes\nyes\n" if table else ""
+    result = pe("init", name, cwd=tmp_path, typed=f"{columns}yes\n\n30\npublic.jsonl\nyes\n")
     assert result.returncode == 0, result.stderr
-    assert "Classes [bad,good]:" in result.stdout
+    assert "(proposed: bad,good; yes, or another):" in result.stdout
     assert "Public texts to draw from, a folder of .txt files, a .txt file (a text a line) or a table" in result.stdout
-    assert "longest 250 (--longest changes that)" in result.stdout
+    assert "twice the median of 32 texts at most (proposed: 250; yes, or another):" in result.stdout
     assert "public.jsonl has texts of every class, so each class draws from its own" in result.stdout
     assert "image" not in result.stdout
     recipe = Recipe.load(tmp_path / "recipe.yaml")
-    table = name != "reviews"
     assert (recipe.private.kind, recipe.private.class_names) == (f"text_{'table' if table else 'folder'}", tuple(TEXTS))
-    assert ("'review'" in result.stdout and "'topic'" in result.stdout) == table
+    assert ("proposed: review" in result.stdout and "proposed: topic" in result.stdout) == table
     pool = {"path": str(tmp_path / "public.jsonl"), "text_column": "review"}
     assert recipe.api.settings == pool | {"label_column": "topic", "longest": 250, "by_label": True}
     assert (recipe.embedding.kind, recipe.embedding.settings["text_column"]) == ("tfidf", "review")
@@ -82,7 +84,19 @@ def test_the_recipe_runs_over_a_pool_that_is_no_table(tmp_path: Path, pool: str)
     written(tmp_path / "reviews.csv")
     public(tmp_path / pool)
     units = ("--privacy-unit", "author", "--declared-units", 6, "--declared-size", 24)
-    told = pe("init", "reviews.csv", *units, "--classes", "bad,good", "--public", pool, cwd=tmp_path)
+    told = pe(
+        "init",
+        "reviews.csv",
+        *units,
+        *COLUMNS,
+        "--classes",
+        "bad,good",
+        "--longest",
+        250,
+        "--public",
+        pool,
+        cwd=tmp_path,
+    )
     assert told.returncode == 0, told.stderr
     by_label = pool == "public"
     assert ("so each class draws from its own" in told.stdout) == by_label
@@ -98,7 +112,17 @@ def test_a_list_of_labels_makes_no_table_of_a_folder(tmp_path: Path) -> None:
         (tmp_path / "notes" / f"{i}.txt").write_text(f"Text {i}")
     (tmp_path / "notes" / "labels.csv").write_text("file,label,author\n0.txt,a,x\n1.txt,b,x\n2.txt,a,y\n")
     told = pe(
-        "init", "notes", *RECORDS[2:], "--privacy-unit", "author", "--declared-units", 2, cwd=tmp_path, typed="\n"
+        "init",
+        "notes",
+        *RECORDS[2:],
+        "--privacy-unit",
+        "author",
+        "--declared-units",
+        2,
+        "--longest",
+        40,
+        cwd=tmp_path,
+        typed="yes\n",
     )
     assert told.returncode == 0, told.stderr
     private = Recipe.load(tmp_path / "recipe.yaml").private
@@ -108,27 +132,28 @@ def test_a_list_of_labels_makes_no_table_of_a_folder(tmp_path: Path) -> None:
 
 def test_a_column_of_an_unusual_name_is_named_by_an_option(tmp_path: Path) -> None:
     written(tmp_path / "a.csv", [{"mood": row["topic"], "title": "Soup", "said": row["review"]} for row in ROWS])
-    told = pe("init", "a.csv", *RECORDS, cwd=tmp_path)
-    assert "(--label-column names their column, such as mood)" in told.stdout
+    told = pe("init", "a.csv", *RECORDS, "--longest", 40, cwd=tmp_path, typed="said\n-\n")
+    assert told.returncode == 0, told.stderr
     assert Recipe.load(tmp_path / "recipe.yaml").private.class_names == ()
     options = ("--text-column", "title", "--label-column", "mood", "--longest", 40, "--out", "b.yaml")
-    told = pe("init", "a.csv", *RECORDS, *options, cwd=tmp_path, typed="\n")
+    told = pe("init", "a.csv", *RECORDS, *options, cwd=tmp_path, typed="yes\n")
     assert told.returncode == 0, told.stderr
     private = Recipe.load(tmp_path / "b.yaml").private
     assert (private.text_column, private.class_names, private.longest) == ("title", ("bad", "good"), 40)
 
 
-def test_the_longest_of_the_first_texts_is_rounded_up_and_none_grows_beyond_the_usual(tmp_path: Path) -> None:
-    for name, size, longest in (("a", 300, 500), ("b", 5000, 2000)):
+def test_twice_the_median_length_is_proposed_and_no_more_than_the_usual(tmp_path: Path) -> None:
+    for name, size, longest in (("a", 200, 500), ("b", 5000, 2000)):
         written(tmp_path / name, [{"topic": "good", "review": "x" * size}])
-        assert pe("init", name, "--classes", "", *RECORDS, "--out", f"{name}.yaml", cwd=tmp_path).returncode == 0
+        told = pe("init", name, "--classes", "", *RECORDS, "--out", f"{name}.yaml", cwd=tmp_path, typed="yes\n")
+        assert told.returncode == 0
         assert Recipe.load(tmp_path / f"{name}.yaml").private.longest == longest
 
 
 @pytest.mark.parametrize("kind", ["chat", "causal_lm", "masked_lm"])
 def test_a_recipe_over_a_generator_of_texts_is_planned_as_it_is_written(tmp_path: Path, kind: str) -> None:
     written(tmp_path / "reviews")
-    answers = ("--privacy-unit", "record", "--declared-size", 500, "--classes", "bad,good")
+    answers = ("--privacy-unit", "record", "--declared-size", 500, "--classes", "bad,good", "--longest", 250)
     result = pe("init", "reviews", "--api", kind, *answers, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     settings = Recipe.load(tmp_path / "recipe.yaml").api.settings

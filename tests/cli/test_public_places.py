@@ -42,7 +42,7 @@ def test_no_command_takes_the_private_folder_for_the_public_one(recipe: Path, pl
 
 def test_what_init_writes_is_refused_once_its_pool_holds_a_record(recipe: Path) -> None:
     root = recipe.parent
-    flags = (*ANSWERS, "--public", "public", "--size", 16, "--out", "new.yaml")
+    flags = (*ANSWERS, "--public", "public", "--size", 16, "--channels", 3, "--out", "new.yaml")
     assert pe("init", "scans", *flags, cwd=root).returncode == 0
     shutil.copy(root / "scans" / "benign" / "p1" / "3.png", root / "public" / "cat.png")
     told = pe("plan", "new.yaml", cwd=root)
