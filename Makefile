@@ -33,9 +33,11 @@ test:
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
 
-# More of what quicker tests hold: kills at every host and in a fit, the timing attacks' own runs.
+# More of what quicker tests hold: kills at every host and in a fit, the timing attacks' own runs; the tests of GPUs, with
+# tiny shapes on a processor.
 test-slow: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+	PE_GPU_DEVICE=cpu OMP_NUM_THREADS=1 $(BIN)/pytest -m gpu tests/gpu
 
 # Foreign servers of the package index, which take minutes and gigabytes to install: not part of `make test`.
 test-peers: $(VENV)/.test
@@ -54,9 +56,9 @@ wheel: $(BIN)/python
 	bash tests/wheel.sh $(BIN)/python
 
 # A quarter of an hour on a GPU that nothing else uses, then the tests that take a GPU where torch sees one, and two
-# benchmarks, whatever the checks found: docs/gpu.md.
+# benchmarks, whatever the tests found: docs/gpu.md. A process of its own, so that the tests go on after a crash.
 gpu-check: $(VENV)/.test
-	status=0; $(BIN)/pe doctor --gpu || status=$$?; test $$status -eq 2 && exit 2; \
+	status=0; $(BIN)/pytest -n 1 -m gpu -rP --show-capture=stdout tests/gpu || status=1; \
 	  $(BIN)/pytest tests/nearest || status=1; \
 	  $(BIN)/python benchmarks/diffusion.py && $(BIN)/python benchmarks/neighbors.py && exit $$status
 

@@ -18,14 +18,13 @@ from pe.errors import MissingDependency, PEError, PluginError, nearest_name
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.gpu_checks", "pe.loggers"]
+Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.loggers"]
 
 _NOUN = {
     "pe.adapters": "adapter",
     "pe.embeddings": "embedding",
     "pe.sources": "source",
     "pe.commands": "command",
-    "pe.gpu_checks": "check",
     "pe.loggers": "logger",
 }
 _SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}

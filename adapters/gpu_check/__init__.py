@@ -1,1 +1,0 @@
-"""Checks of `pe doctor --gpu` on the local generators and the server: one file per check, random weights."""

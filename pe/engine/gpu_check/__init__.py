@@ -1,1 +1,0 @@
-"""`pe doctor --gpu`: checks on a GPU, each in a process of its own."""
