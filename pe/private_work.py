@@ -42,8 +42,8 @@ class PrivateWork(Protocol):
         ...
 
 
-TOGETHER, BYTES_PER_VOTE = 2**22, 100
-"""Votes that this process adds up together, and about how much memory each takes."""
+TOGETHER = 2**22
+"""Votes that this process adds up together, of about 100 bytes of memory each."""
 
 
 class InThisProcess:

@@ -109,7 +109,7 @@ def test_nothing_that_is_said_of_a_run_over_texts_speaks_of_images(recipe: Path,
     lines = (tmp_path / "data" / "notes.csv").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "data" / "notes.csv").write_text("".join(lines[:101]), "utf-8")
     (tmp_path / "test.csv").write_text("".join([lines[0], *lines[-40:]]), "utf-8")
-    paid = ("--set", "api.price={image: 0.1}", "--spend", 50, "--set", "evolution=auto")
+    paid = ("--set", "api.price={image: 0.1}", "--set", "limits.max_cost=50", "--set", "evolution=auto")
     said = [invoke("plan", recipe), invoke("plan", recipe, *paid)]
     assert "t  calls  texts  degree" in said[0]
     assert "40 texts at the end" in said[0]

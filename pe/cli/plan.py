@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run", is_flag=True, help="Try a few steps of a generator's fit on random images, and tell time and memory."
 )
-@click.option(
-    "--spend",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Also tell what this money, in api.price's currency, can buy; as limits.max_cost.",
-)
-@click.option(
-    "--private-side",
-    is_flag=True,
-    help="Try the embedding and the neighbour search here, and tell what private work takes, by number of workers.",
-)
 @json_option
 def plan(
     recipe: Path,
@@ -43,8 +33,6 @@ def plan(
     samples_per_second: float | None,
     like: Path | None,
     dry_run: bool,
-    spend: float | None,
-    private_side: bool,
     as_json: bool,
 ) -> None:
     """Tell what RECIPE will ask for, cost and guarantee.
@@ -56,11 +44,11 @@ def plan(
     from pe.planning.readiness import look_ahead
     from pe.recipe.schema import Recipe
 
-    wanted = Recipe.load(recipe, changes if spend is None else (*changes, f"limits.max_cost={spend!r}"))
+    wanted = Recipe.load(recipe, changes)
     api, unknown = set_up_generator(wanted.api)
     rate = samples_per_second if like is None else _measure_rate(like, api, wanted.limits.max_concurrency)
     here = [*look_ahead(wanted, api), *([unknown] if unknown else [])]
-    found = forecast(wanted, api, here, rate, dry_run, spend is not None, private_side)
+    found = forecast(wanted, api, here, rate, dry_run)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
 
 

@@ -82,20 +82,12 @@ def read_arguments(
     return Recipe.parse(content | _sections(where, settings), where)
 
 
-def recipe_or_file(
-    where: str,
-    private: object,
-    api: object,
-    embedding: object,
-    settings: dict[str, Any],
-    limits: dict[str, Any] | None = None,
-) -> Recipe:
-    """The recipe of a file, or of arguments as of `pe.evolve`; `limits` take the place of its own."""
-    limits = limits or {}
+def recipe_or_file(where: str, private: object, api: object, embedding: object, settings: dict[str, Any]) -> Recipe:
+    """The recipe of a file, or of arguments as of `pe.evolve`."""
     if isinstance(private, PrivateSource):
-        return read_arguments(where, private, api, embedding, {}, settings | limits)
+        return read_arguments(where, private, api, embedding, {}, settings)
     if isinstance(private, str | Path) and api is None and embedding is None and not settings:
-        return Recipe.load(Path(private), changes_of({f"limits.{key}": value for key, value in limits.items()}))
+        return Recipe.load(Path(private))
     raise RecipeError(f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
 
 

@@ -84,8 +84,6 @@ def plan(
     embedding: Embedding | PluginSpec | str | None = None,
     samples_per_second: float | None = None,
     dry_run: bool = False,
-    spend: float | None = None,
-    private_side: bool = False,
     **settings: Any,
 ) -> Forecast:
     """Tell what a run will ask for, cost and guarantee, as `pe plan` does. Nothing is called, no record is read.
@@ -96,9 +94,6 @@ def plan(
         embedding: as for `pe.evolve`.
         samples_per_second: the generator's rate, > 0, to tell the time from; None: the time is unknown.
         dry_run: whether a few steps of a generator's fit are tried here, on random images.
-        spend: also tell what this money, in the currency of the generator's price, can buy (`Forecast.alternatives`);
-            it takes the place of `max_cost`.
-        private_side: whether the embedding and the neighbour search are tried here, to tell what private work takes.
         **settings: as for `pe.evolve`.
 
     Returns:
@@ -107,10 +102,10 @@ def plan(
     Raises:
         PEError: see pe.errors; a run with these settings would be refused, wherever it starts.
     """
-    recipe = recipe_or_file("pe.plan", private, api, embedding, settings, {} if spend is None else {"max_cost": spend})
+    recipe = recipe_or_file("pe.plan", private, api, embedding, settings)
     given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
     here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
-    return forecast(recipe, given, here, samples_per_second, dry_run, spend is not None, private_side)
+    return forecast(recipe, given, here, samples_per_second, dry_run)
 
 
 def probe(

@@ -6,13 +6,17 @@ Nothing here reads a private record: random vectors and blank samples stand in f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from pe.fit.trainer import DryRun
-from pe.planning.trials import embedding_seconds, search_time, seconds_of, tied_seconds
+from pe.histogram import Voting
+from pe.nearest import nearest
 from pe.plugins.embed import calls_for_a_failing_sample
-from pe.plugins.protocols import Embedding, GenerationAPI, info_of
+from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, info_of
 from pe.private.embeddings import SPARE, blocks_for
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
@@ -25,6 +29,10 @@ _DRAWS = 5e6
 """Draws of noise a second, a low estimate."""
 _SECONDS_PER_NUMBER = 1e-8
 """To write a vector's number durably and to hash it, a high estimate."""
+_TRIED = 2048, 2**14
+"""Most queries and candidates of the search that is tried."""
+_TIED = 64, 1024
+"""The same where all candidates are equally near."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +125,12 @@ def deadlines(
     private, slack = recipe.private, recipe.privacy.clock_slack
     assert private.declared_size is not None
     records = math.ceil(private.declared_size * SPARE)
-    embed, dimension = embedding_seconds(embedding, private)
+    blank = private.modality.stack([None] * embedding.batch_size, private.shape)
+    dimension = embedding.embed(blank).shape[1]  # loads the network
+    embed = _seconds_of(lambda: embedding.embed(blank))
     calls = blocks_for(private.declared_size, embedding.batch_size)
     calls += calls_for_a_failing_sample(embedding.batch_size)
-    decoding = records * seconds_of(private.decoding())
+    decoding = records * _seconds_of(private.decoding())
     found = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
     if plan.class_counts is not None:
         found[plan.class_counts.name] = records / _DRAWS
@@ -135,7 +145,7 @@ def deadlines(
     for step, sizes in zip(plan.steps, populations, strict=False):
         most = max(sizes) if plan.class_counts is None else sum(sizes)
         if most not in search:
-            search[most] = _search_seconds(records, most, dimension, plan)
+            search[most] = _search_seconds(records, most, dimension, plan.voting)
         usual, worst[step.release.name] = search[most]
         found[step.release.name] = usual + sum(sizes) / _DRAWS
     unheld = [release.name for release in plan.releases if release.name not in found]
@@ -149,7 +159,28 @@ def round_up(seconds: float) -> float:
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9)))
 
 
-def _search_seconds(records: int, candidates: int, dimension: int, plan: Plan) -> tuple[float, float]:
+def _search_seconds(records: int, candidates: int, dimension: int, rule: Voting) -> tuple[float, float]:
     """What it takes to find the nearest candidates of so many records: usually, and where all are equally near."""
-    usual = search_time(records, candidates, dimension, plan.voting)
-    return usual.begin + usual.each * records, tied_seconds(records, candidates, dimension, plan.voting)
+    rng = np.random.default_rng(0)
+    rows, columns = min(records, _TRIED[0]), max(rule.neighbors, min(candidates, _TRIED[1]))
+    queries, found = (rng.standard_normal((n, dimension), np.float32) for n in (rows, columns))
+    _search(queries[:1], found, rule)  # loads the library
+    one = _seconds_of(lambda: _search(queries[:1], found, rule))
+    many = _seconds_of(lambda: _search(queries, found, rule))
+    usual = max(1.0, candidates / columns) * (one + records * max(0.0, many - one) / rows)
+    rows, columns = min(records, _TIED[0]), max(rule.neighbors, min(candidates, _TIED[1]))
+    queries = rng.standard_normal((rows, dimension), np.float32)
+    found = np.repeat(rng.standard_normal((1, dimension), np.float32), columns, axis=0)
+    queries[:, 0], found[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)  # less than float64 tells apart
+    tied = _seconds_of(lambda: _search(queries, found, rule)) * (records / rows) * max(1.0, candidates / columns)
+    return usual, tied
+
+
+def _search(queries: Vectors, candidates: Vectors, rule: Voting) -> object:
+    return nearest(queries, candidates, rule.neighbors, metric=rule.metric, backend=rule.neighbor_search)
+
+
+def _seconds_of(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

@@ -25,8 +25,6 @@ from pe.planning.forecast_values import Forecast
 from pe.planning.layout import lay_out
 from pe.planning.measuring import degrees_asked
 from pe.planning.readiness import cap_obstacles
-from pe.planning.spending import alternatives_of
-from pe.planning.workload import workload
 from pe.plugins.protocols import GenerationAPI
 from pe.privacy.accounting import epsilon
 from pe.recipe.schema import OBJECT, Recipe
@@ -39,8 +37,6 @@ def forecast(
     here: Sequence[str] = (),
     samples_per_second: float | None = None,
     dry_run: bool = False,
-    alternatives: bool = False,
-    private_side: bool = False,
 ) -> Forecast:
     """What a run of `recipe` will do; calls nothing and reads no private record.
 
@@ -50,15 +46,12 @@ def forecast(
         here: warnings about this machine (`pe.planning.readiness.obstacles`), and why the calls are unknown.
         samples_per_second: the generator's rate, > 0; None: the time is unknown.
         dry_run: whether a few steps of the fit are tried here, on random images.
-        alternatives: whether to tell what else `limits.max_cost` can buy.
-        private_side: whether the embedding and the neighbour search are tried here, to tell what private work takes.
 
     Raises:
-        RecipeError: the population does not fit the labels; or alternatives are wanted, and no price is known;
-            or the private side, and it cannot be tried (`pe.planning.workload.workload`).
+        RecipeError: the population does not fit the labels.
         PrivacyError: no noise meets the budget.
     """
-    given, choice = recipe, settle(recipe, api)
+    choice = settle(recipe, api)
     recipe = choice.recipe
     plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
     dry_runs = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
@@ -94,10 +87,8 @@ def forecast(
         dry_runs=dry_runs,
         choice=choice,
         measuring=bill.measuring,
-        alternatives=alternatives_of(given, api) if alternatives else (),
         embedding=recipe.embedding.kind.removeprefix(OBJECT) if plan.steps else "",
         precision=precision_of(api),
-        workload=workload(recipe, plan) if private_side else None,
     )
     return replace(found, page=page_of(recipe.name, found))
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from typing import Any
 
 from pe.fit.trainer import DryRun
 from pe.planning.calls import Span
-from pe.planning.forecast_values import Alternative, Forecast, Iteration
+from pe.planning.forecast_values import Forecast, Iteration
 from pe.planning.measuring import HIGH, LOW, PARENTS
-from pe.planning.workload import WORKERS
 from pe.privacy.release import Poisson, Release
 from pe.privacy.words import guarantee, round_up
 
@@ -20,7 +18,6 @@ _DEGREES = {
     "none": "the generator does not obey it: every variation is as large as it makes it",
     None: "unknown",
 }
-_BOUGHT = ("", "T", "candidates", "at the end", "q", "calls", "cost", "signal")
 _HEAD = ("t", "calls", "degree", "candidates", "votes/candidate", "σ, votes", "H, votes")
 
 
@@ -39,35 +36,7 @@ def page_of(name: str, found: Forecast) -> str:
     warnings = [f"warning: {sentence}" for sentence in found.warnings]
     return "\n".join(
         [f"Plan of '{name}': nothing was called, no private record was read.", "", *table, "", *facts]
-        + (["", *_alternatives(found)] if found.alternatives else [])
         + (["", *warnings] if warnings else [])
-    )
-
-
-def _alternatives(found: Forecast) -> list[str]:
-    """What the money can buy: a table, and of each line why and how."""
-    head = (*_BOUGHT[:5], found.noun, *_BOUGHT[5:])
-    rows = [head, *(_bought(one, found.currency) for one in found.alternatives)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    told = ["What the money can buy; the planner takes the line with *:", *lines]
-    for one in found.alternatives:
-        flags = " ".join(f"--set {shlex.quote(change)}" for change in one.changes)
-        told += ["", f"{one.name}: {one.why}", f"  {flags}"]
-    return told
-
-
-def _bought(one: Alternative, currency: str) -> tuple[str, ...]:
-    return (
-        f"* {one.name}" if one.recommended else one.name,
-        f"{one.iterations}",
-        f"{one.population[0]:,}" if one.iterations else "–",
-        f"{one.population[-1]:,}",
-        f"{one.neighbors}",
-        _calls(one.images),
-        _calls(one.calls),
-        _money(one.cost_at_least, one.cost, currency),
-        "–" if one.signal is None else f"{one.signal:.2g}",
     )
 
 
@@ -103,7 +72,6 @@ def _facts(found: Forecast) -> list[tuple[str, str]]:
         *_fit(found),
         ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
         *_clock(found),
-        *_private(found),
         *_chosen(found),
         ("Degree", _DEGREES[found.degree]),
         *(("", line) for line in _meanings(found)),
@@ -153,31 +121,6 @@ def _clock(found: Forecast) -> list[tuple[str, str]]:
     if clock.unheld:
         facts.append(("", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"))
     return facts
-
-
-def _private(found: Forecast) -> list[tuple[str, str]]:
-    """What private work takes, by the number of workers."""
-    work = found.workload
-    if work is None:
-        return []
-    rows: list[tuple[str, ...]] = [(f"{work.worker}s", "embedding", "votes", "in all")]
-    for number in WORKERS:
-        parts = work.embedding_seconds / number, work.vote_seconds / number, work.seconds(number)
-        rows.append((f"{number:,}", *("< 1 s" if part < 1 else _duration(part) for part in parts)))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    alone = f"to decode records twice, without reading them, {_duration(2 * work.decoding_seconds)}"
-    told = [
-        f"{work.records:,} records as vectors of {work.dimension:,} numbers: {_bytes(work.disk_bytes)} on disk, "
-        f"{_bytes(work.memory_bytes)} of memory here",
-        f"tried here: a {work.worker} embeds {work.records_per_second:,.3g} records/s and compares "
-        f"{work.distances_per_second:,.3g} pairs of record and candidate a second; there are {work.distances:,.3g}",
-        *table,
-        f"in this process alone: {alone}; to embed candidates {_duration(work.candidate_seconds)}",
-    ]
-    if found.clock.seconds:
-        told.append(f"the public clock ends it no sooner than {_duration(sum(found.clock.seconds.values()))}")
-    return [("" if i else "Private", line) for i, line in enumerate(told)]
 
 
 def _chosen(found: Forecast) -> list[tuple[str, str]]:

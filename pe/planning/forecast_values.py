@@ -13,7 +13,6 @@ from pe.planning.choice import Choice
 from pe.planning.deadlines import HeldBack
 from pe.planning.measuring import Measuring
 from pe.planning.signal import Signal
-from pe.planning.workload import Workload
 from pe.privacy.release import Release
 from pe.privacy.words import finite
 
@@ -47,52 +46,6 @@ class Iteration:
 
 
 @dataclass(frozen=True)
-class Alternative:
-    """Something that the money can buy.
-
-    Attributes:
-        name: in a word or two.
-        why: what speaks for it, in a sentence.
-        recommended: whether the planner would take it.
-        changes: of the recipe, as `--set` takes them.
-        iterations: T.
-        population: members of S_0 … S_T.
-        degree: v_1 … v_T.
-        neighbors: q.
-        lookahead: k.
-        keep: which candidates stay.
-        images: asked for.
-        calls: requests; None: unknown.
-        cost: the most; None: unknown.
-        cost_at_least: the least.
-        signal: votes of an average candidate over the noise on it, where it is weakest; None: unknown, or no noise.
-    """
-
-    name: str
-    why: str
-    recommended: bool
-    changes: tuple[str, ...]
-    iterations: int
-    population: tuple[int, ...]
-    degree: tuple[float, ...]
-    neighbors: int
-    lookahead: int
-    keep: str
-    images: Span
-    calls: Span | None
-    cost: float | None
-    cost_at_least: float | None
-    signal: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values; calls, images and cost as `Forecast.to_dict` has them."""
-        spans = {"images": self.images.most, "images_at_least": self.images.least}
-        calls = {"api_calls": most_of(self.calls), "api_calls_at_least": least_of(self.calls)}
-        told = {key: value for key, value in vars(self).items() if key != "calls"}
-        return told | spans | calls | {name: list(getattr(self, name)) for name in ("changes", "population", "degree")}
-
-
-@dataclass(frozen=True)
 class Forecast:
     """What a run will do if no item is refused or fails.
 
@@ -118,8 +71,6 @@ class Forecast:
         dry_runs: what each part of the fit will take here, where it was tried.
         embedding: by which the records vote, by its name; empty: nothing votes.
         precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
-        alternatives: what the money can buy, if that was asked for.
-        workload: what private work takes, if that was asked for.
         page: all of it as a person reads it, which `print` shows.
     """
 
@@ -144,8 +95,6 @@ class Forecast:
     dry_runs: tuple[DryRun, ...] = ()
     embedding: str = ""
     precision: str = ""
-    alternatives: tuple[Alternative, ...] = ()
-    workload: Workload | None = None
     page: str = ""
 
     def __str__(self) -> str:
@@ -210,12 +159,10 @@ class Forecast:
             "measured_by": self.measuring.images.most or None,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
-            "private_side": None if self.workload is None else self.workload.to_dict(),
             "public_clock": {"on": self.clock.terms.on, "why": self.clock.terms.why, "deadlines": self.clock.seconds},
             "chosen": self.choice.chosen,
             "why_chosen": list(self.choice.reasons),
             "per_iteration": [_iteration_dict(one) for one in self.iterations],
-            "alternatives": [one.to_dict() for one in self.alternatives] or None,
             "warnings": list(self.warnings),
         }
 

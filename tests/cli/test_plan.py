@@ -170,22 +170,6 @@ def test_a_dry_run_tells_what_each_part_of_the_fit_takes_here(
     assert f"{parts[-1]}: 3 steps of {last['parameters']:,} parameters in about" in planned("--dry-run")
 
 
-def test_the_private_side_is_told_by_number_of_workers_where_that_is_asked_for(recipe: Path) -> None:
-    archive = [str(recipe), "--set", "private.declared_size=100000000", "--set", "api.path=none"]
-
-    def planned(*flags: str) -> str:
-        return CliRunner().invoke(plan, [*archive, *flags], catch_exceptions=False).output
-
-    assert json.loads(planned("--json"))["private_side"] is None
-    found = json.loads(planned("--private-side", "--json"))["private_side"]
-    assert found["disk_bytes"] == 4 * 10**8 * found["dimension"]
-    assert found["seconds_by_workers"]["1"] > found["seconds_by_workers"]["256"] > 2 * found["decoding_seconds"]
-    page = planned("--private-side")
-    assert "Private     100,000,000 records as vectors of" in page
-    assert re.search(r"\n +(core|GPU)s  embedding +votes +in all\n +1  .*\n +4  .*\n +16  .*\n +64  .*\n +256  ", page)
-    assert "in this process alone: to decode records twice" in page
-
-
 def test_a_missing_library_is_told_by_plan_and_refuses_a_run_before_anything_is_written(recipe: Path) -> None:
     site = recipe.parent / "site" / "flat-1.dist-info"
     site.mkdir(parents=True)
