@@ -33,8 +33,8 @@ test:
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
 
-# More of what quicker tests hold: kills at every host and in a fit, the timing attacks' own runs; the tests of GPUs, with
-# tiny shapes on a processor.
+# More of what quicker tests hold: kills at every host and in a fit; the tests of GPUs, with tiny shapes on a
+# processor.
 test-slow: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 	PE_GPU_DEVICE=cpu OMP_NUM_THREADS=1 $(BIN)/pytest -m gpu tests/gpu

@@ -1,4 +1,4 @@
-"""`pe audit`: attacks on the mechanism as shipped: its ε, its timing, its noise."""
+"""`pe audit`: attacks on the mechanism as shipped: its ε, its noise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from pe.engine.timing import Attack
     from pe.evaluation.audit import Audit
     from pe.evaluation.audit_noise import NoiseAudit
 
@@ -23,15 +22,10 @@ _SUSPECT = 1e-3
 @click.option("--relation", type=click.Choice(["add_remove", "replace_one", "zero_out"]), default="add_remove")
 @click.option("--neighbors", type=int, default=1, show_default=True, help="q, candidates each record votes for.")
 @click.option("--unit", type=click.Choice(["record", "user"]), default="record", help="What the canary is.")
-@click.option("--runs", type=click.IntRange(min=1), help="In each of the two worlds; 20,000, or 100 with --timing.")
-@click.option("--confidence", type=float, default=0.999, show_default=True, help="Of all bounds at once.")
-@click.option("--timing", is_flag=True, help="Time runs instead, as an untrusted generator could; some minutes.")
 @click.option(
-    "--clock",
-    type=click.Choice(["auto", "never"]),
-    default="auto",
-    help="With --timing: with a public clock, or without.",
+    "--runs", type=click.IntRange(min=1), default=20_000, show_default=True, help="In each of the two worlds."
 )
+@click.option("--confidence", type=float, default=0.999, show_default=True, help="Of all bounds at once.")
 @click.option("--noise", is_flag=True, help="Test the noise's bits instead; some seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, and nothing else there.")
 def audit(
@@ -42,10 +36,8 @@ def audit(
     relation: str,
     neighbors: int,
     unit: str,
-    runs: int | None,
+    runs: int,
     confidence: float,
-    timing: bool,
-    clock: str,
     noise: bool,
     as_json: bool,
 ) -> None:
@@ -53,47 +45,11 @@ def audit(
 
     Half a minute, on made-up data. Exit status 1 if what is found contradicts what is claimed.
     """
-    if timing:
-        _timing(runs or 100, clock, as_json)
-    elif noise:
+    if noise:
         _noise(as_json)
     else:
         given = epsilon, noise_multiplier, delta, iterations, relation, neighbors, unit
-        _epsilon(*given, runs=runs or 20_000, confidence=confidence, as_json=as_json)
-
-
-def _timing(runs: int, clock: str, as_json: bool) -> None:
-    from pe.engine.bars import Bars
-    from pe.engine.timing import timing_attacks
-
-    found = timing_attacks(runs, clock, Bars())
-    if as_json:
-        attacks = [{"attack": one.name, **vars(one.found), "works": one.works} for one in found]
-        click.echo(json.dumps({"attacks": attacks, "violation": any(one.works for one in found)}))
-    else:
-        click.echo(_timing_text(found, runs, clock))
-    if any(one.works for one in found):
-        raise click.exceptions.Exit(1)
-
-
-def _timing_text(found: list[Attack], runs: int, clock: str) -> str:
-    rows = [f"  AUC {one.found.auc:.3f} ({one.found.low:.3f}–{one.found.high:.3f})  {one.name}" for one in found]
-    working = [one.name for one in found if one.works]
-    unseen = max(max(one.found.high, 1 - one.found.low) for one in found)
-    verdict = f"No attack was shown to work. One with an AUC of up to {unseen:.2f} could go unseen in so few runs."
-    if working:
-        verdict = f"An attack works: it tells {working[0]}."
-    return "\n".join(
-        [
-            f"The shipped engine, {runs:,} runs over each of two data sets that differ in one record, timed by a "
-            f"generator that is not trusted; public_clock: {clock}. 0.5 is a guess.",
-            "",
-            *rows,
-            "",
-            f"Intervals hold with a confidence of {100 * found[0].found.level:g} % each.",
-            verdict,
-        ]
-    )
+        _epsilon(*given, runs=runs, confidence=confidence, as_json=as_json)
 
 
 def _noise(as_json: bool) -> None:

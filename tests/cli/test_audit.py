@@ -15,7 +15,6 @@ import pe.evaluation.audit
 import pe.privacy.noise
 from pe.cli.audit import audit
 from pe.cli.main import main
-from pe.engine import timing
 from pe.privacy.noise import UnsafeSeededNoise
 
 PE = str(Path(sys.executable).with_name("pe"))
@@ -102,20 +101,3 @@ def test_noise_that_is_not_exact_is_exit_status_1(monkeypatch: pytest.MonkeyPatc
     done = CliRunner().invoke(audit, ["--noise", "--json"])
     assert done.exit_code == 1
     assert json.loads(done.output)["violation"] is True
-
-
-@pytest.mark.slow
-def test_the_timing_attacks_run_and_tell_their_auc() -> None:
-    done = subprocess.run([PE, "audit", "--timing", "--runs", "1"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("  AUC ") == 3
-    assert "public_clock: auto" in done.stdout
-    assert "\nNo attack was shown to work. One with an AUC of up to " in done.stdout
-
-
-def test_an_attack_that_works_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "_run", lambda private, out, clock, generator: (len(private.read_bytes()) / 1e6, 0.0))
-    done = CliRunner().invoke(audit, ["--timing", "--runs", "40", "--json"])
-    found = json.loads(done.stdout)
-    assert done.exit_code == 1
-    assert [one["works"] for one in found["attacks"]] == [False, True, False]
