@@ -13,7 +13,7 @@ from pe.errors import PrivacyError
 from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_releases
 from pe.lookahead import embed
 from pe.nearest import decide
-from pe.nearest.frame import Frame
+from pe.nearest.decide import Frame
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import FINEST, Relation

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -10,11 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.columns import let_go
-from pe.nearest.exact import NO_DIRECTION, Metric, exact_nearest, merge, settle, undirected
-from pe.nearest.frame import Frame
-from pe.nearest.margin import Arithmetic, Integers, Mask, Reals, Vectors, unseen
-from pe.nearest.threads import Threads
+from pe.nearest.exact import (
+    FLOAT32,
+    NO_DIRECTION,
+    Arithmetic,
+    Integers,
+    Mask,
+    Metric,
+    Reals,
+    Vectors,
+    exact_nearest,
+    lift,
+    merge,
+    radius,
+    settle,
+    undirected,
+    unseen,
+)
 
+_SAMPLE = 256  # candidates that the frame is taken from
+_CHUNK = 2**16  # elements placed at a time: they stay in the cache
 _SPARE = 15  # candidates retrieved beyond q: near-ties up to this many cost no second search
 _ROWS = 4096  # queries searched together
 _SHARE = 512  # queries for each core from which threads share them
@@ -25,13 +43,55 @@ Read = Callable[[Integers], Vectors]
 """Positions, ascending ↦ the queries there."""
 
 
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Where float32 arithmetic is done: x ↦ (x − centre)·scale, after normalising under cosine.
+
+    No answer depends on the frame, only how often float32 suffices.
+
+    Attributes:
+        metric: "l2" or "cosine".
+        centre: (d,), in the precision of the vectors it is subtracted from: float32 for l2, else float64.
+        scale: a power of two, at most 2⁶⁴.
+    """
+
+    metric: Metric
+    centre: Vectors | Reals
+    scale: float
+
+    @classmethod
+    def around(cls, candidates: Vectors, metric: Metric) -> Frame:
+        """The median of some 256 candidates as the centre, their median distance to it scaled to about 1.
+
+        Medians, and not means, so that a few enormous candidates do not cost all others their precision.
+        """
+        sample = lift(candidates[:: -(-len(candidates) // _SAMPLE)], metric)
+        centre: Vectors | Reals = np.median(sample, axis=0)
+        if metric == "l2":
+            centre = centre.astype(np.float32)
+        norms = np.sqrt(np.square(sample - centre).sum(axis=1))
+        norms = norms[norms > 0]
+        scale = 2.0 ** float(np.clip(-np.round(np.log2(np.median(norms))), -126, 64)) if norms.size else 1.0
+        return cls(metric, centre, scale)
+
+    def place(self, vectors: Vectors) -> tuple[Vectors, Reals]:
+        """The rows placed in the frame, float32, and their radii: infinite where float32 overflows."""
+        placed = np.empty(vectors.shape, np.float32)
+        step = max(1, _CHUNK // vectors.shape[1])
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            for start in range(0, len(vectors), step):
+                part = vectors[start : start + step]
+                moved = (part if self.metric == "l2" else lift(part, self.metric)) - self.centre
+                placed[start : start + step] = moved * self.scale
+            return placed, radius(placed, FLOAT32)
+
+
 class Found(NamedTuple):
     """What a search returns for n queries.
 
     Attributes:
-        distances: computed squared distances of at most k distinct candidates per query, n×k, in any order; infinite in
-            places left empty.
-        positions: those candidates; any in places left empty.
+        distances: computed squared distances of k distinct candidates per query, n×k, in any order.
+        positions: those candidates.
         last: a computed squared distance per query, n; that of no candidate not returned is smaller.
     """
 
@@ -40,8 +100,32 @@ class Found(NamedTuple):
     last: npt.NDArray[np.floating]
 
 
+@dataclass(frozen=True)
+class Threads:
+    """Threads that share the queries of a search, each on one core.
+
+    Attributes:
+        count: tells how many, ≥ 1.
+        one_core: entered while several share; gives what each thread calls first.
+    """
+
+    count: Callable[[], int]
+    one_core: Callable[[], AbstractContextManager[Callable[[], object]]]
+
+    def map(self, work: Callable[[Integers], Integers], blocks: Sequence[Integers], threads: int) -> list[Integers]:
+        """What `work` makes of each block, in their order, by so many threads; by the caller if it is one."""
+        if threads == 1:
+            return [work(block) for block in blocks]
+        with self.one_core() as begin, ThreadPoolExecutor(threads, initializer=begin) as pool:
+            return list(pool.map(work, blocks))
+
+
+ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
+"""Of a search that uses all cores itself, or none."""
+
+
 class Search(Protocol):
-    """What a backend makes of m candidates: an approximate search whose error pe/nearest/margin.py bounds.
+    """What a backend makes of m candidates: an approximate search whose error pe/nearest/exact.py bounds.
 
     Sums are in any order, with fused operations or without.
     """
@@ -62,7 +146,7 @@ class Search(Protocol):
         ...
 
     def __call__(self, queries: Vectors, k: int) -> Found:
-        """The candidates, at most k ≤ m, that seem nearest to each query."""
+        """The k ≤ m candidates that seem nearest to each query."""
         ...
 
 
@@ -145,7 +229,7 @@ class Decider:
             return chosen, np.zeros(n, bool)
         farthest = np.partition(computed + error, q - 1, axis=1)[:, q - 1]
         # whoever may be among the q nearest of those retrieved
-        window = (computed - error <= farthest[:, None]) & (computed < np.inf)
+        window = computed - error <= farthest[:, None]
         clear = (window.sum(axis=1) == 1) & (farthest < beyond)  # one contender: nothing to settle
         chosen[clear, 0] = columns[clear, window[clear].argmax(axis=1)]
         window[clear] = False
@@ -169,7 +253,8 @@ class Decider:
         columns, computed = self.searched[positions], distances.astype(np.float64)
         error = search.returned.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
         beyond = unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
-        beyond[(distances < np.inf).sum(axis=1) == len(self.searched)] = np.inf
+        if k == len(self.searched):
+            beyond[:] = np.inf
         if self.zero.size:
             columns = np.hstack([columns, np.full((n, 1), self.zero[0])])
             computed = np.hstack([computed, np.full((n, 1), NO_DIRECTION * unit)])

@@ -1,18 +1,61 @@
-"""The distance that decides a vote, pair by pair in float64, and the search that needs nothing else.
+"""The float64 distance that decides a vote, pair by pair, and how far a float32 one can be from it: bound and proof.
 
 The squared distance of a pair is computed from its two float32 vectors by element-wise IEEE operations and a
 sum whose order is spelled out (`_fold`), so its bits depend on the pair alone: not on the other pairs, the
 block they came in, the number of threads or the BLAS.
+
+Notation. u is the unit roundoff of the arithmetic (2⁻²⁴ in float32, 2⁻⁵³ in float64) and
+γ_k = k·u / (1 − k·u). A product of k factors (1 + δ) or 1/(1 + δ) with |δ| ≤ u lies within 1 ± γ_k, and
+(1 + γ_j)(1 + γ_k) ≤ 1 + γ_{j+k}. x and c are query and candidate, D = |x − c|² their true squared distance.
+Both are placed before the search: x' = s·(x − μ) and c' likewise, with a public centre μ and a power of
+two s, so that D' = |x' − c'|² should be s²·D. a = |x'| and b = |c'| are their radii.
+
+1. The kernel, given x' and c', in any order of summation, with fused operations or without:
+   expanded, |x'|² + |c'|² − 2x'·c', each of the d terms x_k², c_k², 2x_k·c_k meets at most d + 3 roundings,
+   so the error is at most γ_{d+3} Σ(|x_k| + |c_k|)² ≤ γ_{d+3} (a + b)²; direct, Σ(x_k − c_k)², it is at most
+   γ_{d+2} D' ≤ γ_{d+2} (a + b)². Cutting a negative result to 0 brings it nearer to D' ≥ 0.
+2. The placing: each component of s·(x − μ) is off by at most u of itself (s is exact), so the vector x' − c'
+   is off by at most u(1 + 2u)(a + b), and its square by at most 3u(a + b)².
+3. Settled distances (`settle`) are float64 themselves: off by at most γ_{3+log₂d} D, in float64.
+
+Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as d + 3 + 3 + (3 + 22) < d + 32.
+
+4. Underflow. A float32 operation may lose up to 2⁻¹²⁶ absolutely, even where subnormals are flushed; s ≤ 2⁶⁴
+   makes that at most 2⁻⁶² per component. With every radius padded by p = √d·2⁻³⁶ the bound grows by
+   γ·4p(a + b) + γ·4p² ≥ 4√d·2⁻⁶⁰(a + b) + 4d²·2⁻⁹⁶, more than those losses can move a squared distance. In
+   float64 nothing made from float32 values underflows.
+5. Radii are computed too: `radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ = γ_{d+32} ≤ ¼.
+
+6. Tensor cores. A product may take its factors rounded or cut to fewer bits, x̂ and ĉ with |x̂_k − x'_k| ≤ v|x'_k|
+   and ĉ likewise, multiply them exactly and sum in float32. Then |2x̂·ĉ − 2x'·c'| ≤ 2(2v + v²)ab ≤ (v + v²)(a + b)², and
+   1 holds for x̂ and ĉ, whose products are at most (1 + v)² as large. Sums there may be cut instead of rounded, several
+   terms at a time, aligned to the largest of them: over blocks of B ≥ 4 terms that costs a term no more than d
+   additions of unit roundoff (1 + 1/B)·2⁻²³ < 2⁻²². Together: (1 + v)² γ_{d+32} + v + v², with that u in γ.
+
+A candidate that a search did not return has no computed distance to go by, only one, L, that it does not fall
+below. `unseen` turns this into a lower bound on the distance to every candidate not returned, however large its
+radius. Let g ≥ γ be the bound's factor of (a + b)², and ρ = (1 + 2g)(a + √L) + 2p. A candidate with r ≤ ρ is, by the
+bound above, at least L − g(a + ρ)² away. One with r > ρ has, by 5, |s(c − μ)| > a + √L, so its distance exceeds L.
+Likewise one with r ≥ R, not searched because R² is out of float32's reach, has |s(c − μ)| > R/2: its distance
+exceeds T where a + √T < R/2.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pe.nearest.margin import FLOAT64, Integers, Mask, Reals, Vectors, gamma, radius
+Vectors = npt.NDArray[np.float32]
+Reals = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+FLOAT32 = 2.0**-24
+FLOAT64 = 2.0**-53
+TENSOR_CORES = 2.0**-22  # what stands for the unit roundoff of their sums (6 of the proof)
 
 Metric = Literal["l2", "cosine"]
 
@@ -22,6 +65,59 @@ NO_DIRECTION = 2.0
 _PAIRS = 2**18  # elements settled at a time: two float64 arrays that stay in the cache
 _ROWS = 512  # queries compared together in the exact search
 _BLOCK = 2**22  # most elements of a block of queries or candidates there
+
+
+def gamma(dimensions: int, roundoff: float) -> float:
+    """γ_{d+32} of the proof above, a hair enlarged; infinite (nothing is certain) where the proof does not reach."""
+    k = (dimensions + 32) * roundoff
+    return 1.001 * k / (1 - k) if k < 0.2 and dimensions < 2**22 else float("inf")
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How the float32 distances of a search are computed.
+
+    Attributes:
+        roundoff: unit roundoff u of every operation.
+        rounding: unit roundoff v to which the factors of a product are rounded or cut first; 0: not at all.
+    """
+
+    roundoff: float
+    rounding: float = 0.0
+
+    def slack(self, dimensions: int) -> float:
+        """The factor of (a + b)² within which a computed squared distance lies about s² times the settled one."""
+        v = self.rounding
+        return (1 + v) ** 2 * gamma(dimensions, self.roundoff) + 1.001 * (v + v * v)
+
+
+def pad(dimensions: int, roundoff: float) -> float:
+    """What is added to each radius for underflow (4 of the proof)."""
+    return float(dimensions**0.5 * 2.0**-36) if roundoff > FLOAT64 else 0.0
+
+
+def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Reals:
+    """An upper bound on the norm of each row, in float64; infinite where the square overflows, or for NaN."""
+    dimensions = vectors.shape[1]
+    if not np.isfinite(gamma(dimensions, roundoff)):
+        return np.full(len(vectors), np.inf)
+    squares = np.einsum("ij,ij->i", vectors, vectors).astype(np.float64)
+    bound = np.sqrt(squares) * (1 + gamma(dimensions, roundoff)) + pad(dimensions, roundoff)
+    return np.where(np.isfinite(bound), bound, np.inf)
+
+
+def unseen(last: Reals, query_radius: Reals, largest: float, dimensions: int, slack: float) -> Reals:
+    """A lower bound on the squared distance of each query to all candidates its search did not return.
+
+    Args:
+        last: a computed squared distance that those of the others do not fall below.
+        query_radius: the queries' radii.
+        largest: the largest radius of a candidate that was searched.
+        dimensions: d.
+        slack: that of the arithmetic in which the others' distances were computed.
+    """
+    reach = (1 + 2 * slack) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(dimensions, FLOAT32)
+    return last - slack * (query_radius + np.minimum(largest, reach)) ** 2
 
 
 def _fold(values: Reals) -> Reals:
@@ -71,7 +167,7 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
     """The q candidates nearest to each query by settled distance, ties to the lowest index: int64, n×q.
 
     Blocks of candidates are compared in float64; the pairs that might be among the q nearest, by the bound of
-    pe/nearest/margin.py, are settled. Memory is that of one block, plus the answer.
+    the proof above, are settled. Memory is that of one block, plus the answer.
 
     Args:
         queries: finite, n×d.

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.errors import RecipeError, nearest_name
-from pe.nearest.choose import Backend, choose
-from pe.nearest.decide import Decider
-from pe.nearest.exact import Metric
-from pe.nearest.margin import Integers, Vectors
+from pe.nearest import cpu, gpu
+from pe.nearest.decide import Decider, Search
+from pe.nearest.exact import Integers, Metric, Vectors
+from pe.plugins.devices import has_driver, words_for
+
+Backend = Literal["auto", "faiss", "torch"]
 
 _BLOCK = 2**18  # elements looked at together: they stay in the cache
 
@@ -44,7 +49,7 @@ def nearest(
         candidates: float32, m×d. Public.
         q: neighbours per query, 1 ≤ q ≤ m.
         metric: "l2", or "cosine": Euclidean distance between the vectors normalised in float64.
-        backend: who searches (pe/nearest/choose.py): "auto", "faiss" or "torch".
+        backend: who searches (`choose`): "auto", "faiss" or "torch".
         places: int64, ascending: search for the queries there alone, which are read in blocks; None: for all.
 
     Raises:
@@ -56,11 +61,57 @@ def nearest(
     answer = np.full((len(queries) if places is None else len(places), q), -1, np.int64)
     if kept.size:
         vectors = np.ascontiguousarray(candidates if len(kept) == len(candidates) else candidates[kept])
-        searcher, wanted = choose(backend), min(q, len(kept))
-        decider = Decider(vectors, wanted, metric, lambda placed: searcher.searches(placed, wanted))
+        decider = Decider(vectors, min(q, len(kept)), metric, choose(backend).searches)
         positions = decider(queries, places)
         answer[:, : decider.q] = np.where(positions >= 0, kept[positions], -1)
     return answer
+
+
+@dataclass(frozen=True)
+class Searcher:
+    """A library on one kind of device.
+
+    Attributes:
+        words: what and where, for the log.
+        searches: makes of candidates the searches of them, from the fastest to the most accurate.
+    """
+
+    words: str
+    searches: Callable[[Vectors], Sequence[Search]]
+
+
+def choose(backend: Backend) -> Searcher:
+    """The searcher of this name: faiss on the CPU; torch on all GPUs that it sees, or on the CPU.
+
+    `auto` is torch where that sees a GPU, else faiss, or torch where faiss is not installed. What is chosen is what
+    searches: an error of it is never answered by another.
+
+    Raises:
+        MissingDependency: the library is not installed.
+        RecipeError: torch sees none of the driver's GPUs.
+    """
+    if backend == "torch" or (backend == "auto" and _torch_is_better()):
+        places = gpu.devices()
+        where = "the CPU" if places == [gpu.CPU] else words_for(len(places))
+        return Searcher(f"torch on {where}", gpu.torch_searches)
+    cpu.import_faiss()
+    return Searcher("faiss on the CPU", lambda candidates: (cpu.FaissSearch(candidates),))
+
+
+def describe(backend: Backend) -> str:
+    """The library and the device that `backend` comes to here.
+
+    Raises:
+        MissingDependency: the library is not installed.
+        RecipeError: torch sees none of the driver's GPUs.
+    """
+    return choose(backend).words
+
+
+def _torch_is_better() -> bool:
+    if find_spec("torch") is None:
+        return False
+    return find_spec("faiss") is None or (has_driver() and gpu.devices() != [gpu.CPU])
 
 
 def _distinct(candidates: Vectors) -> Integers:

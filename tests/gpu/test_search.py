@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pe.nearest import Backend, nearest
-from pe.nearest.choose import choose
 from pe.nearest.exact import exact_nearest, settle
+from pe.nearest.search import choose
 from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU
 

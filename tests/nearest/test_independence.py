@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 import pytest
 
-from pe.nearest import decide, exact, margin, nearest
+from pe.nearest import decide, exact, nearest
 from tests.nearest.unkind import Unkind
 
 RECORDS = 400
@@ -59,7 +59,7 @@ def test_whatever_the_rounding_of_the_search_depends_on():
 
 def test_removing_records_flips_others_without_the_margin(monkeypatch):
     """It is the margin that protects them, not the rest of the search."""
-    monkeypatch.setattr(margin, "gamma", lambda d, roundoff: 0.0)
+    monkeypatch.setattr(exact, "gamma", lambda d, roundoff: 0.0)
     assert _flipped(_unkind, *_near_copies(0, 50, 64), REMOVALS) > 0
 
 

@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pe.errors import MissingDependency, RecipeError
-from pe.nearest import decide, exact, margin, nearest, search
+from pe.nearest import decide, exact, nearest, search
 from tests.nearest.reference import naive
-from tests.nearest.sketched import BYTES, SKETCHES, backend_of
 from tests.nearest.unkind import Unkind
 
 METRICS = ["l2", "cosine"]
-BACKENDS = ["faiss", SKETCHES, BYTES, "torch"]
+BACKENDS = ["faiss", "torch"]
 
 
 def _gaussian(rng, n, m, d):
@@ -108,8 +107,8 @@ KINDS = [
 def test_equals_naive_search(kind, metric, d, q, backend):
     queries, candidates = (a.astype(np.float32) for a in kind(np.random.default_rng(d), 12, 40, max(d, 2)))
     queries, candidates = queries[:, :d], candidates[:, :d]
-    with np.errstate(all="raise", under="ignore"), backend_of(backend) as name:
-        answer = nearest(queries, candidates, q, metric=metric, backend=name)
+    with np.errstate(all="raise", under="ignore"):
+        answer = nearest(queries, candidates, q, metric=metric, backend=backend)
     assert answer.dtype == np.int64
     np.testing.assert_array_equal(answer, naive(queries, candidates, q, metric))
 
@@ -149,8 +148,7 @@ def problems(draw):
 @given(problem=problems())
 def test_equals_naive_search_on_any_floats(backend, problem):
     queries, candidates, q, metric = problem
-    with backend_of(backend) as name:
-        found = nearest(queries, candidates, q, metric=metric, backend=name)
+    found = nearest(queries, candidates, q, metric=metric, backend=backend)
     np.testing.assert_array_equal(found, naive(queries, candidates, q, metric))
 
 
@@ -191,7 +189,7 @@ def test_the_answer_does_not_depend_on_how_the_backend_errs(metric, spare, monke
 @pytest.mark.parametrize("share", [0, 0.3])
 def test_with_a_smaller_margin_it_does(share, monkeypatch):
     """The test above can fail: it refuses a bound of a third of what is proven, or none."""
-    monkeypatch.setattr(margin, "gamma", lambda d, roundoff: share * d * roundoff)
+    monkeypatch.setattr(exact, "gamma", lambda d, roundoff: share * d * roundoff)
     assert not all(_unkindly(kind, "l2") for kind in KINDS)
 
 
@@ -214,9 +212,8 @@ def test_many_neighbours():
 
 def test_where_nothing_is_certain_every_query_is_searched_exactly(monkeypatch):
     """As with more dimensions than the bound is proven for."""
-    assert margin.gamma(2**22, margin.FLOAT32) == margin.gamma(2**22, margin.FLOAT64) == np.inf
-    for module in (margin, exact):
-        monkeypatch.setattr(module, "gamma", lambda d, roundoff: np.inf)
+    assert exact.gamma(2**22, exact.FLOAT32) == exact.gamma(2**22, exact.FLOAT64) == np.inf
+    monkeypatch.setattr(exact, "gamma", lambda d, roundoff: np.inf)
     queries, candidates = (a.astype(np.float32) for a in _not_finite(np.random.default_rng(0), 20, 50, 6))
     for metric in METRICS:
         np.testing.assert_array_equal(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from pe.nearest import decide, margin
-from pe.nearest.threads import ALONE
+from pe.nearest import decide, exact
 
 
 class Unkind:
     """A backend as inexact as the bound allows: each distance is off by nearly all of a kernel's share, either way."""
 
-    returned = sieve = margin.Arithmetic(margin.FLOAT32)
-    threads = ALONE
+    returned = sieve = exact.Arithmetic(exact.FLOAT32)
+    threads = decide.ALONE
 
     def __init__(self, candidates):
         self.candidates = candidates.astype(np.float64)

@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pe.errors import MissingDependency, RecipeError
-from pe.nearest.decide import Found, Search
-from pe.nearest.margin import FLOAT32, TENSOR_CORES, Arithmetic, Vectors
-from pe.nearest.threads import ALONE
+from pe.nearest.decide import ALONE, Found, Search
+from pe.nearest.exact import FLOAT32, TENSOR_CORES, Arithmetic, Vectors
 from pe.plugins.devices import find_cards
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Precision = Literal["fp32", "tf32", "bf16"]
+Precision = Literal["fp32", "tf32"]
 
 CPU = "cpu"
 
 _SIEVES = {
     "fp32": Arithmetic(FLOAT32),
     "tf32": Arithmetic(TENSOR_CORES, 2.0**-10),  # 11 bits, possibly cut instead of rounded
-    "bf16": Arithmetic(TENSOR_CORES, 2.0**-8),
 }
 _BLOCK = 2**26  # most distances computed together
 _PAIRS = 2**25  # most elements of vectors that are squared together
@@ -52,11 +50,7 @@ class TorchSearch:
         self._squares = _squares(candidates)
 
     def __call__(self, queries: Vectors, k: int) -> Found:
-        """The k candidates nearest to each query by the products' distances.
-
-        Raises:
-            RecipeError: the device fails, for want of memory as a rule.
-        """
+        """The k candidates nearest to each query by the products' distances."""
         import torch
 
         device = self._candidates.device
@@ -116,11 +110,7 @@ class SharedSearch:
         self.returned, self.sieve = searches[0].returned, searches[0].sieve
 
     def __call__(self, queries: Vectors, k: int) -> Found:
-        """The k candidates nearest to each query by the products' distances.
-
-        Raises:
-            RecipeError: a device fails, for want of memory as a rule.
-        """
+        """The k candidates nearest to each query by the products' distances."""
         shares = np.array_split(queries, min(len(queries), len(self._searches)))
         # the setting is the whole process's: a thread that ends must not take it from the others
         with _products(self._precision), ThreadPoolExecutor(len(shares)) as pool:
@@ -128,7 +118,7 @@ class SharedSearch:
         return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def torch_searches(candidates: Vectors, _q: int = 1) -> tuple[Search, ...]:
+def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
     """On GPUs with tensor cores first tf32; for what that leaves open, and elsewhere, float32.
 
     Raises:
@@ -173,24 +163,17 @@ def import_torch() -> Any:
 
 
 def _factors(vectors: Tensor, precision: Precision) -> Tensor:
-    """What a product of this precision takes; where the device has no such products, the vectors cut or rounded."""
+    """What a product of this precision takes; where the device has no such products, the vectors cut."""
     import torch
 
-    if precision == "bf16":
-        rounded = vectors.to(torch.bfloat16)
-        return rounded if vectors.is_cuda else rounded.float()
     if precision == "tf32" and not vectors.is_cuda:
         return (vectors.view(torch.int32) & ~0x1FFF).view(torch.float32)
     return vectors
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """The products of all pairs of rows, summed and given in float32."""
-    import torch
-
-    if left.dtype == torch.float32:
-        return left @ right.T
-    return torch.mm(left, right.T, out_dtype=torch.float32)
+    """The products of all pairs of rows."""
+    return left @ right.T
 
 
 def _squares(vectors: Tensor) -> Tensor:

@@ -5,22 +5,13 @@ from __future__ import annotations
 import faiss
 import numpy as np
 import pytest
-import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pe.nearest import decide, faiss_backend
-from pe.nearest.faiss_backend import THREADS, FaissSearch, faiss_searches, pairwise
-from pe.nearest.threads import one_product_thread
+from pe.nearest import decide
+from pe.nearest.cpu import FaissSearch, one_product_thread
 from tests.nearest.reference import naive
-from tests.nearest.sketched import by_bytes, by_sketches, small_blocks
+from tests.nearest.test_gpu import problem
 from tests.nearest.test_nearest import KINDS, METRICS
-from tests.nearest.test_torch_backend import problem
-
-SEARCHES = {
-    "faiss": lambda placed: [FaissSearch(placed)],
-    "sketches": by_sketches(2, threads=THREADS),
-    "bytes": by_bytes(2, threads=THREADS),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +34,9 @@ def count_calls(monkeypatch):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
-@pytest.mark.parametrize("search", SEARCHES)
-def test_threads_that_share_the_queries_change_no_vote(search, kind, metric, monkeypatch):
-    small_blocks(monkeypatch)
+def test_threads_that_share_the_queries_change_no_vote(kind, metric):
     queries, candidates = problem(kind, n=40)
-    answer = decide.Decider(candidates, 2, metric, lambda c: [*SEARCHES[search](c), FaissSearch(c)])(queries)
+    answer = decide.Decider(candidates, 2, metric, lambda placed: [FaissSearch(placed)])(queries)
     np.testing.assert_array_equal(answer, naive(queries, candidates, 2, metric))
 
 
@@ -70,30 +59,15 @@ def in_use() -> set[int]:
     return {faiss.omp_get_max_threads(), *product_threads()}
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_who_shares_takes_one_core_and_all_are_given_back(search, monkeypatch):
-    small_blocks(monkeypatch)
-    before, inside = torch.get_num_threads(), []
-    torch.set_num_threads(3)
-
-    def looked_at(*given):
-        inside.extend(in_use())
-        if search == "bytes":
-            inside.append(torch.get_num_threads())
-        return pairwise(*given)
-
-    searches = SEARCHES | {
-        "sketches": by_sketches(1, looked_at, THREADS),
-        "bytes": by_bytes(1, looked_at, THREADS),
-    }
-    try:
-        outside = [in_use(), torch.get_num_threads()]
-        rows = np.random.default_rng(0).standard_normal((40, 12)).astype(np.float32)
-        np.testing.assert_array_equal(decide.Decider(rows, 1, "l2", searches[search])(rows)[:, 0], np.arange(40))
-        assert [in_use(), torch.get_num_threads()] == outside
-        assert set(inside) == ({1} if search != "faiss" else set())
-    finally:
-        torch.set_num_threads(before)
+def test_who_shares_takes_one_core_and_all_are_given_back(monkeypatch):
+    inside, outside, called = [], in_use(), FaissSearch.__call__
+    monkeypatch.setattr(FaissSearch, "__call__", lambda self, x, k: (inside.extend(in_use()), called(self, x, k))[1])
+    rows = np.random.default_rng(0).standard_normal((40, 12)).astype(np.float32)
+    np.testing.assert_array_equal(
+        decide.Decider(rows, 1, "l2", lambda placed: [FaissSearch(placed)])(rows)[:, 0], np.arange(40)
+    )
+    assert set(inside) == {1}
+    assert in_use() == outside
 
 
 def test_the_last_of_several_searches_lifts_the_limit():
@@ -103,14 +77,6 @@ def test_the_last_of_several_searches_lifts_the_limit():
                 assert product_threads() == {1}
             assert product_threads() == {1}
         assert product_threads() == {2}
-
-
-def test_the_choice_of_a_search_takes_one_core(monkeypatch):
-    taken = []
-    monkeypatch.setattr(faiss_backend, "fit_sketch", lambda *_: taken.append(product_threads()))
-    with threadpool_limits(2, user_api="blas"):
-        faiss_searches(np.eye(40, dtype=np.float32))
-    assert taken == [{1}]
 
 
 def test_no_block_of_queries_is_small(monkeypatch):

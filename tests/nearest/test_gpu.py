@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from pe.errors import RecipeError
-from pe.nearest import choose, decide, faiss_backend, margin, nearest, torch_backend
-from pe.nearest.torch_backend import SharedSearch, TorchSearch
+from pe.nearest import cpu, decide, exact, gpu, nearest, search
+from pe.nearest.gpu import SharedSearch, TorchSearch
 from pe.plugins import devices
 from tests.nearest.reference import naive
 from tests.nearest.test_independence import _near_copies as near_copies
 from tests.nearest.test_nearest import KINDS, METRICS
 
-PRECISIONS = ["fp32", "tf32", "bf16"]
-LEVELS = [["tf32", "fp32"], ["bf16", "fp32"], ["tf32"], ["bf16"]]
+PRECISIONS = ["fp32", "tf32"]
+LEVELS = [["tf32", "fp32"], ["tf32"]]
 
 
 def problem(kind, seed=5, n=25, m=60, d=12):
@@ -45,29 +45,28 @@ def shared(*precisions, places=3):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
 def test_low_precision_only_finds_and_never_decides(kind, metric, levels, monkeypatch):
-    monkeypatch.setattr(torch_backend, "_BLOCK", 25 * 20)  # several blocks of candidates
+    monkeypatch.setattr(gpu, "_BLOCK", 25 * 20)  # several blocks of candidates
     queries, candidates = problem(kind)
     decider = decide.Decider(candidates, 2, metric, searches(*levels))
     np.testing.assert_array_equal(decider(queries), naive(queries, candidates, 2, metric))
 
 
-@pytest.mark.parametrize(("precision", "apart"), [("tf32", 1e-3), ("bf16", 1e-2)])
-def test_with_the_margin_of_float32_low_precision_would_decide_wrongly(precision, apart, monkeypatch):
+def test_with_the_margin_of_float32_low_precision_would_decide_wrongly(monkeypatch):
     """It is the wider margin of the sieve that decides the test above, not luck."""
     rng = np.random.default_rng(0)
-    candidates = (rng.standard_normal(64) + apart * rng.standard_normal((60, 64))).astype(np.float32)
+    candidates = (rng.standard_normal(64) + 1e-3 * rng.standard_normal((60, 64))).astype(np.float32)
     queries = rng.standard_normal((40, 64)).astype(np.float32)
     expected = naive(queries, candidates, 2)
 
     def answer():
         # the frame would make float32 suffice: candidates are taken as they are, from where the queries are
         monkeypatch.setattr(decide.Frame, "around", lambda *_: decide.Frame("l2", np.zeros(64, np.float32), 1.0))
-        return decide.Decider(candidates, 2, "l2", searches(precision))(queries)
+        return decide.Decider(candidates, 2, "l2", searches("tf32"))(queries)
 
     monkeypatch.setattr(TorchSearch, "__call__", _products_alone)
     monkeypatch.setattr(TorchSearch, "returned", property(lambda self: self.sieve))
     np.testing.assert_array_equal(answer(), expected)
-    monkeypatch.setitem(torch_backend._SIEVES, precision, margin.Arithmetic(margin.FLOAT32))
+    monkeypatch.setitem(gpu._SIEVES, "tf32", exact.Arithmetic(exact.FLOAT32))
     assert (answer() != expected).any()
 
 
@@ -82,23 +81,23 @@ def _products_alone(self, queries, k):
 def test_the_margin_bounds_the_error_of_the_products(precision, d):
     """On entries that lose as much as an entry can, all in one direction."""
     rng = np.random.default_rng(d)
-    worst = {"fp32": 1.0, "tf32": 1 + 2.0**-10 - 2.0**-23, "bf16": 1 + 2.0**-8}[precision]  # what is cut or rounded off
+    worst = {"fp32": 1.0, "tf32": 1 + 2.0**-10 - 2.0**-23}[precision]  # what is cut off
     for even in (True, False):
         x = np.full((1, d), worst) * (1.0 if even else rng.uniform(0.5, 2, d))
         c = np.concatenate([x, -x, rng.standard_normal((20, d)) * worst]).astype(np.float32)
         x = x.astype(np.float32)
-        search = TorchSearch(torch.from_numpy(c), precision)
-        found, places = (t.numpy() for t in search._nearest(torch.from_numpy(x), len(c)))
-        exact = np.square(x.astype(np.float64) - c.astype(np.float64)).sum(axis=1)[places[0]]
+        searched = TorchSearch(torch.from_numpy(c), precision)
+        found, places = (t.numpy() for t in searched._nearest(torch.from_numpy(x), len(c)))
+        true = np.square(x.astype(np.float64) - c.astype(np.float64)).sum(axis=1)[places[0]]
         reach = (np.linalg.norm(x.astype(np.float64)) + np.linalg.norm(c.astype(np.float64), axis=1))[places[0]] ** 2
-        error = np.abs(found[0] - exact) / reach
-        assert error.max() <= search.sieve.slack(d)
+        error = np.abs(found[0] - true) / reach
+        assert error.max() <= searched.sieve.slack(d)
         if precision != "fp32" and even:
-            assert error.max() > search.sieve.rounding / 4  # the bound is not idle
+            assert error.max() > searched.sieve.rounding / 4  # the bound is not idle
 
 
 @pytest.mark.parametrize("of", [searches, shared])
-@pytest.mark.parametrize("precisions", [("fp32",), ("bf16", "fp32")], ids="+".join)
+@pytest.mark.parametrize("precisions", [("fp32",), ("tf32", "fp32")], ids="+".join)
 def test_removing_records_leaves_all_other_votes_alone(precisions, of, monkeypatch):
     queries, candidates = near_copies(0, 300, 784)
     queries = queries[:60]
@@ -113,7 +112,7 @@ def test_removing_records_leaves_all_other_votes_alone(precisions, of, monkeypat
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
 def test_several_devices_share_the_queries_and_change_no_vote(kind):
     queries, candidates = problem(kind)
-    alone, together = (decide.Decider(candidates, 2, "l2", of("bf16", "fp32")) for of in (searches, shared))
+    alone, together = (decide.Decider(candidates, 2, "l2", of("tf32", "fp32")) for of in (searches, shared))
     for n in (0, 1, 2, len(queries)):  # also fewer queries than devices
         np.testing.assert_array_equal(together(queries[:n]), alone(queries[:n]))
 
@@ -144,16 +143,16 @@ def test_temporaries_are_as_small_as_a_gpu_s_free_memory_asks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: free["torch"] + 100)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
     on_gpu = SimpleNamespace(device=torch.device("cuda:0"))
-    assert torch_backend._affordable(2**26, on_gpu) == (2**20 + 2**21) // 16
-    assert torch_backend._affordable(100, on_gpu) == 100
-    assert torch_backend._affordable(2**26, torch.zeros(1)) == 2**26
+    assert gpu._affordable(2**26, on_gpu) == (2**20 + 2**21) // 16
+    assert gpu._affordable(100, on_gpu) == 100
+    assert gpu._affordable(2**26, torch.zeros(1)) == 2**26
 
     sizes = []
-    product = torch_backend._product
-    monkeypatch.setattr(torch_backend, "_product", lambda x, c: (sizes.append(len(x) * len(c)), product(x, c))[1])
-    monkeypatch.setattr(torch_backend, "_affordable", lambda most, beside: 25 * 20)
+    product = gpu._product
+    monkeypatch.setattr(gpu, "_product", lambda x, c: (sizes.append(len(x) * len(c)), product(x, c))[1])
+    monkeypatch.setattr(gpu, "_affordable", lambda most, beside: 25 * 20)
     queries, candidates = problem(KINDS[0])
-    found = decide.Decider(candidates, 2, "l2", searches("bf16", "fp32"))(queries)
+    found = decide.Decider(candidates, 2, "l2", searches("tf32", "fp32"))(queries)
     np.testing.assert_array_equal(found, naive(queries, candidates, 2))
     assert max(sizes) == 25 * 20
 
@@ -168,8 +167,8 @@ def test_a_finer_search_sees_only_what_a_coarser_one_left_open(monkeypatch):
     monkeypatch.setattr(
         TorchSearch, "__call__", lambda self, x, k: (asked.append((self._precision, len(x))), whole(self, x, k))[1]
     )
-    answer = decide.Decider(candidates, 1, "l2", searches("bf16", "fp32"))(queries)
-    assert asked[0] == ("bf16", 60)
+    answer = decide.Decider(candidates, 1, "l2", searches("tf32", "fp32"))(queries)
+    assert asked[0] == ("tf32", 60)
     assert asked[1][0] == "fp32"
     assert 0 < asked[1][1] < 31
     np.testing.assert_array_equal(answer, nearest(queries, candidates, backend="faiss"))
@@ -193,23 +192,23 @@ class TestChoice:
 
     def test_it_is_said_in_words(self, monkeypatch):
         for places, words in ((["cpu"], "the CPU"), (["cuda:0"], "1 GPU"), (["cuda:0", "cuda:1"], "2 GPUs")):
-            monkeypatch.setattr(torch_backend, "devices", lambda places=places: places)
-            assert choose.describe("torch") == f"torch on {words}"
-            assert choose.describe("faiss") == "faiss on the CPU"
+            monkeypatch.setattr(gpu, "devices", lambda places=places: places)
+            assert search.describe("torch") == f"torch on {words}"
+            assert search.describe("faiss") == "faiss on the CPU"
 
     def test_auto_takes_what_is_installed(self, monkeypatch):
-        monkeypatch.setattr(choose, "has_driver", lambda: False)
-        assert choose.describe("auto") == "faiss on the CPU"
+        monkeypatch.setattr(search, "has_driver", lambda: False)
+        assert search.describe("auto") == "faiss on the CPU"
         monkeypatch.setitem(sys.modules, "faiss", None)
-        assert choose.describe("auto").startswith("torch on")
+        assert search.describe("auto").startswith("torch on")
         assert nearest(self.vectors, self.vectors).ravel().tolist() == [0, 1, 2, 3]
 
     def test_auto_takes_torch_where_it_sees_a_gpu(self, monkeypatch):
-        monkeypatch.setattr(choose, "has_driver", lambda: True)
-        monkeypatch.setattr(torch_backend, "devices", lambda: ["cuda:0"])
-        assert choose.describe("auto") == "torch on 1 GPU"
-        monkeypatch.setattr(torch_backend, "devices", lambda: ["cpu"])
-        assert choose.describe("auto") == "faiss on the CPU"
+        monkeypatch.setattr(search, "has_driver", lambda: True)
+        monkeypatch.setattr(gpu, "devices", lambda: ["cuda:0"])
+        assert search.describe("auto") == "torch on 1 GPU"
+        monkeypatch.setattr(gpu, "devices", lambda: ["cpu"])
+        assert search.describe("auto") == "faiss on the CPU"
 
     def test_it_leaves_no_gpu_of_the_driver_s_idle_unless_told_to(self, tmp_path, monkeypatch):
         (tmp_path / "nvidia0").touch()
@@ -222,7 +221,7 @@ class TestChoice:
         assert nearest(self.vectors, self.vectors, backend="faiss").ravel().tolist() == [0, 1, 2, 3]
 
     def test_all_devices_search_whole(self, monkeypatch):
-        monkeypatch.setattr(torch_backend, "devices", lambda: ["cpu", "cpu"])
+        monkeypatch.setattr(gpu, "devices", lambda: ["cpu", "cpu"])
         queries, candidates = near_copies(1, 200, 32)
         found = nearest(queries, candidates, 2, backend="torch")
         np.testing.assert_array_equal(found, nearest(queries, candidates, 2, backend="faiss"))
@@ -232,8 +231,8 @@ class TestChoice:
         def fails(*_: object) -> None:
             raise RuntimeError("the card fell off the bus")
 
-        monkeypatch.setattr(choose, "has_driver", lambda: False)
-        broken = TorchSearch if backend == "torch" else faiss_backend.FaissSearch
+        monkeypatch.setattr(search, "has_driver", lambda: False)
+        broken = TorchSearch if backend == "torch" else cpu.FaissSearch
         monkeypatch.setattr(broken, "__call__", fails)
         with pytest.raises(RuntimeError, match="fell off the bus"):
             nearest(self.vectors, self.vectors, backend=backend)
@@ -257,7 +256,7 @@ class TestChoice:
         )
         for part in ("_product", "_squares"):  # in the search, and when it is set up
             with monkeypatch.context() as patch:
-                patch.setattr(torch_backend, part, full)
+                patch.setattr(gpu, part, full)
                 with pytest.raises(RecipeError, match=said) as caught:
                     nearest(self.vectors, self.vectors, backend="torch")
                 assert "98765" not in str(caught.value)

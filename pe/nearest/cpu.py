@@ -1,0 +1,100 @@
+"""faiss on the CPU: float32 distances of all pairs, the queries shared by threads of one core each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from pe.errors import MissingDependency
+from pe.nearest.decide import Found, Threads
+from pe.nearest.exact import FLOAT32, Arithmetic, Vectors
+
+
+class _Limit:
+    """NumPy's products on one thread in the whole process, from the first that enters to the last that leaves."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._stack = Lock(), 0, ExitStack()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Limit them meanwhile."""
+        try:
+            from threadpoolctl import threadpool_limits
+        except ModuleNotFoundError as error:
+            if error.name != "threadpoolctl":
+                raise
+            raise MissingDependency.of("threadpoolctl", "cpu", "The neighbour search") from error
+        with self._lock:
+            if not self._inside:
+                self._stack.enter_context(threadpool_limits(1, user_api="blas"))
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._stack.close()
+
+
+one_product_thread = _Limit()
+"""Else products of several threads wait for each other: BLAS shares each one among all cores."""
+
+
+@contextmanager
+def _one_core() -> Iterator[Callable[[], object]]:
+    """Meanwhile products of NumPy, and searches of faiss in threads that call what this gives, use one core each."""
+    faiss = import_faiss()
+    before = faiss.omp_get_max_threads()
+    try:
+        with one_product_thread():
+            yield partial(faiss.omp_set_num_threads, 1)
+    finally:
+        faiss.omp_set_num_threads(before)  # a limit on its BLAS sets these as well
+
+
+class FaissSearch:
+    """The search of IndexFlatL2, without that index's copy of the candidates.
+
+    Threads share many queries and search on one core each: faiss's own threads share each product, and wait for each
+    other at its end.
+
+    Attributes:
+        returned: its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
+        sieve: the same.
+        threads: as many as faiss uses.
+    """
+
+    returned = sieve = Arithmetic(FLOAT32)
+    threads = Threads(lambda: int(import_faiss().omp_get_max_threads()), _one_core)
+
+    def __init__(self, candidates: Vectors) -> None:
+        self._candidates = candidates
+
+    def __call__(self, queries: Vectors, k: int) -> Found:
+        """The k candidates nearest to each query by computed squared distance."""
+        distances, positions = import_faiss().knn(queries, self._candidates, k)
+        return Found(distances, positions, distances.max(axis=1))
+
+
+def import_faiss() -> Any:
+    """The library.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    try:
+        with warnings.catch_warnings():
+            # SWIG's own types, in some builds: "builtin type SwigPyObject has no __module__ attribute"
+            warnings.filterwarnings("ignore", message="builtin type", category=DeprecationWarning)
+            import faiss
+    except ModuleNotFoundError as error:
+        if error.name != "faiss":
+            raise
+        raise MissingDependency.of("faiss", "cpu", "The neighbour search") from error
+    return faiss
