@@ -83,7 +83,7 @@ def rows_of(
         api.load(model)
         answer = api.random_api(request)
         train = label_samples(answer.samples, np.array([DIGITS.index(each) for each in labels]), answer.conditions)
-        student = Classifier.named("resnet9", NetworkSettings(epochs=EPOCHS))
+        student = Classifier("resnet9", NetworkSettings(epochs=EPOCHS))
         scores = utility([student], {"set": train}, test, len(DIGITS), [run], Progress())
         found.append(
             {

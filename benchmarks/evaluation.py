@@ -30,8 +30,6 @@ TASKS = {
     "logistic_regression": "logistic regression, 10,000 digits of 28×28×1, one seed",
     "mlp": "MLP, the same",
     "resnet9": "ResNet-9, 1,000 digits, one epoch",
-    "wrn-16-2": "WRN-16-2, 1,000 digits, one epoch",
-    "wrn-40-4": "WRN-40-4, 1,000 digits, one epoch",
 }
 
 
@@ -60,7 +58,7 @@ def read(path: Path, side: int, channels: int):
 def work(task: str, folder: Path) -> None:
     """One row's work."""
     from embeddings.pixels import Pixels
-    from pe.evaluation.classifiers import NETWORKS, Classifier, NetworkSettings
+    from pe.evaluation.classifiers import Classifier, NetworkSettings
     from pe.evaluation.features import Seen, features
     from pe.evaluation.fidelity import fidelity
     from pe.evaluation.frechet import frechet_distance
@@ -82,21 +80,20 @@ def work(task: str, folder: Path) -> None:
         memorisation(made.take(slice(10_000)), real.take(slice(10_000)), real.take(slice(10_000, 12_000)), seen)
     else:
         training, test = (read(folder / name, 28, 1) for name in ("train.npz", "test.npz"))
-        if task in NETWORKS:
+        if task == "resnet9":
             training = training.take(slice(1000))
-        classifier = Classifier.named(task, NetworkSettings(epochs=1))
+        classifier = Classifier(task, NetworkSettings(epochs=1))
         utility([classifier], {"synthetic": training}, test, 10, [0], Progress())
 
 
-def bare_loop(name: str, train, epochs: int) -> float:
+def bare_loop(train, epochs: int) -> float:
     """Seconds of the least that PyTorch needs to train the same network on the same images in batches of that size."""
     import torch
     from torch.nn import functional
 
-    from pe.evaluation.networks import network
-    from pe.evaluation.training import Training, _Batches
+    from pe.evaluation.training import Training, _Batches, resnet9
 
-    model = network(name, train.images.shape[2], 10).to(memory_format=torch.channels_last)
+    model = resnet9(train.images.shape[2], 10).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9, weight_decay=5e-4, nesterov=True)
     pixels = torch.from_numpy(train.images.pixels.astype(np.float32) / 255).permute(0, 3, 1, 2)
     labels = torch.from_numpy(train.labels.astype(np.int64))
@@ -118,7 +115,7 @@ def compare(name: str, folder: Path) -> None:
     from pe.evaluation.labelled import hold_out
 
     rest, held = hold_out(read(folder / "train.npz", 28, 1).take(slice(1000)), 0.1, 0)
-    classifier = Classifier.named(name, NetworkSettings(epochs=1, device="cpu"))
+    classifier = Classifier(name, NetworkSettings(epochs=1, device="cpu"))
     first, few = rest.take(slice(32)), held.take(slice(10))
     classifier.fit(first, few, 10, 0)
     start = time.perf_counter() - started
@@ -127,7 +124,7 @@ def compare(name: str, folder: Path) -> None:
         started = time.perf_counter()
         classifier.fit(rest, held, 10, 0)
         ours.append(time.perf_counter() - started)
-        bare.append(bare_loop(name, rest, 1))
+        bare.append(bare_loop(rest, 1))
     ratio = np.median(np.divide(ours, bare))
     row = f"| {name} | {start:.1f} | {np.median(ours):.1f} | {np.median(bare):.1f} | {ratio:.2f} |"
     (folder / "row").write_text(row, encoding="utf-8")
@@ -195,7 +192,7 @@ def main() -> None:
         made_up(folder / "test.npz", 4, 1000, 28, 1)
         rows = [measure(task, folder) for task in TASKS]  # one after the other: they share the cores
         rows += [colour(folder, embedding) for embedding in ("pixels", "efficientnet_lite")]
-        loops = [row_of(name, folder) for name in ("resnet9", "wrn-16-2", "wrn-40-4")]
+        loops = [row_of(name, folder) for name in ("resnet9",)]
         page = digits(folder)
     lines = [
         "# Time and memory of an evaluation",

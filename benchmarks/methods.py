@@ -101,7 +101,7 @@ def measured(train: Labelled, real: Any, test: Any, seed: int, epochs: int | Non
     from pe.progress import Progress, Task
 
     names = ["logistic_regression", "mlp", *(["resnet9"] if epochs else [])]
-    classifiers = [Classifier.named(name, NetworkSettings(epochs=epochs or 1)) for name in names]
+    classifiers = [Classifier(name, NetworkSettings(epochs=epochs or 1)) for name in names]
     scores = utility(classifiers, {"set": train}, test, len(DIGITS), [seed], Progress())
     pixels = Seen("pixels", Pixels(size=train.images.shape[0], blur=0))
     one, other = (features(images, pixels, 0, Task()).moments for images in (train.images, real.images))

@@ -77,7 +77,7 @@ def pictures(folder: Path, part: str, side: int) -> Labelled:
 def accuracy(train: Labelled, test: Labelled, names: list[str], seed: int) -> dict[str, float]:
     """Of each classifier."""
     found: dict[str, float] = {}
-    if named := [Classifier.named(name, NetworkSettings(epochs=EPOCHS)) for name in names if name != PROBE]:
+    if named := [Classifier(name, NetworkSettings(epochs=EPOCHS)) for name in names if name != PROBE]:
         scores = utility(named, {"set": train}, test, len(CLASSES), [seed], Progress())
         found |= {one.name: round(float(scores[one.name]["set"].accuracy[0]), 4) for one in named}
     if PROBE in names:

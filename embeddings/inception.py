@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
-
 from embeddings.resizing import antialiased, tensorflow_bilinear
 from embeddings.torch_model import Network, Precision, TorchEmbedding
 from pe.errors import RecipeError
-from pe.plugins.protocols import Vectors
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 Resize = Literal["tensorflow", "antialiased"]
 
@@ -69,17 +65,6 @@ class Inception(TorchEmbedding):
         self.info = replace(self.info, standard_inception=weights is None and self._exact)
         super().__init__(device, precision, batch_size, offline)
 
-    def probabilities(self, vectors: Vectors) -> npt.NDArray[np.float32]:
-        """float32, n×1008: class probabilities as the Inception Score takes them, the classes' biases left out.
-
-        Args:
-            vectors: what `embed` gave for n images.
-
-        Raises:
-            RecipeError: the weights or the device are not there.
-        """
-        return self._of_features(vectors, _probabilities)
-
     def _load(self) -> Network:
         from embeddings.inception_network import InceptionNetwork
 
@@ -100,7 +85,3 @@ class Inception(TorchEmbedding):
         else:
             resized = antialiased(images, SIDE, SIDE, between=False)
         return (resized - 128) / 128
-
-
-def _probabilities(module: nn.Module, features: Tensor) -> Tensor:
-    return (features @ module.get_parameter("fc.weight").T).softmax(dim=1)

@@ -162,7 +162,7 @@ class InceptionNetwork(nn.Module):
             },
         )
         self.Mixed_7b, self.Mixed_7c = _Fanned(1280, "mean"), _Fanned(2048, "max")
-        self.fc = nn.Linear(FEATURES, CLASSES)
+        self.fc = nn.Linear(FEATURES, CLASSES)  # of the published weights; no use is made of it
 
     def forward(self, x: Tensor) -> Tensor:
         """n×2048, from prepared images."""

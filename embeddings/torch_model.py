@@ -152,15 +152,6 @@ class TorchEmbedding(ABC):
             return ["cuda:0"]
         return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
 
-    def _of_features(self, vectors: Vectors, head: Callable[[nn.Module, Tensor], Tensor]) -> Vectors:
-        """What `head` makes of the module and of features, float32 (n, d), that `embed` gave."""
-        import torch
-
-        network, device = self._copies[0]
-        with torch.inference_mode(), _arithmetic(device):
-            found: Vectors = head(network.module, torch.from_numpy(vectors).to(device)).cpu().numpy()
-            return found
-
     def _example(self, shape: tuple[int, ...]) -> Batch:
         """A made-up sample as it stands in batches of this shape, a batch of one."""
         return np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)

@@ -25,10 +25,7 @@ _WHAT = {
 }
 
 
-_CLASSIFIERS = (
-    "Of linear_probe, logistic_regression, mlp, resnet9, wrn-16-2, wrn-40-4, NAME-x5; of texts linear_probe, "
-    "tfidf_regression, transformer:FOLDER."
-)
+_CLASSIFIERS = "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression."
 _WIDTH = 110  # of a paragraph
 
 
@@ -37,17 +34,15 @@ _WIDTH = 110  # of a paragraph
 @click.option(
     "--test", required=True, help="Real samples that no run has seen: a folder or file, as the private ones are."
 )
-@click.option("--metrics", help="Of fidelity, utility, semantics, memorisation, with commas; default: all possible.")
+@click.option("--metrics", help="Of fidelity, utility, memorisation, with commas; default: all possible.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per classifier.")
 @click.option("--embedding", "embeddings", multiple=True, help="NAME or NAME:key=value,…; default: the run's. Repeat.")
 @click.option("--classifiers", help=_CLASSIFIERS)
-@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of the networks.")
-@click.option("--flip", is_flag=True, help="Mirror images in the networks' training; not for digits or text.")
-@click.option("--device", help="Of the networks: cpu, cuda, cuda:1; default: the GPU if there is one.")
+@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of ResNet-9.")
+@click.option("--flip", is_flag=True, help="Mirror images in ResNet-9's training; not for digits or text.")
+@click.option("--device", help="Of ResNet-9: cpu, cuda, cuda:1; default: the GPU if there is one.")
 @click.option("--reference", help="Samples that fidelity compares with, public ones too; default: the test set.")
-@click.option("--vectors", type=PATH, help="Word vectors (.npz, .txt) for the semantics.")
 @click.option("--canaries", type=PATH, help="A file with strings planted among the private texts, one in each line.")
-@click.option("--condition", help="The samples' condition that names their semantics; default: their class.")
 @click.option(
     "--random-selection/--no-random-selection",
     default=None,
@@ -67,9 +62,7 @@ def evaluate(
     flip: bool,
     device: str | None,
     reference: str | None,
-    vectors: Path | None,
     canaries: Path | None,
-    condition: str | None,
     random_selection: bool | None,
     one_vote: bool | None,
     as_json: bool,
@@ -95,9 +88,7 @@ def evaluate(
         classifiers=None if classifiers is None else _names(classifiers),
         networks=NetworkSettings(epochs, flip, device),
         reference=reference,
-        vectors=vectors,
         canaries=canaries,
-        condition=condition,
         random_selection=random_selection,
         one_vote=one_vote,
     )
@@ -149,9 +140,6 @@ def _page(values: dict[str, Any], path: Path) -> str:
         lines += farther_than_unevolved(values["fidelity"])
     if "utility" in values:
         lines += ["", *_utility(values)]
-    if "semantics" in values:
-        found = values["semantics"]
-        lines += ["", f"SDS {found['sds']:.4f} (the real set with itself: {found['sds_real_with_itself']:.4f})"]
     if "memorisation" in values:
         lines += ["", *_memorisation(values["memorisation"], run["noun"])]
     return "\n".join([*lines, "", f"Not covered by the certificate. Written to {path}"])
@@ -175,9 +163,7 @@ def _fidelity(name: str, found: dict[str, Any]) -> list[str]:
         error = row["kernel"]["standard_error"]
         kernel = f"{row['kernel']['mean']:.4g}" + ("" if error is None else f" ± {error:.2g}")
         shares = "".join(f"{row[c]:>11.3f}" if c in row else f"{'–':>11}" for c in columns)
-        score = row.get("inception_score")
-        told = "" if score is None else f"   Inception Score {score['mean']:.3g} ± {score['std']:.2g}"
-        lines.append(f"{'  ' + key:<{width}} {row['frechet']:>9.4g}{kernel:>22}{shares}{told}")
+        lines.append(f"{'  ' + key:<{width}} {row['frechet']:>9.4g}{kernel:>22}{shares}")
     return lines
 
 

@@ -19,7 +19,6 @@ from pe.evaluation.memorisation import memorisation
 from pe.evaluation.real import RealSet
 from pe.evaluation.remedies import MOST, ONE_VOTE_INSTEAD, remedies
 from pe.evaluation.request import METRICS, Request
-from pe.evaluation.semantics import sds, word_vectors
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
 from pe.evaluation.stored import pairs_file, store_evaluation
 from pe.evaluation.trials import trials_of
@@ -70,8 +69,6 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     sets = gather(run, request, notes, stop, seen)
     progress, pairs = _Stoppable(progress, stop), None
     values = _head(sets, request, [each.name for each in seen])
-    if request.wants("semantics"):
-        values["semantics"] = _semantics(sets, request)
     run.confidential.mkdir(mode=0o700, exist_ok=True)
     if request.wants("fidelity"):
         values["fidelity"] = {each.name: _fidelity(sets, each, progress) for each in seen}
@@ -197,32 +194,6 @@ def _remedies(sets: Sets, judged: Verdict) -> Values:
     plan = plan_of(sets.run, sets.recipe)
     more = remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))
     return {"remedies": [*found, *more][:MOST]}
-
-
-def _semantics(sets: Sets, request: Request) -> Values:
-    assert request.vectors is not None
-    evaluated = sets.evaluated
-    names: list[str] = [sets.classes[label] for label in evaluated.labels]
-    if request.condition is not None:
-        if request.condition not in evaluated.conditions:
-            known = ", ".join(f"'{name}'" for name in evaluated.conditions) or "none"
-            raise RecipeError(f"The population has no condition '{request.condition}'; it has {known}.")
-        names = [str(value) for value in evaluated.conditions[request.condition]]
-    synthetic = _shares(names)
-    real = _shares([sets.classes[label] for label in sets.test.content.labels])
-    vectors = word_vectors(request.vectors, sorted({*synthetic, *real}))
-    return {
-        "sds": sds(synthetic, real, vectors),
-        "sds_real_with_itself": sds(real, real, vectors),
-        "condition": request.condition,
-        "synthetic": synthetic,
-        "real": real,
-    }
-
-
-def _shares(names: list[str]) -> dict[str, float]:
-    found, counts = np.unique(names, return_counts=True)
-    return {str(name): float(count) / len(names) for name, count in zip(found, counts, strict=True)}
 
 
 def _memorisation(

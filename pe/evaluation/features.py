@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from pe.data.samples import Samples
 from pe.data.seeds import generator
@@ -27,15 +25,6 @@ MEMORY = 2**30
 """Bytes of vectors that are kept of all sets together."""
 
 
-@runtime_checkable
-class Classifies(Protocol):
-    """An embedding whose model also tells classes, which the Inception Score needs."""
-
-    def probabilities(self, vectors: Vectors) -> npt.NDArray[np.floating]:
-        """Class probabilities of n images by their vectors, n×classes, rows that sum to 1."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Features:
     """A set of samples under an embedding.
@@ -43,12 +32,10 @@ class Features:
     Attributes:
         moments: of all of them.
         kept: float32 (≤ KEPT, d), of a random choice, in random order.
-        probabilities: of all of them, n×classes, in random order; None for an embedding that tells no classes.
     """
 
     moments: Moments
     kept: Vectors
-    probabilities: npt.NDArray[np.floating] | None
 
 
 class Seen:
@@ -160,7 +147,7 @@ def features(samples: Samples, seen: Seen, seed: int, task: Task) -> Features:
     place[order] = np.arange(len(order))
     moments: StreamedMoments | None = None
     kept: Vectors | None = None
-    told, start = [], 0
+    start = 0
     for vectors in seen.blocks(samples):
         if moments is None or kept is None:
             moments = StreamedMoments(vectors.shape[1])
@@ -168,11 +155,8 @@ def features(samples: Samples, seen: Seen, seed: int, task: Task) -> Features:
         moments.add(vectors)
         places = place[start : start + len(vectors)]
         kept[places[places >= 0]] = vectors[places >= 0]
-        if isinstance(seen.embedding, Classifies):
-            told.append(seen.embedding.probabilities(vectors))
         start += len(vectors)
         task.advance(len(vectors))
     assert moments is not None
     assert kept is not None
-    shuffled = generator(seed, "evaluation/probabilities").permutation(len(samples))
-    return Features(moments.moments(), kept, np.concatenate(told)[shuffled] if told else None)
+    return Features(moments.moments(), kept)

@@ -11,7 +11,6 @@ from typing import Any
 from pe.data.samples import Samples
 from pe.evaluation.features import Features, Seen, features
 from pe.evaluation.frechet import frechet_distance
-from pe.evaluation.inception_score import inception_score
 from pe.evaluation.kernel import LARGEST, kernel_distance
 from pe.evaluation.manifold import NEIGHBORS, manifold
 from pe.plugins.protocols import Embedding, info_of
@@ -73,7 +72,7 @@ def fidelity(seen: Seen, sets: Mapping[str, Samples], reference: Samples, seed: 
     with progress.task(f"comparing under {name}", len(made)) as task:
         compared = {}
         for key in made:
-            compared[key] = _compare(made[key], real) | _score(made[key])
+            compared[key] = _compare(made[key], real)
             task.advance(1)
     values |= compared[first] | {"controls": {key: compared[key] for key in others}}
     return Fidelity(values, _notes(name, made[first], real, standard_inception(embedding), reference.noun))
@@ -91,11 +90,6 @@ def _compare(made: Features, real: Features) -> dict[str, Any]:
         found = manifold(real.kept[:fewest], made.kept[:fewest])  # equal numbers: density and recall depend on them
         values |= asdict(found) | {"neighbors": NEIGHBORS, "neighborhood_samples": fewest}
     return values
-
-
-def _score(made: Features) -> dict[str, Any]:
-    found = made.probabilities
-    return {} if found is None else {"inception_score": asdict(inception_score(found))}
 
 
 def _notes(name: str, made: Features, real: Features, standard: bool, noun: str) -> list[str]:

@@ -10,7 +10,7 @@ from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.specs import PluginSpec
 
-METRICS = ("fidelity", "utility", "semantics", "memorisation")
+METRICS = ("fidelity", "utility", "memorisation")
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,17 @@ class Request:
         seeds: trainings of each classifier on each set, ≥ 1.
         embeddings: under which samples are compared; the first serves memorisation and the verdict too. Empty: the
             run's own.
-        classifiers: names, see `Classifier.named`; None: those of the modality.
-        networks: settings of the convolutional ones.
+        classifiers: names, see `Classifier`; None: those of the modality.
+        networks: settings of ResNet-9.
         reference: where the real (or public) samples are that fidelity compares with; None: the test set.
-        vectors: a file of word vectors, for the semantics.
         canaries: a UTF-8 file with a string in each line, which the user planted among the private texts.
-        condition: the population's condition that holds each sample's semantics; None: its label.
         random_selection: whether to run that control: True, False, or None: where it is free and quick.
         one_vote: likewise.
         api: the generator, when it is the user's own object.
         embedding: the run's embedding, when it is the user's own object.
 
     Raises:
-        RecipeError: an unknown metric or classifier, no seed, semantics without vectors.
+        RecipeError: an unknown metric or classifier, no seed.
     """
 
     test: str
@@ -45,9 +43,7 @@ class Request:
     classifiers: tuple[str, ...] | None = None
     networks: NetworkSettings = field(default_factory=NetworkSettings)
     reference: str | None = None
-    vectors: Path | None = None
     canaries: Path | None = None
-    condition: str | None = None
     random_selection: bool | None = None
     one_vote: bool | None = None
     api: GenerationAPI | None = None
@@ -59,14 +55,12 @@ class Request:
                 raise RecipeError(f"Unknown metric '{name}': {nearest_name(name, METRICS)}")
         if self.seeds < 1:
             raise RecipeError(f"An evaluation needs one seed or more, not {self.seeds}.")
-        if self.metrics is not None and "semantics" in self.metrics and self.vectors is None:
-            raise RecipeError("The metric 'semantics' needs word vectors: name their file (--vectors).")
         _ = self.trained(())
 
     def trained(self, by_default: tuple[str, ...]) -> tuple[Classifier, ...]:
         """The classifiers; those `by_default` where none is named."""
         names = by_default if self.classifiers is None else self.classifiers
-        return tuple(Classifier.named(name, self.networks) for name in names)
+        return tuple(Classifier(name, self.networks) for name in names)
 
     @property
     def planted(self) -> tuple[str, ...]:
@@ -89,7 +83,5 @@ class Request:
         return found
 
     def wants(self, metric: str) -> bool:
-        """Whether a metric is asked for; semantics only with vectors."""
-        if self.metrics is not None:
-            return metric in self.metrics
-        return metric != "semantics" or self.vectors is not None
+        """Whether a metric is asked for."""
+        return self.metrics is None or metric in self.metrics

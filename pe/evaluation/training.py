@@ -1,4 +1,4 @@
-"""Training of the convolutional classifiers: SGD, cosine schedule, pad and crop, EMA. Imported on use only."""
+"""ResNet-9 and its training: SGD, cosine schedule, pad and crop, EMA. Imported on use only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from pe.data.decoding import UInt8Array
 from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.networks import MovingAverage, network
 from pe.evaluation.shallow import Predict
 from pe.plugins.devices import find_cards
 
@@ -60,10 +59,68 @@ class Training:
     device: str | None = None
 
 
-def fit_network(
-    name: str, train: Labelled, validation: Labelled, classes: int, seed: int, settings: Training
-) -> Predict:
-    """Train `name` (see `pe.evaluation.networks.network`) and keep the epoch that labels the validation part best.
+def resnet9(channels: int, classes: int) -> nn.Module:
+    """Nine layers, after the residual network of the DAWNBench entries; for images of any size from 8×8 on."""
+    return nn.Sequential(
+        _convolution(channels, 64),
+        _convolution(64, 128),
+        nn.MaxPool2d(2),
+        _Sum(_convolution(128, 128), _convolution(128, 128)),
+        _convolution(128, 256),
+        nn.MaxPool2d(2),
+        _convolution(256, 512),
+        nn.MaxPool2d(2),
+        _Sum(_convolution(512, 512), _convolution(512, 512)),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, classes),
+    )
+
+
+def _convolution(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+    )
+
+
+class _Sum(nn.Module):
+    """x + f(x)."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x)  # type: ignore[no-any-return]
+
+
+class MovingAverage:
+    """An exponential moving average (EMA) of a network's weights and running statistics.
+
+    Attributes:
+        network: holds the average, in evaluation mode.
+    """
+
+    def __init__(self, followed: nn.Module, copied: nn.Module, decay: float) -> None:
+        """Follows one network with another of the same shape; `decay` in [0, 1)."""
+        self.network, self._followed, self._decay, self._steps = copied, followed, decay, 0
+        copied.load_state_dict(followed.state_dict())
+        copied.eval()
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move towards the followed network; in the first steps faster, so that the start is soon forgotten."""
+        self._steps += 1
+        decay = min(self._decay, self._steps / (10 + self._steps))
+        for mine, its in zip(self.network.state_dict().values(), self._followed.state_dict().values(), strict=True):
+            if mine.is_floating_point():
+                mine.lerp_(its, 1 - decay)
+            else:
+                mine.copy_(its)
+
+
+def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, settings: Training) -> Predict:
+    """Train ResNet-9 and keep the epoch that labels the validation part best.
 
     All randomness comes from `seed`, and torch's own generators are left as they were.
 
@@ -74,7 +131,7 @@ def fit_network(
     scale = _scale(train.images)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model, average = (network(name, train.images.shape[2], classes) for _ in range(2))
+        model, average = (resnet9(train.images.shape[2], classes) for _ in range(2))
     model, average = (each.to(device).to(memory_format=torch.channels_last) for each in (model, average))
     smoothed = MovingAverage(model, average, settings.average)
     batches = _Batches(train, settings, np.random.default_rng(seed))
@@ -82,7 +139,7 @@ def fit_network(
         model.parameters(), batches.rate, settings.momentum, weight_decay=settings.decay, nesterov=True
     )
 
-    def predict_with(net: torch.nn.Module, images: Images) -> npt.NDArray[np.float64]:
+    def predict_with(net: nn.Module, images: Images) -> npt.NDArray[np.float64]:
         return _logits(net, images, scale, device)
 
     best, chosen = -1.0, smoothed.network
@@ -179,7 +236,7 @@ def _inputs(pixels: UInt8Array, scale: Scale, device: str) -> Tensor:
 
 @torch.no_grad()
 def _logits(
-    net: torch.nn.Module,
+    net: nn.Module,
     images: Images,
     scale: Scale,
     device: str,

@@ -40,13 +40,13 @@ def trials_of(sets: Sets, request: Request, seen: Sequence[Seen]) -> list[Trial]
                 f"The classifier '{each.name}' is of {each.kind}, and the run's data are {sets.modality.noun}: "
                 f"take {' or '.join(sets.methods.classifiers)}."
             )
-    views = sets.methods.views([each.single for each in classifiers], training, test, sets.notes.add)
+    views = sets.methods.views([each.name for each in classifiers], training, test, sets.notes.add)
     found = []
     for classifier in classifiers:
-        if classifier.single == LINEAR_PROBE:
+        if classifier.name == LINEAR_PROBE:
             found += [_probe(classifier, each, training, test, sets.recipe.seed) for each in seen]
         else:
-            found.append(Trial(classifier.name, classifier, *views[classifier.single]))
+            found.append(Trial(classifier.name, classifier, *views[classifier.name]))
     return found
 
 

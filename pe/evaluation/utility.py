@@ -158,19 +158,18 @@ def try_out(
     scores: dict[tuple[str, str], list[_Score]] = {(each.name, to): [] for each in trials for to in each.training_sets}
     rounds = [(seed, name) for seed in seeds for name in trials[0].training_sets]
     jobs = [_Job(trial, name, classes, seed) for seed, name in rounds for trial in trials]
-    members = sum(trial.classifier.members for trial in trials)
     threads = (
         at_once(len(jobs), max(map(_Job.features, jobs))) if all(each.classifier.shallow for each in trials) else 1
     )
     with (
-        progress.task("training classifiers", members * len(rounds)) as task,
+        progress.task("training classifiers", len(jobs)) as task,
         side_by_side(_Job.train_and_test, jobs, threads) as results,
     ):
         seconds: list[float] = []
         for job, (score, spent) in zip(jobs, results, strict=True):
             scores[job.trial.name, job.name].append(score)
             seconds.append(spent)
-            task.advance(job.trial.classifier.members)
+            task.advance(1)
             if len(seconds) == _MEASURED * len(trials):
                 rest = [name for _, name in rounds[_MEASURED:]]
                 left = seconds_left(trials, seconds[-len(trials) :], job.name, rest)

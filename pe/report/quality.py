@@ -73,8 +73,6 @@ def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
         (f"{distance_names(each)[0]}, {name}", shown(each.get("frechet"), ",.4g"))
         for name, each in (metrics.get("fidelity") or {}).items()
     ]
-    if "semantics" in metrics:
-        found.append(("semantic similarity (SDS)", shown(metrics["semantics"].get("sds"), ",.4g")))
     if "membership" in metrics.get("memorisation", {}):
         found.append(("membership AUC", f"{metrics['memorisation']['membership']['auc']:.3f}"))
     return found

@@ -124,17 +124,6 @@ def test_images_of_another_size_are_brought_to_the_tests(tmp_path: Path) -> None
     assert "For classifiers, images of 'synthetic' are brought from 4×4×1 to the test set's 6×6×3." in values["notes"]
 
 
-def test_semantics_compare_labels_or_a_condition(run: pe.Run, test: str, tmp_path: Path) -> None:
-    (tmp_path / "v.txt").write_text("no 1 0\nyes 0 1\nt0 1 0\nt1 1 0\nt2 1 0\n")
-    values = evaluate(run, test, metrics=("semantics",), vectors=tmp_path / "v.txt")
-    assert values["semantics"]["sds"] == pytest.approx(0.5)
-    named = evaluate(run, test, metrics=("semantics",), vectors=tmp_path / "v.txt", condition="name")
-    assert named["semantics"]["synthetic"].keys() <= {"t0", "t1", "t2"}
-    assert named["semantics"]["sds"] == pytest.approx(0.5)
-    with pytest.raises(RecipeError, match="has no condition 'prompt'; it has 'name', 'tint'"):
-        evaluate(run, test, metrics=("semantics",), vectors=tmp_path / "v.txt", condition="prompt")
-
-
 def test_a_reference_set_takes_the_tests_place_in_fidelity_only(run: pe.Run, test: str, tmp_path: Path) -> None:
     bright = images_of(np.full(30, 250))
     np.savez(tmp_path / "public.npz", images=bright.pixels)

@@ -12,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prdc import compute_prdc
 from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
-from torch_fidelity.metric_isc import isc_features_to_metric
 from torch_fidelity.metric_kid import kid_features_to_metric
 from torch_fidelity.metric_prc import calculate_precision_recall_full
 
 from pe.evaluation.frechet import Moments, StreamedMoments, frechet_distance
-from pe.evaluation.inception_score import inception_score
 from pe.evaluation.kernel import kernel_distance, squared_mmd
 from pe.evaluation.manifold import manifold
 
@@ -177,16 +175,3 @@ def test_as_many_vectors_as_neighbours_are_refused() -> None:
     real, fake = two_sets(5, 9, 2)
     with pytest.raises(ValueError, match="need 6 vectors"):
         manifold(real, fake, 5)
-
-
-def test_inception_score_equals_torch_fidelitys() -> None:
-    logits = torch.from_numpy(np.random.default_rng(0).normal(0, 2, (500, 12)))
-    theirs = isc_features_to_metric(logits, splits=10, shuffle=False)
-    found = inception_score(logits.softmax(dim=1).numpy())
-    assert (found.mean, found.std) == pytest.approx(tuple(theirs.values()), rel=1e-5)
-
-
-def test_inception_score_runs_from_one_to_the_number_of_classes() -> None:
-    sure = np.eye(4)[np.arange(400) % 4]
-    assert inception_score(sure).mean == pytest.approx(4)
-    assert inception_score(np.full((400, 4), 0.25)).mean == pytest.approx(1)

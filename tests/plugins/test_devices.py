@@ -43,7 +43,7 @@ def test_auto_refuses_to_leave_them_idle() -> None:
     with pytest.raises(RecipeError, match=f"{REFUSED}device: cpu\\.$"):
         _ = EfficientNetLite().batch_size
     with pytest.raises(RecipeError, match=f"{REFUSED}--device cpu\\.$"):
-        fit_network("wrn-10-1", stripes(9, 0), stripes(9, 1), 3, 0, Training(epochs=1))
+        fit_network(stripes(9, 0), stripes(9, 1), 3, 0, Training(epochs=1))
 
 
 @pytest.mark.usefixtures("driver")
