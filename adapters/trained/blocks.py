@@ -37,7 +37,7 @@ def settled(training: FineTuning, terms: FitTerms, others: tuple[Release, ...], 
     """
     open_ = training.dp_sgd(terms.declared_size)
     blocks_of(open_.with_noise(1.0), terms)  # a unit that it cannot protect, before the long search
-    return _calibrated(open_, budget or terms.budget, Relation(terms.relation), others, training.spare_blocks)
+    return _calibrated(open_, budget or terms.budget, Relation(terms.relation), others)
 
 
 def blocks_of(settings: DPSGD, terms: FitTerms, name: str = TRAINING) -> tuple[Release, ...]:
@@ -147,5 +147,5 @@ def _next(
 
 
 @lru_cache(maxsize=64)
-def _calibrated(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...], spare: int) -> DPSGD:
-    return calibrated(settings, budget, relation, others, spare)
+def _calibrated(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...]) -> DPSGD:
+    return calibrated(settings, budget, relation, others)

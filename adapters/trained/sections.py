@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -27,15 +27,7 @@ class PlainTraining(Settings):
 
 
 class QueryTraining(PlainTraining):
-    """PrivImage's semantic query, which finds the public labels that an image is most like.
-
-    Attributes:
-        network: `small`: three convolutions, trained on the public images; `efficientnet`: a linear head, trained on
-            what the frozen EfficientNet-Lite0, which photographs have trained, sees of them.
-        views: 1: the image; 2: the mean of the probabilities for it and for itself, shrunk to nine tenths.
-    """
+    """PrivImage's semantic query, three convolutions that find the public labels that an image is most like."""
 
     steps: Count = 1000
     batch: Count = 128
-    network: Literal["small", "efficientnet"] = "small"
-    views: Annotated[int, Field(ge=1, le=2)] = 1

@@ -41,13 +41,6 @@ def weights_installed() -> bool:
     return find_spec(_PACKAGE) is not None
 
 
-def check_installed(purpose: str) -> None:
-    """Raise MissingDependency if timm or the weights' package is not installed; `purpose` begins the message."""
-    for library in ("timm", _PACKAGE):
-        if find_spec(library) is None:
-            raise MissingDependency.of(library.replace("_", "-"), "embeddings", purpose)
-
-
 def load_network(weights: Path | None, purpose: str) -> nn.Module:
     """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for training.
 

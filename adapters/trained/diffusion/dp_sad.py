@@ -155,9 +155,8 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         return [*found, dry_run(model, loss, terms.image_shape, settings, self._place(), TRAINING)]
 
     def _settled(self, terms: FitTerms) -> DPSGD:
-        """The student's, beside which the budget holds the teacher's spare blocks, too."""
-        blocks = self._teacher.releases(terms)
-        return settled(self.training, terms, (*blocks, *blocks[:1] * self.teacher.spare_blocks))
+        """The student's, beside the teacher's releases."""
+        return settled(self.training, terms, self._teacher.releases(terms))
 
     def _loss(self, teacher: nn.Module, terms: FitTerms) -> Distillation:
         """The student's, with a new discriminator."""

@@ -46,9 +46,7 @@ def releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record
     )
 
 
-def calibrated(
-    settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release] = (), spare: int = 1
-) -> DPSGD:
+def calibrated(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release] = ()) -> DPSGD:
     """`settings` with the least noise for which the training and `others` meet `budget`.
 
     Args:
@@ -56,29 +54,26 @@ def calibrated(
         budget: for everything that the ledger holds.
         relation: of the ledger.
         others: what else is, or will be, on the ledger.
-        spare: blocks that fit the budget beside the planned ones, for one that a crash makes run, and be charged,
-            again. What is not needed of it is not spent.
 
     Raises:
         PrivacyError: the others take all of the budget, or what they leave is too little for one useful step.
     """
-    found = settings.with_noise(_least(settings, budget, relation, others, spare))
+    found = settings.with_noise(_least(settings, budget, relation, others))
     if found.settled > settings.expected_batch:
         _check_single_step(settings, budget, relation, others)
     return found
 
 
-def _least(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release], spare: int) -> float:
+def _least(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release]) -> float:
     def all_of(noise_multiplier: float) -> list[Release]:
-        blocks = releases(settings.with_noise(noise_multiplier), "fit", relation)
-        return [*others, *blocks, *blocks[:1] * spare]
+        return [*others, *releases(settings.with_noise(noise_multiplier), "fit", relation)]
 
     return calibrate(all_of, budget)
 
 
 def _check_single_step(settings: DPSGD, budget: Budget, relation: Relation, others: Sequence[Release]) -> None:
     """Refuse when, in one step alone, the noise in any direction exceeds what all its records could add there."""
-    single = _least(settings.model_copy(update={"steps": 1}), budget, relation, others, spare=0)
+    single = _least(settings.model_copy(update={"steps": 1}), budget, relation, others)
     if single > settings.expected_batch:
         raise PrivacyError(
             f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of {single:,.1f} for one "

@@ -41,8 +41,6 @@ class FineTuning(Settings):
         processes: how many share each step, each on a GPU of its own, in the order of `device`; on a processor each has
             its part of the threads. The guarantee does not depend on it.
         block: steps between two states that are kept; each block is charged as one release.
-        spare_blocks: how many blocks more than planned the budget is to hold. A run's store leaves no trace of a
-            block that was broken off, so that it is not charged again, and there is no need for one.
     """
 
     section: ClassVar[str] = "training"
@@ -58,7 +56,6 @@ class FineTuning(Settings):
     micro_batch: Count | None = None
     processes: Annotated[int, Field(ge=1, le=64)] = 1
     block: Count = 50
-    spare_blocks: Annotated[int, Field(ge=0)] = 0
 
     def dp_sgd(self, declared_size: int) -> DPSGD:
         """The same for DP-SGD; its noise is still open.

@@ -11,7 +11,6 @@ from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.sections import QueryTraining
 from adapters.trained.semantics.counts import Counts, chosen_semantics, noisy_semantics, semantics_release
 from pe.errors import RecipeError
-from pe.plugins.efficientnet_lite import check_installed
 from pe.privacy.ledger import Budget
 
 if TYPE_CHECKING:
@@ -55,8 +54,6 @@ class SelectsPublic(ReadsPublic):
     def _check(self, terms: FitTerms) -> None:
         """Raise RecipeError if the public images do not serve."""
         self.public.check(terms.image_shape)
-        if self.query.network == "efficientnet":
-            check_installed("The query of PrivImage, where query.network is efficientnet,")
         names, wanted = self.public.label_names(), self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(

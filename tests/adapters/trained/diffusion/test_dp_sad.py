@@ -382,14 +382,6 @@ def test_under_replace_one_both_move_twice_as_far(share: float) -> None:
     assert 0.999 * own.budget.epsilon < epsilon(planned, own.budget.delta) <= own.budget.epsilon
 
 
-def test_the_budget_holds_the_spare_blocks_of_both() -> None:
-    spared = TRAINING | {"spare_blocks": 1}
-    fit = model(teacher=Teaching.model_validate(spared | {"share": 0.4}), training=Learning.model_validate(spared))
-    planned = fit.planned(terms())
-    twice = [*planned, *(one for one in planned if one.name in ("fit/teacher/1", "fit/training/1"))]
-    assert 0.999 * terms().budget.epsilon < epsilon(twice, terms().budget.delta) <= terms().budget.epsilon
-
-
 def _gaussian_epsilon(mu: float, delta: float) -> float:
     """ε of a Gaussian release with sensitivity over noise `mu`, by the closed form and bisection (Balle and Wang)."""
     from scipy.optimize import brentq

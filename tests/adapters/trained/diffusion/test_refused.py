@@ -18,7 +18,7 @@ from adapters.trained.dp_sgd.hyperparameters import FineTuning
 from adapters.trained.sections import QueryTraining
 from pe.engine.execution import Surroundings
 from pe.engine.start import run_recipe
-from pe.errors import APIError, MissingDependency, PrivacyError, RecipeError
+from pe.errors import APIError, PrivacyError, RecipeError
 from pe.planning.meaning import differences
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.store import MemoryStore
@@ -62,6 +62,17 @@ def unlabelled(folder: Path) -> str:
         ({"api": api("privimage", semantics=3)}, RecipeError, "takes 6 public labels, and the public set has 4: take"),
         ({"api": api("privimage", semantics=0)}, RecipeError, "semantics is 0: it must be at least 1"),
         ({"api": api("privimage", semantics_share=1)}, RecipeError, "semantics_share is 1.0: it must lie between"),
+        (
+            {"api": api("privimage", query={"network": "efficientnet"})},
+            RecipeError,
+            r"unknown key 'query\.network'; known are 'batch', 'learning_rate', 'steps'",
+        ),
+        (
+            {"api": api("privimage", query={"views": 2})},
+            RecipeError,
+            r"unknown key 'query\.views'; known are 'batch', ",
+        ),
+        ({"api": api("dpdm", training={"spare_blocks": 1})}, RecipeError, r"unknown key 'training\.spare_blocks'; "),
         ({"api": api("dpdm", network={"channels": [8, 8, 8, 8]})}, RecipeError, "8×8 pixels are too small for that"),
         (
             {"api": api("dpdm", network={"channels": [9]})},
@@ -188,12 +199,3 @@ def test_memory_that_does_not_suffice_names_the_remedy(
     )
     with pytest.raises(RecipeError, match=remedy):
         model.fit(fitting(model, tmp_path / "model", MemoryStore()))
-
-
-def test_a_query_by_a_network_whose_weights_are_not_installed_is_refused_before_the_fit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = PrivImage(public=source(PUBLIC), query=QueryTraining(network="efficientnet"), device="cpu")
-    monkeypatch.setattr("pe.plugins.efficientnet_lite.find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match=r"query.network is efficientnet, needs timm, .*embeddings"):
-        model.planned(terms())

@@ -9,11 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from adapters.trained.sections import QueryTraining
 from adapters.trained.semantics.counts import Tops, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.semantics.query import Query, train_query
+from adapters.trained.semantics.query import train_query
 from pe.errors import PrivacyError
 from pe.fit.trainer import PrivateRecords
 from pe.privacy.accounting import epsilon
@@ -139,33 +138,6 @@ def test_the_query_finds_the_public_labels_of_private_images_and_no_record_sways
     release = semantics_release(Budget(8.0, 1e-3), 1, Relation.ADD_REMOVE, "record")
     noisy = noisy_semantics(private, lambda image: query.tops(image, 1), 2, 4, release, SystemNoise())
     np.testing.assert_array_equal(chosen_semantics(noisy, 1), [[ells], [ohs]])
-
-
-def test_a_head_on_a_real_network_finds_them_too_and_each_of_two_views_is_asked_alone() -> None:
-    public = source(PUBLIC | {"count": 60}).read((28, 28, 1), seed=0)
-    settings = QueryTraining(network="efficientnet", views=2, steps=60, batch=32)
-    query = train_query(public, settings, 0, torch.device("cpu"), lambda: None)
-    other = source(PUBLIC | {"count": 16}).read((28, 28, 1), seed=1)
-    found = [int(query.tops(image, 1)[0]) for image in other.images]
-    assert np.mean(np.array(found) == other.labels) > 0.7
-    assert [int(query.tops(image, 1)[0]) for image in other.images[::-1]][::-1] == found
-    assert all(not parameter.requires_grad for parameter in query.classifier.parameters())
-
-
-class BySecondRow(nn.Module):
-    """Leans to 1 where the second row is bright, and is rather sure of 0 where it is dark."""
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        bright = images[:, 0, 1, 5] > 0
-        return torch.where(bright[:, None], torch.tensor([0.0, 1.0, 0.5]), torch.tensor([3.0, 0.0, 0.0]))
-
-
-def test_of_two_views_it_takes_the_mean_of_the_probabilities() -> None:
-    image = np.zeros((20, 20, 1), dtype=np.uint8)
-    image[1] = 255  # shrunk, the line lies further in
-    one, two = (Query(BySecondRow(), views, torch.device("cpu")) for views in (1, 2))
-    np.testing.assert_array_equal(one.tops(image, 3), [1, 2, 0])  # .51, .31, .19
-    np.testing.assert_array_equal(two.tops(image, 3), [0, 1, 2])  # .55, .28, .18
 
 
 def test_a_share_that_leaves_nothing_is_refused() -> None:
