@@ -14,14 +14,18 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from adapters.diffusion.items import Item, Outcome
+from pe.errors import ContractError
 from pe.plugins.protocols import Failed
 
 log = logging.getLogger("ray.serve")
 
 Run = Callable[[Sequence[Item]], list[Outcome]]
+
+_HOPELESS = 10
+"""Batches in a row that broke the engine: it will not recover."""
 
 _BROKEN = Failed("the engine broke down on this image")
 
@@ -73,12 +77,15 @@ class Batcher:
         self._waiting: dict[str, list[_Wish]] = {}  # by caller; the first caller's turn is next
         self._came = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
+        self._batch: Sequence[_Wish] = ()
         self.failures = 0
-        """Batches that broke the engine, in a row."""
+        """Batches that broke the engine or its worker, in a row."""
+        self._began: float | None = None  # with the batch that the engine is at
 
     async def make(self, items: Sequence[Item], caller: str) -> list[Outcome]:
         """The outcome of each item; all of them are of one kind. Whoever is cancelled waits for nothing more."""
-        self._worker = self._worker or asyncio.create_task(self._work())
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
         image = items[0].image
         kind = items[0].job, None if image is None else image.shape
         wishes = [_Wish(item, kind, asyncio.get_running_loop().create_future()) for item in items]
@@ -86,16 +93,31 @@ class Batcher:
         self._came.set()
         return await asyncio.gather(*(wish.outcome for wish in wishes))
 
+    def check_health(self, longest: float) -> None:
+        """Raise RuntimeError if the last batches all broke the engine, or it is at one for `longest` seconds."""
+        if self.failures >= _HOPELESS:
+            raise RuntimeError("the engine breaks down over every batch")
+        if self._began is not None and time.monotonic() - self._began >= longest:
+            raise RuntimeError(f"the engine has been at one batch for more than {longest:g} seconds")
+
     async def _work(self) -> None:
-        while True:
-            await self._came.wait()
-            if sum(map(len, self._of_kind())) < self._most:
-                await asyncio.sleep(self._wait)
-            batch = self._next()
-            if batch:
-                await self._made(batch)
-            else:
-                self._came.clear()
+        try:
+            while True:
+                await self._came.wait()
+                if sum(map(len, self._of_kind())) < self._most:
+                    await asyncio.sleep(self._wait)
+                self._batch = self._next()
+                if self._batch:
+                    await self._made(self._batch)
+                else:
+                    self._came.clear()
+        except Exception as error:
+            self._note_failure(error)
+        finally:  # nobody waits for a worker that has ended; the next caller starts another
+            self._began = None
+            for wish in (*self._batch, *chain.from_iterable(self._waiting.values())):
+                if not wish.outcome.done():
+                    wish.outcome.set_result(_BROKEN)
 
     def _of_kind(self) -> list[list[_Wish]]:
         """What waits of the kind whose turn it is, by caller."""
@@ -117,21 +139,30 @@ class Batcher:
     async def _made(self, batch: Sequence[_Wish]) -> None:
         items = [wish.item for wish in batch]
         oldest = min(wish.since for wish in batch)
-        started = time.monotonic()
+        self._began = started = time.monotonic()
         outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._outcomes, items)
-        self._note(Batch(len(items), started - oldest, time.monotonic() - started))
+        took, self._began = time.monotonic() - started, None
         for wish, outcome in zip(batch, outcomes, strict=True):
             if not wish.outcome.done():  # its caller went away
                 wish.outcome.set_result(outcome)
+        try:
+            self._note(Batch(len(items), started - oldest, took))
+        except Exception as error:  # the images are there all the same
+            log.error("batch not counted", extra={"error": type(error).__name__})
 
     def _outcomes(self, items: list[Item]) -> list[Outcome]:
         """The engine's; when it breaks down over a batch, each item's alone, so that one spoils no other."""
         try:
             outcomes = self._run(items)
-        except Exception as error:
-            self.failures += 1
-            frame = traceback.extract_tb(error.__traceback__)[-1]  # not the message, which may hold a prompt
-            log.error("engine broke", extra={"error": type(error).__name__, "at": f"{frame.name}:{frame.lineno}"})
+            if len(outcomes) != len(items):
+                raise ContractError(f"The engine was given {len(items)} items and made {len(outcomes)}.")
+        except BaseException as error:  # a library that exits, too: it would end the event loop, and all who wait
+            self._note_failure(error)
             return [_BROKEN] if len(items) == 1 else [each for item in items for each in self._outcomes([item])]
         self.failures = 0
         return outcomes
+
+    def _note_failure(self, error: BaseException) -> None:
+        self.failures += 1
+        frame = traceback.extract_tb(error.__traceback__)[-1]  # not the message, which may hold a prompt
+        log.error("engine broke", extra={"error": type(error).__name__, "at": f"{frame.name}:{frame.lineno}"})

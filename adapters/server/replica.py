@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ray.serve")
 
-_BROKEN = 10  # batches in a row that broke the engine: it will not recover
-
 
 class Replica:
     """Loads the model when it is made, so that a replica that is there can answer."""
@@ -40,6 +38,7 @@ class Replica:
         self._engine.load()
         most *= len(devices)
         self._description = family.describe(most)
+        self._seconds = given.limits.seconds
         self._batcher = Batcher(self._engine.run, most, given.wait_ms / 1000, EngineMetrics().note)
         log.info("ready", extra={"devices": [str(device) for device in devices], "batch": most})
 
@@ -55,10 +54,9 @@ class Replica:
         """Asked by Ray, which replaces a replica that raises.
 
         Raises:
-            RuntimeError: the engine broke down over everything of late.
+            RuntimeError: see `Batcher.check_health`.
         """
-        if self._batcher.failures >= _BROKEN:
-            raise RuntimeError("the engine breaks down over every batch")
+        self._batcher.check_health(self._seconds)
 
 
 def _items(wanted: Wanted) -> Sequence[Item]:

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from adapters.diffusion.engine import Engine as Real
 from adapters.diffusion.items import Item, Job, Outcome
 from adapters.server.batching import Batch, Batcher
+from adapters.server.families import family_of
+from adapters.server.settings import Settings
 from pe.plugins.protocols import Failed
 
 A, B = Job(2), Job(3)
@@ -115,6 +118,75 @@ def test_an_engine_that_breaks_over_everything_is_known() -> None:
         batches = batcher(Engine())
         await batches.make(items(A, 13, 13, 13), "one")
         assert batches.failures == 4
+
+    asyncio.run(scenario())
+
+
+class Dying(Engine):
+    """Brings down what feeds it, in one of the ways it may, over the first batch."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self._way = way
+        self.batcher = Batcher(self.run, 4, 0.02, self.note)
+
+    def run(self, items: Sequence[Item]) -> list[Outcome]:
+        first = not self.batches
+        made = super().run(items)
+        if first and self._way == "engine exits":
+            raise SystemExit(1)
+        if first and self._way == "worker cancelled":
+            worker = self.batcher._worker
+            assert worker is not None
+            worker.get_loop().call_soon_threadsafe(worker.cancel)
+            time.sleep(0.05)
+        return made[:-1] if first and self._way == "one outcome lost" else made
+
+    def note(self, _: Batch) -> None:
+        if self._way == "metrics fail" and len(self.batches) == 1:
+            raise OSError("no room for metrics")
+
+
+@pytest.mark.parametrize("way", ["engine exits", "one outcome lost", "worker cancelled", "metrics fail"])
+def test_whatever_brings_the_worker_down_nobody_waits_for_ever_and_the_next_are_served(way: str) -> None:
+    async def scenario() -> None:
+        batches = Dying(way).batcher
+        asked = [batches.make(items(A, *range(i, i + 3)), f"caller {i}") for i in range(3)]
+        answers = await asyncio.wait_for(asyncio.gather(*asked), 5)
+        assert all(isinstance(each, Failed | np.ndarray) for answer in answers for each in answer)
+        assert values(await asyncio.wait_for(batches.make(items(B, 7), "next"), 5)) == [7]
+        assert batches.failures == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("thread", ["the batcher's", "the engine's"])
+def test_a_real_engine_whose_thread_is_gone_answers_with_failures_and_asks_to_be_replaced(thread: str) -> None:
+    async def scenario() -> None:
+        engine = Real(family_of(Settings(model="small")).load, device="cpu", most=4, most_on_cpu=4)
+        batches, drawn = Batcher(engine.run, 4, 0.001, lambda _: None), [Item(A, 1, api_class=0)]
+        assert values(await batches.make(drawn, "one"))
+        batches.check_health(1)
+        (batches._thread if thread == "the batcher's" else engine._workers[0].thread).shutdown()
+        for _ in range(10):
+            batches.check_health(1)
+            assert isinstance((await asyncio.wait_for(batches.make(drawn, "one"), 5))[0], Failed)
+        with pytest.raises(RuntimeError, match="breaks down"):
+            batches.check_health(1)
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_hangs_asks_to_be_replaced() -> None:
+    async def scenario() -> None:
+        batches = batcher(Engine(seconds=0.3))
+        asked = asyncio.create_task(batches.make(items(A, 1), "one"))
+        await asyncio.sleep(0.15)
+        batches.check_health(60)
+        with pytest.raises(RuntimeError, match="one batch"):
+            batches.check_health(0.05)
+        await asked
+        batches.check_health(0.05)
 
     asyncio.run(scenario())
 
