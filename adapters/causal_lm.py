@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from adapters.local_text import REQUESTS, LocalModel, LocalTexts, pick
+from adapters.text_answers import TextAnswers
 from adapters.text_prompts import Asking, Outcome
 from adapters.text_settings import WRITTEN, Written
 from pe.data.seeds import uniforms
@@ -59,8 +60,9 @@ class CausalLM(LocalTexts["_Writer"]):
 
     def __init__(self, **settings: Any) -> None:
         self._given = given = read_settings(CausalSettings, settings, "CausalLM")
-        self._asking = Asking.of(given)
-        super().__init__(given, given.longest, self._asking.prompts, lambda device: _Writer(given, device))
+        self._asking, self._answers = Asking.of(given), TextAnswers(given)
+        answers = self._answers
+        super().__init__(given, given.longest, self._asking.prompts, lambda device: _Writer(given, device, answers))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -70,6 +72,10 @@ class CausalLM(LocalTexts["_Writer"]):
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return self._asking.describe(degree)
+
+    def describe_answers(self) -> str:
+        """See `TellsOfAnswers`."""
+        return self._answers.describe()
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New texts of the items' prompts.
@@ -87,8 +93,8 @@ class CausalLM(LocalTexts["_Writer"]):
 class _Writer:
     """The model on one device."""
 
-    def __init__(self, given: CausalSettings, device: torch.device) -> None:
-        self._given, self._device = given, device
+    def __init__(self, given: CausalSettings, device: torch.device, answers: TextAnswers) -> None:
+        self._given, self._device, self._answers = given, device, answers
         self._model, self._tokenizer = model, tokenizer = given.load("AutoModelForCausalLM", device)
         own = model.generation_config
         ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
@@ -166,7 +172,7 @@ class _Writer:
     def _text(self, tokens: list[int]) -> Outcome:
         places = [place for place, token in enumerate(tokens) if token in self._ends]
         text = self._tokenizer.decode(tokens[: places[0]] if places else tokens, skip_special_tokens=True)
-        return self._given.take(text, ended=bool(places))
+        return self._answers.take(text, ended=bool(places))
 
 
 class _Seeded:

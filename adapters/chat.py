@@ -18,6 +18,7 @@ from adapters.http.look import look_at
 from adapters.http.openai_batches import Batches, Line
 from adapters.http.openai_sdk import OPENAI, SDKEndpoint
 from adapters.http.waiting import Ended
+from adapters.text_answers import TextAnswers
 from adapters.text_prompts import Asking, Outcome, answer_of
 from adapters.text_settings import WRITTEN
 from pe.data.conditions import Conditions
@@ -35,6 +36,8 @@ from pe.plugins.protocols import (
     VariationRequest,
 )
 from pe.plugins.validation import read_settings
+
+_TEXT_PARTS = ("text", "output_text")
 
 Read = tuple[list[Outcome], Usage]
 
@@ -68,7 +71,7 @@ class Chat:
 
     def __init__(self, **settings: Any) -> None:
         self._given = given = read_settings(ChatSettings, settings, "Chat")
-        self._asking = Asking.of(given)
+        self._asking, self._answers = Asking.of(given), TextAnswers(given)
         self._opened = OnFirstUse(self._open)
         self._host = urlsplit(given.url).netloc
         expected = given.expected_tokens
@@ -97,6 +100,10 @@ class Chat:
         """What requests wait for now; empty: for nothing."""
         opened = self._opened.made
         return "" if opened is None else opened[0].policy.wait or opened[1].wait
+
+    def describe_answers(self) -> str:
+        """See `TellsOfAnswers`."""
+        return self._answers.describe()
 
     def check_machine(self) -> None:
         """Raise RecipeError if the key is not there: see `check_key`."""
@@ -197,13 +204,15 @@ class Chat:
         ended, content = choice.get("finish_reason"), message.get("content")
         if refusal := message.get("refusal") or _behind(message).get("refusal"):
             return Refused(one_line(str(refusal)))
-        if ended == "content_filter":
-            return Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")
-        if isinstance(content, list):  # parts, as some servers send them
-            content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+        if isinstance(content, list):  # parts, as some servers send them: of thoughts, too
+            listed = [part for part in content if isinstance(part, dict)]
+            if refusal := next((part["refusal"] for part in listed if part.get("refusal")), None):
+                return Refused(one_line(str(refusal)))
+            parts = [part for part in listed if (part.get("type") or "text") in _TEXT_PARTS]
+            content = "".join(str(part.get("text") or "") for part in parts)
         if content is not None and not isinstance(content, str):
             return Failed(f"the endpoint sent {type(content).__name__} in place of a text")
-        return self._given.take(content or "", ended=ended != "length")
+        return self._answers.take_finished(content or "", ended)
 
     def _open(self) -> tuple[SDKEndpoint, Batches]:
         endpoint = SDKEndpoint(self._given, self._given.concurrency, "OpenAI's chat completions")

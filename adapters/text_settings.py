@@ -9,9 +9,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from adapters.prompts import Texts, TextsByLabel
-from pe.data.texts import LONGEST, plain
+from pe.data.texts import LONGEST
 from pe.errors import RecipeError, nearest_name
-from pe.plugins.protocols import Failed
 from pe.plugins.validation import Count, Settings
 
 Variation = Literal["fill_in", "paraphrase"]
@@ -100,29 +99,6 @@ class Written(Drawn):
                 raise RecipeError(f"{where} has {{{name}}}, which nothing replaces; {nearest_name(name, allowed)}")
         return self
 
-    def take(self, text: str, ended: bool) -> str | Failed:
-        """A text that the model wrote, as a sample, or why it is none.
-
-        Args:
-            text: as it came; white space around it is taken off, and quotation marks around all of it.
-            ended: the model ended it; else it was cut off.
-        """
-        text = _unquoted(plain(text).strip())
-        if text.startswith("<think>"):
-            return Failed(
-                "the text begins with the model's thoughts (<think>): have the server keep them apart, or switch "
-                "thinking off",
-                retryable=False,
-            )
-        if not text:
-            spent = "" if ended else f": its {self.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
-            return Failed(f"the model wrote nothing{spent}")
-        if not self.cut and not ended:
-            return Failed(f"the text was cut off after {self.max_tokens} tokens: raise max_tokens, or set cut: true")
-        if not self.cut and len(text.encode()) > self.longest:
-            return Failed(f"the text has more than {self.longest:,} bytes: raise longest, or set cut: true")
-        return text
-
 
 def fill_names(text: str, values: Mapping[str, str]) -> str:
     """The text with names in braces replaced, in one pass, so that no value is read as a name."""
@@ -134,10 +110,3 @@ def _all_texts(setting: object) -> list[str]:
     if isinstance(setting, Mapping):
         return [text for each in setting.values() for text in _all_texts(each)]
     return [setting] if isinstance(setting, str) else [str(each) for each in setting]  # type: ignore[attr-defined]
-
-
-def _unquoted(text: str) -> str:
-    """The text without quotation marks around all of it."""
-    if len(text) > 1 and (text[0], text[-1]) in (('"', '"'), ("“", "”")) and not {'"', "“", "”"} & set(text[1:-1]):
-        return text[1:-1].strip()
-    return text

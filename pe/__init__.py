@@ -21,6 +21,7 @@ if find_spec("pe.runner") is not None:  # theirs; pe/histogram and others are th
 if TYPE_CHECKING:
     from pe.data.conditions import Conditions
     from pe.data.images import Images
+    from pe.data.markup import unwrap
     from pe.data.population import Population
     from pe.data.texts import Texts
     from pe.engine.arguments import api, embedding
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "pe.data.conditions": ["Conditions"],
+    "pe.data.markup": ["unwrap"],
     "pe.data.population": ["Population"],
     "pe.data.images": ["Images"],
     "pe.data.texts": ["Texts"],
@@ -122,6 +124,7 @@ __all__ = [
     "plan",
     "probe",
     "resume",
+    "unwrap",
     "write_report",
 ]
 

@@ -34,6 +34,7 @@ from pe.plugins.protocols import (
 from pe.plugins.registry import load, require
 from pe.plugins.specs import PartSpec
 from pe.plugins.validation import Settings, read_settings
+from pe.plugins.waits import TellsOfAnswers
 
 NOTED = 64
 """Items of a request whose captions are noted, at the most: each answer writes the note anew."""
@@ -201,6 +202,11 @@ class CaptionThenDraw:
     def describe_wait(self) -> str:
         """What requests wait for now, by part."""
         return "; ".join(filter(None, (part.describe_wait() for part in self._parts)))
+
+    def describe_answers(self) -> str:
+        """See `TellsOfAnswers`; of the generator of captions."""
+        writer = self._captions.api
+        return writer.describe_answers() if isinstance(writer, TellsOfAnswers) else ""
 
     def check_machine(self) -> None:
         """Raise PEError if this machine lacks what one of the parts needs."""

@@ -35,7 +35,7 @@ from pe.plugins.protocols import (
 from pe.plugins.registry import load, require
 from pe.plugins.specs import MemberSpec
 from pe.plugins.validation import Settings, read_settings
-from pe.plugins.waits import DescribesWait
+from pe.plugins.waits import DescribesWait, TellsOfAnswers
 
 Items = npt.NDArray[np.int64]
 
@@ -230,6 +230,11 @@ class Portfolio:
         """What requests wait for now, by generator."""
         told = {one.name: one.api.describe_wait() for one in self._members if isinstance(one.api, DescribesWait)}
         return "; ".join(f"{name}: {words}" for name, words in told.items() if words)
+
+    def describe_answers(self) -> str:
+        """See `TellsOfAnswers`; by generator."""
+        told = {one.name: one.api.describe_answers() for one in self._members if isinstance(one.api, TellsOfAnswers)}
+        return " ".join(f"{name}: {words}" for name, words in told.items() if words)
 
     def check_machine(self) -> None:
         """Raise PEError if this machine lacks what one of the generators needs."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from pe import evolution
 from pe.class_counts import dp_class_counts
+from pe.engine.answers import telling_of_answers, warn_of_markup
 from pe.engine.audit_record import write_audit_record
 from pe.engine.clock import public_clock
 from pe.engine.fitting import fit_generator
@@ -166,7 +167,8 @@ class Execution:
                 self._set_clock(run, ledger)
             data_set = self._enter(run, ledger)
             try:
-                self._evolve(run, ledger, data_set)
+                with telling_of_answers(self.api, self.surroundings.progress):
+                    self._evolve(run, ledger, data_set)
             except BaseException:
                 if not ledger.stored():
                     self.private.leave(run)
@@ -199,6 +201,7 @@ class Execution:
             population = evolution.evolve(
                 plan, private, dispatcher, self.embedding, ledger, progress.warn, work.count_votes, made
             )
+            warn_of_markup(population.samples, progress)
             self.check_pool(run)  # as it was read by the generator
             run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
             publish(run.folder)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import Population
+from pe.engine.answers import telling_of_answers
 from pe.engine.execution import Surroundings
 from pe.engine.going_on import to_extend
 from pe.engine.logs import logging_to
@@ -125,7 +126,8 @@ def _extend(
     )
     place, title = extension_place(index), f"extension {index}"
     parents, t = spread(len(last), count), max(recipe.evolution.iterations, 1)
-    more = dispatcher.vary(f"extension/{index}", place, last, parents, degree, t, title)
+    with telling_of_answers(api, progress):
+        more = dispatcher.vary(f"extension/{index}", place, last, parents, degree, t, title)
     if pool is not None:
         pool.check_same(folder)  # as the generator read it
     name = f"extension-{index:03d}.npz"

@@ -1,4 +1,4 @@
-"""A generator that says what it waits for."""
+"""A generator that says what it waits for, and what became of its answers."""
 
 from __future__ import annotations
 
@@ -15,4 +15,13 @@ class DescribesWait(Protocol):
         Asked about twice a second while requests are under way, by another thread than theirs; must not block. Shown
         on the progress line and by `pe status`, so it may tell public quantities alone, such as a server's own words.
         """
+        ...
+
+
+@runtime_checkable
+class TellsOfAnswers(Protocol):
+    """A generator that changes or passes over some of what its model answers."""
+
+    def describe_answers(self) -> str:
+        """What became of such answers since it was made, in a sentence; empty: there were none. Public quantities."""
         ...

@@ -149,6 +149,7 @@ def test_a_seed_and_the_limit_of_tokens_go_into_the_fields_that_the_server_takes
         ("refusal", Refused("I can't.")),
         ("filter", Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")),
         ("moved refusal", Refused("I can't.")),
+        ("refusal parts", Refused("I can't.")),
         ("policy", Refused("The response was filtered")),
         ("named policy", Refused("litellm.ContentPolicyViolationError: OpenAIException - No.")),
         ("empty", Failed("the model wrote nothing")),
@@ -166,14 +167,36 @@ def test_refusals_are_outcomes_and_answers_without_a_text_are_failures(
     assert (answer.usage.calls, len(script.requests)) == (1, 1)
 
 
-def test_thoughts_in_a_text_are_not_taken_for_one(make: Make) -> None:
-    missing = random(make("thoughts")[0]).missing[0]
-    assert "have the server keep them apart" in missing.reason
-    assert not missing.retryable
+def test_a_template_s_markup_is_taken_off_or_makes_no_text_and_both_are_counted(make: Make) -> None:
+    api, _ = make("thoughts", "thoughts", "only thoughts", "finish error")
+    assert [len(random(api).samples.strings[0].split()) for _ in range(2)] == [30, 30]
+    for reason in ("its thoughts begin with <think> and do not end", "broke off the text"):
+        missing = random(api).missing[0]
+        assert reason in missing.reason
+        assert missing.retryable
+    assert not random(api).missing
+    assert api.describe_answers() == (
+        "Of 5 answers: 2 × <|im_end|> taken off; 2 × …</think> taken off; 1 × no text, because its thoughts begin with "
+        "<think> and do not end; 1 × no text, because the endpoint broke off the text (finish_reason: 'error')."
+    )
 
 
-def test_a_text_in_parts_is_put_together(make: Make) -> None:
-    assert len(random(make("parts")[0]).samples.strings[0].split()) == 30
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [
+        *(dict.fromkeys(("stop", "STOP", "end_turn", "eos_token", "", "length", "MAX_TOKENS"), True).items()),
+        *(dict.fromkeys(("error", "abort", "tool_calls", "insufficient_system_resource"), Failed).items()),
+        *(dict.fromkeys(("SAFETY", "RECITATION", "sensitive", "refusal"), Refused).items()),
+    ],
+)
+def test_a_text_is_whole_cut_withheld_or_broken_off_as_its_server_says(make: Make, reason: str, kept: object) -> None:
+    answer = random(make(f"finish {reason}")[0])
+    assert len(answer.samples) if kept is True else isinstance(answer.missing[0], kept)
+
+
+@pytest.mark.parametrize("fault", ["parts", "reasoning parts"])
+def test_a_text_in_parts_is_put_together_without_thoughts(make: Make, fault: str) -> None:
+    assert len(random(make(fault)[0]).samples.strings[0].split()) == 30
 
 
 def test_a_text_that_was_cut_off_is_kept_unless_the_recipe_says_otherwise(make: Make) -> None:

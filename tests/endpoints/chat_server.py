@@ -18,7 +18,8 @@ _WORDS = (
 )
 WORDS = _WORDS.split()
 CONTENT = ("refusal", "moved refusal", "filter", "policy", "named policy", "empty", "fewer", "no message")
-"""What comes in an answer; beside them `cut`, `parts` and `thoughts`."""
+"""What comes in an answer; beside them `cut`, `parts`, `reasoning parts`, `refusal parts`, `thoughts`, `only thoughts`
+and `finish REASON`."""
 
 POLICIES = {
     "policy": {"message": "The response was filtered", "type": None, "param": "prompt", "code": "content_filter"},
@@ -61,12 +62,18 @@ class ChatServer(Hosted):
         )
         if fault == "parts":
             content = [{"type": "text", "text": content[:9]}, {"type": "text", "text": content[9:]}]
-        if fault == "thoughts":
-            content = f"<think>hm</think>{content}"
+        if fault == "reasoning parts":
+            kinds = ("reasoning", "thinking", "reasoning.text")
+            content = [*({"type": kind, "text": "hm "} for kind in kinds), {"type": "output_text", "text": content}]
+        if fault == "refusal parts":
+            content = [{"type": "refusal", "refusal": "I can't."}]
+        if fault in ("thoughts", "only thoughts"):
+            content = "<think>hm" if fault == "only thoughts" else f"hm</think>\n\n{content}<|im_end|>"
         message = {"role": "assistant", "content": content, "refusal": "I can't." if fault == "refusal" else None}
         if fault == "moved refusal":  # as LiteLLM 1.106.2 does with a field that it has no place for
             message = {"role": "assistant", "content": None, "provider_specific_fields": {"refusal": "I can't."}}
         ended = {"filter": "content_filter", "cut": "length"}.get(fault, "stop")
+        ended = fault.removeprefix("finish ") if fault.startswith("finish ") else ended
         return {"index": index, "finish_reason": ended, "message": message}
 
     def _written(self, prompt: str, seed: int) -> str:

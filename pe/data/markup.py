@@ -1,0 +1,248 @@
+"""What chat templates leave around a model's text: taken off where it surely is a wrapper, else the answer is no text.
+
+The templates are those that these know, as of November 2026: [S] sglang, python/sglang/srt/parser/reasoning_parser.py
+(002e9bf); [V] vllm, vllm/reasoning; [W] open-webui, its default reasoning tags; [M] mlx-lm, its tokenizer_utils.py; [H]
+openai/harmony, docs/format.md; [T] the chat template and tokenizer_config.json of the models named.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pe.errors import ContractError
+
+THOUGHTS = (
+    ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, GLM-4.5, Kimi K2, Nemotron, Granite 3.3, Hunyuan-A13B … [S, V]
+    ("<think:opensource>", "</think:opensource>"),  # Hunyuan 3 [S: pull 29920]
+    ("<seed:think>", "</seed:think>"),  # Seed-OSS [V: seedoss]
+    ("<mm:think>", "</mm:think>"),  # MiniMax-M3 [S]
+    ("<longcat_think>", "</longcat_think>"),  # LongCat [M]
+    ("[THINK]", "[/THINK]"),  # Magistral, Mistral Small 4 [S, V]
+    ("◁think▷", "◁/think▷"),  # Kimi-VL [S, W]
+    ("<|channel>", "<channel|>"),  # Gemma 4 [S, V]
+    ("<|think:start|>", "<|think:end|>"),  # Solar Open 2 [V]
+    ("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus [S, V]
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A [V: cohere_command]
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),  # OpenThinker, Sky-T1 [W]
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),  # Kimi K3 [S]
+    ("<|content_thinking|>", "<|end_message|>"),  # Inkling [S]
+    ("[unused16]", "[unused17]"),  # openPangu [V: pangu]
+    ("<unused94>", "<unused95>"),  # MedGemma 1.5 [T]
+    ("<thinking>", "</thinking>"),  # asked for by prompts [W]; so are the next two
+    ("<reasoning>", "</reasoning>"),
+    ("<thought>", "</thought>"),  # and Gemini's OpenAI-style endpoint
+)
+"""What opens and closes thoughts. The last three are plain words: balanced within an answer, they may be text."""
+
+ANSWERS = (
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),  # Command A [V]
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),  # OpenThinker, Sky-T1
+    ("<|open|>response<|sep|>", "<|close|>response<|sep|>"),  # Kimi K3 [S]
+    ("<|content_text|>", "<|end_message|>"),  # Inkling [S]
+    ("<answer>", "</answer>"),  # Hunyuan-A13B [V], behind thoughts alone; so is the next one
+    ("<response>", "</response>"),  # Granite 3.3 [T]
+)
+"""What opens and closes the answer itself."""
+
+HEADS = (
+    "<|im_start|>assistant\n",  # ChatML: Qwen, Yi, Hermes [T]
+    "<|start_header_id|>assistant<|end_header_id|>",  # Llama 3 [T]
+    "<|header_start|>assistant<|header_end|>",  # Llama 4 [T]
+    "<|start_of_role|>assistant<|end_of_role|>",  # Granite [T]
+    "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",  # Command [T]
+    "<start_of_turn>model\n",  # Gemma [T]
+    "<|turn>model\n",  # Gemma 4 [T]
+    "<|assistant|>",  # GLM, Phi-3 [T]
+    "<|assistant_start|>",  # Apertus [T]
+    "[|assistant|]",  # EXAONE [T]
+    "<|message_model|>",  # Inkling [S]
+    "<｜Assistant｜>",  # DeepSeek [T]
+    "<｜begin▁of▁sentence｜>",
+    "<|begin_of_text|>",
+    "<bos>",
+)
+"""What begins a model's turn."""
+
+ENDS = (
+    "<|im_end|>",  # ChatML; the others as above
+    "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end_of_text|>",  # Llama 3 and 4, Granite
+    "<end_of_turn>", "<turn|>", "<eos>",  # Gemma
+    "</s>",  # Llama 2, Mistral
+    "<|endoftext|>",  # GPT-2, Qwen, Phi, GLM
+    "<|return|>", "<|end|>", "<|call|>",  # gpt-oss [H]; Phi-3
+    "<｜end▁of▁sentence｜>",
+    "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>", "<|endofturn|>", "[|endofturn|]", "<|assistant_end|>",
+    "<|end_message|>", "<|content_model_end_sampling|>", "<|close|>message<|sep|>", "<|end_of_msg|>",
+    "<seed:eos>", "</longcat_s>", "<|user|>", "<|observation|>", "[EOS]", "[EOT]",
+)  # fmt: skip
+"""What ends a model's turn."""
+
+_MOST = 8
+"""Blocks of thoughts, or tokens at an end, that one answer may have: of more, some are left, and it is no text."""
+
+_PLAIN = tuple(pair for pair in THOUGHTS if pair[0][1:-1] in ("thinking", "reasoning", "thought"))
+_BEHIND_THOUGHTS = ANSWERS[-2:]
+_FINAL = "<|channel|>final<|message|>"  # gpt-oss [H]
+_BEFORE_FINAL = re.compile(r"(?:\A|<\|(?:end|call)\|>)\s*(?:<\|start\|>)?(?:assistant)?\Z|<\|start\|>assistant\Z")
+_BARE_ANALYSIS = re.compile(r"analysis(?=[^\W\d_a-z])")  # gpt-oss whose special tokens were left out
+_BARE_FINAL = "assistantfinal"
+_GRANITE = re.compile(r"Here(?:'s| is) my thought process:")  # Granite 3.2 [V]
+_GRANITE_ANSWER = re.compile(r"Here(?:'s| is) my response:")
+_MAY_HOLD = re.compile(r"[<\[◁]|\A(?:Here|analysis|assistantfinal)")
+_STRUCK = re.compile(r"<s[ >]")
+_KNOWN = {*ENDS, *HEADS, *(token for pair in (*THOUGHTS, *ANSWERS) for token in pair)}
+_KNOWN -= {"</s>", *(token for pair in (*_PLAIN, *_BEHIND_THOUGHTS) for token in pair)}
+_LEFT = re.compile(
+    "|".join(re.escape(token.strip()) for token in sorted(_KNOWN, key=len, reverse=True))
+    + r"|(?i:</?think>)|<\|[A-Za-z][\w:./-]{2,40}\|>|<｜[^<>｜\n]{1,40}｜>"
+    + r"|\[/?INST\]|<</?SYS>>|</?tool_calls?>|</?start_of_turn>"
+)
+"""A token of a template, known or not, which no text holds."""
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """A model's answer without what surely wraps it.
+
+    Attributes:
+        text: the text, exactly as it stood in the answer but for white space around it; empty if there is none.
+        taken: what was taken off.
+        fault: why it is no text, as a clause; empty: it is one.
+    """
+
+    text: str
+    taken: tuple[str, ...] = ()
+    fault: str = ""
+
+
+def unwrap(answer: str) -> Unwrapped:
+    """Take off what surely wraps a model's text; an answer without markup stays as it is.
+
+    Args:
+        answer: as the model wrote it.
+
+    Returns:
+        The text, or why the answer holds none that is sure to be one.
+
+    Raises:
+        ContractError: it is no string.
+    """
+    if not isinstance(answer, str):
+        raise ContractError(f"An answer is a {type(answer).__name__}, not a string: hand over the model's text.")
+    taken: list[str] = []
+    text, fault = answer.strip(), ""
+    if not _MAY_HOLD.search(text):
+        return Unwrapped(text)
+    text = _trim(text, taken)
+    for strip in (_strip_harmony, _strip_granite, _strip_thoughts):
+        text, fault = strip(text, taken)
+        if fault:
+            return Unwrapped("", fault=fault)
+    thought = any("…" in one for one in taken)
+    text = _strip_answer(text, taken, thought)
+    text = _trim(text, taken)
+    if left := _left(text, thought):
+        return Unwrapped("", fault=f"{left}, of a chat template, is left in the text")
+    if taken and not text:
+        return Unwrapped("", fault=f"it holds nothing but {' and '.join(dict.fromkeys(taken))}")
+    return Unwrapped(text, tuple(dict.fromkeys(taken)))
+
+
+def _note(text: str, token: str, taken: list[str]) -> str:
+    taken.append(token.strip())
+    return text.strip()
+
+
+def _trim(text: str, taken: list[str]) -> str:
+    """The text without a turn's beginnings and ends; `</s>` may end what is struck through, too."""
+    for _ in range(_MOST):
+        head = next((head for head in HEADS if text.startswith(head)), "")
+        end = next((end for end in ENDS if text.endswith(end)), "")
+        if end == "</s>" and _STRUCK.search(text):
+            end = ""
+        if not (head or end):
+            break
+        text = _note(text[len(head) :], head, taken) if head else _note(text[: -len(end)], end, taken)
+    return text
+
+
+def _strip_thoughts(text: str, taken: list[str]) -> tuple[str, str]:
+    """The text behind thoughts, whose opening may have stood in the prompt."""
+    for _ in range(_MOST):
+        pair = next((pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", text)), None)
+        if pair is None:
+            break
+        if (closing := _search(re.escape(pair[1]), text)) is None:
+            return "", f"its thoughts begin with {pair[0]} and do not end"
+        text = _trim(_note(text[closing.end() :], "…".join(pair), taken), taken)
+    for pair in THOUGHTS:
+        opening, closing = (_search(re.escape(token), text) for token in pair)
+        if closing is None or pair[1] in ENDS or (opening and opening.start() < closing.start()):
+            continue
+        before, behind = text[: closing.start()], text[closing.end() :]
+        if _ends_thoughts(before, behind):
+            text = _trim(_note(behind, f"…{pair[1]}", taken), taken)
+    return text, ""
+
+
+def _search(pattern: str, text: str) -> re.Match[str] | None:
+    """Where a tag stands in a text, whatever its case: <Think>; but [think] is none."""
+    return re.search(pattern, text, re.IGNORECASE if "<" in pattern else 0)
+
+
+def _ends_thoughts(before: str, behind: str) -> bool:
+    """Whether a closing tag between these ends thoughts, and is not spoken of in a sentence."""
+    if before[-1:] in ("", "\n") or re.match(r"[ \t]*(\n|\Z)", behind):
+        return True
+    return before[-1] not in "\"'`(" and re.match(r"[^\s\"'`)\].,;:!?]", behind) is not None
+
+
+def _strip_answer(text: str, taken: list[str], thought: bool) -> str:
+    """The text within the tags of an answer; plain words are such tags behind thoughts alone."""
+    for opening, closing in ANSWERS:
+        sure = thought or (opening, closing) not in _BEHIND_THOUGHTS
+        if sure and text.startswith(opening):
+            text = _note(text[len(opening) :], opening, taken)
+        if (sure or closing == "</answer>") and text.endswith(closing) and opening[:-1] not in text:
+            text = _note(text[: -len(closing)], closing, taken)
+    return text
+
+
+def _strip_harmony(text: str, taken: list[str]) -> tuple[str, str]:
+    """The text of gpt-oss' channel `final`."""
+    before, found, behind = text.partition(_FINAL)
+    if found and _BEFORE_FINAL.search(before):
+        return _note(behind, f"…{_FINAL}", taken), ""
+    if "<|channel|>" in text:
+        return "", "its channels (<|channel|>) do not come to the final one"
+    bare = _BARE_ANALYSIS.match(text)
+    if bare is None and not text.startswith(_BARE_FINAL):
+        return text, ""
+    before, found, behind = text.partition(_BARE_FINAL)
+    if not found or _BARE_FINAL in behind:
+        return "", "its thoughts begin with analysis and do not end"
+    return _note(behind, f"analysis…{_BARE_FINAL}", taken), ""
+
+
+def _strip_granite(text: str, taken: list[str]) -> tuple[str, str]:
+    """The text behind Granite 3.2's words."""
+    if not (opening := _GRANITE.match(text)):
+        return text, ""
+    found = _GRANITE_ANSWER.split(text)
+    if len(found) != 2:
+        return "", f"its thoughts begin with '{opening[0]}' and do not end"
+    return _note(found[1], f"{opening[0]}…", taken), ""
+
+
+def _left(text: str, thought: bool) -> str:
+    """A token of a template that is left in the text; empty: there is none."""
+    if found := _LEFT.search(text):
+        return str(found[0])
+    for opening, closing in _PLAIN + _BEHIND_THOUGHTS if thought else _PLAIN:
+        opened, closed = text.count(opening[:-1]), text.count(closing)
+        if opened != closed or (thought and opened):
+            return opening if opened else closing
+    struck, ends = len(_STRUCK.findall(text)), text.count("</s>")
+    whole = text.startswith("<s>") and text.endswith("</s>") and ends == 1  # or begun and ended by Llama 2's tokens
+    return "</s>" if whole or ends > struck else "<s>" if text.startswith("<s>") and not ends else ""
