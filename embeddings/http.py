@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from adapters.http import Connection, Endpoints, OnFirstUse, encoded, object_of
@@ -14,9 +14,6 @@ from pe.data.samples import Samples
 from pe.errors import ContractError
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.validation import read_settings
-
-if TYPE_CHECKING:
-    pass
 
 Body = Callable[[str | None, list[str]], dict[str, Any]]
 """(model, images as data URIs) → the request's JSON."""
@@ -59,9 +56,11 @@ class HTTPEmbedding:
 
     def __init__(self, *, body: Body = jina_body, **settings: Any) -> None:
         self._given = given = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
-        self._host = urlsplit(given.url).netloc
+        parts = urlsplit(given.url)
+        self._host, root = parts.netloc, f"{parts.scheme}://{parts.netloc}"
         given.check_trusted("http", "image", self._host)
-        self._body, self._endpoint = body, OnFirstUse(lambda: Endpoints([given.url], given, concurrency=1))
+        self._body, self._endpoint = body, OnFirstUse(lambda: Endpoints([root], given, concurrency=1))
+        self._path = given.url[len(root) :]  # to the letter: its last slash may make another address of it
         self.info = replace(self.info, hosts=(self._host,))
         self._dimension: int | None = None
 
@@ -81,7 +80,7 @@ class HTTPEmbedding:
         """
         images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
         body = self._body(self._given.model, images)
-        outcome = self._endpoint.get().ask("", lambda answer: entries_of(object_of(answer)), body)
+        outcome = self._endpoint.get().ask(self._path, lambda answer: entries_of(object_of(answer)), body)
         vectors = vectors_of(outcome, len(images), "image", self._host)
         if self._dimension not in (None, vectors.shape[1]):
             raise ContractError(f"{self._host} answered with {vectors.shape[1]} numbers after {self._dimension}.")

@@ -227,4 +227,4 @@ def check_redirect(status: int, location: str) -> None:
         Fault: the status is a redirect.
     """
     if 300 <= status < 400:
-        raise Fault(f"it redirects to {location.split('?')[0]!r}: name that as base_url if you trust it", 400)
+        raise Fault(f"it redirects to {location.split('?')[0]!r}: name that address in the recipe if you trust it", 400)

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from starlette.responses import RedirectResponse
 
 from adapters.http import policy as policy_module
 from embeddings.http import HTTPEmbedding
@@ -64,6 +66,31 @@ def test_vectors_come_in_the_order_of_the_images(stack: ExitStack) -> None:
     assert vectors.dtype == np.float32
     assert script.keys == {f"Bearer {CANARY}"}
     assert script.requests[0]["model"] == "m"
+
+
+@pytest.mark.parametrize(
+    "place", ["/v1/embeddings/", "/v1/embeddings/?version=2", "/", "", "/v1/embeddings?dim=a%2Fb/"]
+)
+def test_the_address_is_asked_to_the_letter_and_a_redirect_named(stack: ExitStack, place: str) -> None:
+    """Of an endpoint whose address has a slash at its end, or a query."""
+    server, asked = EmbeddingServer(Script()), []
+
+    async def at_place(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            query = scope["query_string"].decode()
+            asked.append(scope["raw_path"].decode() + (f"?{query}" if query else ""))
+            if asked[-1] != (place or "/"):
+                await RedirectResponse(place)(scope, receive, send)
+                return
+            scope = {**scope, "path": "/v1/embeddings", "raw_path": b"/v1/embeddings", "query_string": b""}
+        await server(scope, receive, send)
+
+    url = stack.enter_context(serving(at_place))
+    given = {"trusted_with_private_data": True, "key_env": None, "timeout": 5.0, "tries": 1}
+    assert len(HTTPEmbedding(url=url + place, **given).embed(Images(PIXELS))) == 5
+    assert set(asked) == {place or "/"}
+    with pytest.raises(APIError, match=r"redirects to .* name that address in the recipe"):
+        HTTPEmbedding(url=f"{url}/elsewhere", **given).embed(Images(PIXELS))
 
 
 @pytest.mark.parametrize("changed", [{"index": 0}, {"embedding": "no"}, {"embedding": [[1.0]]}])
