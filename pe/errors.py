@@ -142,6 +142,12 @@ def printable(text: str) -> str:
 _NAMED = 50
 
 
+def check_list(name: str, value: object, error: type[PEError] = RecipeError) -> None:
+    """Raise `error` if a text stands where a list is wanted: it would be read letter by letter."""
+    if isinstance(value, str | bytes):
+        raise error(f"{name} is {value!r}, a text: give a list of them, [{value!r}].")
+
+
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?` for the known name closest to `name`, or the known names, the first 50 of them at most."""
     known = sorted(known)

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pe.data.fonts import font_for
 from pe.data.samples import Array, Indices, Shape
 from pe.data.seeds import generator
-from pe.errors import ContractError
+from pe.errors import ContractError, check_list
 
 LONGEST = 2000
 """Bytes of the longest text, where nothing else is declared: some 300 English words."""
@@ -59,7 +59,11 @@ class Texts:
         Args:
             texts: any.
             longest: bytes, at least 1: of the longest that there may be, not of the longest that there is.
+
+        Raises:
+            ContractError: a single text.
         """
+        check_list("Texts.of", texts, ContractError)
         return cls(np.array([shortened(plain(text), longest) for text in texts], dtype=f"S{longest}"))
 
     @property

@@ -18,7 +18,7 @@ from pe.engine.logs import logging_to
 from pe.engine.probe_ladder import DEGREES, LadderProbe, probe_ladder
 from pe.engine.signals import stop_from_python
 from pe.engine.start import resume_run, run_recipe, stored_recipe
-from pe.errors import RecipeError, nearest_name
+from pe.errors import RecipeError, check_list, nearest_name
 from pe.planning.build import set_up_generator
 from pe.planning.forecast import forecast
 from pe.planning.forecast_values import Forecast
@@ -133,6 +133,7 @@ def probe(
     Raises:
         PEError: see pe.errors; the generator made no sample, say.
     """
+    check_list("pe.probe: degrees", degrees)
     recipe = recipe_or_file("pe.probe", private, api, embedding, settings)
     own, embeds = own_objects(api, embedding)
     return probe_ladder(recipe, label, degrees, own, embeds)
@@ -226,7 +227,8 @@ def evaluate(
     for key in settings:
         if key not in known:
             raise RecipeError(f"pe.evaluate: unknown setting '{key}'; {nearest_name(key, known)}")
-    named = (PluginSpec(kind=one) if isinstance(one, str) else one for one in settings.get("embeddings", ()))
+    check_list("pe.evaluate: embeddings", given := settings.get("embeddings", ()))
+    named = (PluginSpec(kind=one) if isinstance(one, str) else one for one in given)
     request = Request(test=str(test), **settings | {"embeddings": tuple(named)})
     opened = Run.open_own(_folder(run), "pe evaluate")
     opened.confidential.mkdir(mode=0o700, exist_ok=True)
@@ -256,6 +258,7 @@ def _surroundings(
     api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
 ) -> Iterator[Surroundings]:
     """What a run needs besides its recipe: objects of the user's own, who is told of it, and what stops it."""
+    check_list("loggers", loggers)
     own, embeds = own_objects(api, embedding)
     told, others = _told(progress), tuple(map(logger, loggers))
     with stop_from_python(told) as stop:

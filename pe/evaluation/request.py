@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pe.errors import RecipeError, nearest_name
+from pe.errors import RecipeError, check_list, nearest_name
 from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.specs import PluginSpec
@@ -33,7 +33,7 @@ class Request:
         embedding: the run's embedding, when it is the user's own object.
 
     Raises:
-        RecipeError: an unknown metric or classifier, no seed.
+        RecipeError: an unknown metric or classifier, or a text in place of a list of them, no seed.
     """
 
     test: str
@@ -50,6 +50,8 @@ class Request:
     embedding: Embedding | None = None
 
     def __post_init__(self) -> None:
+        for name in ("metrics", "embeddings", "classifiers"):
+            check_list(name, getattr(self, name))
         for name in self.metrics or ():
             if name not in METRICS:
                 raise RecipeError(f"Unknown metric '{name}': {nearest_name(name, METRICS)}")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pe.data.conditions import Conditions
 from pe.data.samples import Array, Samples, Shape
-from pe.errors import ContractError
+from pe.errors import ContractError, check_list
 from pe.plugins.jobs import JobNote
 from pe.plugins.usage import Usage as Usage
 
@@ -71,6 +71,9 @@ class PluginInfo:
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
         disjoint_from: of such a one, the run whose records are declared to be others than this run's.
         standard_inception: of an embedding, that distances between its vectors are FID and KID as published.
+
+    Raises:
+        ContractError: hosts, or names of settings, are a text.
     """
 
     modality: str = "images"
@@ -89,6 +92,10 @@ class PluginInfo:
     fitted_before: bool = False
     disjoint_from: Path | None = None
     standard_inception: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("hosts", "machine_settings", "code_settings", "schedules"):
+            check_list(f"PluginInfo.{name}", getattr(self, name), ContractError)
 
     @property
     def elsewhere(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,29 @@ def private(tmp_path: Path) -> pe.ImageNpz:
         labels = np.array(["dark"] * 30 + ["light"] * 30)
         np.savez(tmp_path / f"{name}.npz", images=images.astype(np.uint8), labels=labels)
     return pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["dark", "light"], declared_size=60)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda _: pe.evaluate("run", "test.npz", metrics="fidelity"), "metrics is 'fidelity', a text: give a list"),
+        (lambda _: pe.evaluate("run", "test.npz", classifiers="mlp"), "classifiers is 'mlp'"),
+        (lambda _: pe.evaluate("run", "test.npz", embeddings="pixels"), "embeddings is 'pixels'"),
+        (
+            lambda private: pe.evolve(private, Shades(), loggers="tensorboard=x", **SETTINGS),
+            "loggers is 'tensorboard=x'",
+        ),
+        (lambda private: pe.probe(private, Shades(), degrees="0.5", **SETTINGS), "degrees is '0.5'"),
+        (lambda _: pe.Texts.of("a review"), "Texts.of is 'a review'"),
+        (lambda _: pe.PluginInfo(hosts="api.example"), "PluginInfo.hosts is 'api.example'"),
+        (lambda _: pe.PluginInfo(machine_settings="device"), "PluginInfo.machine_settings is 'device'"),
+    ],
+)
+def test_a_text_where_a_list_is_wanted_is_not_read_letter_by_letter(
+    private: pe.ImageNpz, call: Callable[[pe.ImageNpz], object], sentence: str
+) -> None:
+    with pytest.raises(pe.PEError, match=re.escape(sentence)):
+        call(private)
 
 
 class NoVariation:
