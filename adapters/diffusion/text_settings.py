@@ -117,6 +117,7 @@ class TextSettings:
                 ip_adapter=self.ip_adapter,
                 controlnet=self.controlnet,
                 control=self.control,
+                offline=offline,
             ),
             sampler=self.sampler,
             memory=Memory(**{name: getattr(self, name) for name in MEMORY_SETTINGS}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -22,6 +24,8 @@ from pe.plugins.validation import read_settings
 
 if TYPE_CHECKING:
     import torch
+
+log = logging.getLogger("ray.serve")
 
 SMALL = "small"
 _SET = "--set"
@@ -58,6 +62,7 @@ class PixelSettings(BaseModel):
         sampler: ddim or ddpm.
         eta: of ddim.
         revision: of a repository.
+        offline: fetch nothing; of text-to-image models, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +70,7 @@ class PixelSettings(BaseModel):
     sampler: Sampler = "ddim"
     eta: Annotated[float, Field(ge=0, le=1)] = 0.0
     revision: str | None = None
+    offline: bool = False
 
 
 class PixelFamily:
@@ -75,7 +81,7 @@ class PixelFamily:
     def __init__(self, settings: Settings, place: Path | None = None) -> None:
         self._settings = settings
         self._given = read_settings(PixelSettings, settings.generator, _SET)
-        self._files = PixelFiles.find(str(place or settings.model), self._given.revision, offline=False)
+        self._files = PixelFiles.find(str(place or settings.model), self._given.revision, self._given.offline)
         self._count = self._files.class_count(guided=settings.guidance is not None)
 
     def check(self) -> None:
@@ -141,8 +147,11 @@ class TextFamily:
     most, most_on_cpu = 64, 4
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._loader = TextSettings(**_read(TextSettings, settings)).loader(settings.precision)
+        self._settings, own = settings, dict(settings.generator)
+        offline = _is_offline(own)
+        own.pop("offline", None)
+        given = _read(TextSettings, settings.model_copy(update={"generator": own}))
+        self._loader = TextSettings(**given).loader(settings.precision, offline)
         self._negative = False
 
     def check(self) -> None:
@@ -179,7 +188,7 @@ def family_of(settings: Settings) -> Family:
     if is_improved(model):
         return ImprovedFamily(settings)
     place = local_model(model)
-    index = _fetched_index(model) if place is None else place / INDEX
+    index = _fetched_index(settings) if place is None else place / INDEX
     return TextFamily(settings) if index is not None and _has_text(index) else PixelFamily(settings)
 
 
@@ -214,14 +223,23 @@ def _has_text(index: Path) -> bool:
     return index.is_file() and "text_encoder" in read_json(index)
 
 
-def _fetched_index(repository: str) -> Path | None:
-    """A repository's model_index.json; None: it has none, or nothing can be fetched."""
+def _is_offline(given: Mapping[str, Any]) -> bool:
+    named = {"offline": given["offline"]} if "offline" in given else {}
+    return read_settings(PixelSettings, named, _SET).offline
+
+
+def _fetched_index(settings: Settings) -> Path | None:
+    """The model_index.json of a repository as the generator reads it; None: it has none, or none can be fetched."""
     from huggingface_hub import hf_hub_download
 
-    try:
-        return Path(hf_hub_download(repository, INDEX))
-    except (OSError, ValueError, RuntimeError):
-        return None
+    model, revision = settings.model, settings.generator.get("revision")
+    cached = cached_model(model, revision)
+    if not _is_offline(settings.generator):
+        try:
+            return Path(hf_hub_download(model, INDEX, revision=revision))
+        except (OSError, ValueError, RuntimeError) as error:
+            log.info("The index of %s is not fetched (%s): what the cache holds decides.", model, type(error).__name__)
+    return None if cached is None else cached / INDEX
 
 
 def _refuse_guidance(settings: Settings, why: str) -> None:

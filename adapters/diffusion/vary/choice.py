@@ -29,6 +29,7 @@ class Choice:
         ip_adapter: for `meaning`: the arguments of diffusers' load_ip_adapter.
         controlnet: for `structure`: a folder or a repository.
         control: for `structure`: see `control_of`.
+        offline: fetch none of them.
     """
 
     way: Way | None = None
@@ -37,6 +38,7 @@ class Choice:
     ip_adapter: Mapping[str, Any] | None = None
     controlnet: str | None = None
     control: str = "image"
+    offline: bool = False
 
     @property
     def named(self) -> Way | None:
@@ -103,7 +105,7 @@ class Choice:
             return Instruction(found, self.ladder)
         if self.ip_adapter is not None:
             with quiet_loading():
-                found.load_ip_adapter(**self.ip_adapter)
+                found.load_ip_adapter(**{"local_files_only": self.offline, **self.ip_adapter})
         return vary_by_meaning(found, arguments)
 
     def _check_file(self) -> None:
@@ -126,4 +128,6 @@ class Choice:
         from diffusers import AutoModel
 
         with quiet_loading():
-            return AutoModel.from_pretrained(self.controlnet, dtype=dtype, use_safetensors=True)
+            return AutoModel.from_pretrained(
+                self.controlnet, dtype=dtype, use_safetensors=True, local_files_only=self.offline
+            )

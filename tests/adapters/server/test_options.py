@@ -55,7 +55,7 @@ def test_places_that_are_here_get_their_whole_paths(here: Path) -> None:
 REFUSED: dict[str, tuple[str, str]] = {
     "sd --set contrlnet=edits": ("--set", "unknown key 'contrlnet'; did you mean 'controlnet'?"),
     "owner/name --set contrlnet=edits": ("--set", "unknown key 'contrlnet'; did you mean 'controlnet'?"),
-    "small --set vary=noise": ("--set", "unknown key 'vary'; known are 'eta', 'revision', 'sampler'."),
+    "small --set vary=noise": ("--set", "unknown key 'vary'; known are 'eta', 'offline', 'revision', 'sampler'."),
     "sd --set vary=sideways": ("--set", "vary must be 'noise', 'instruction', 'meaning' or 'structure'"),
     "sd --set vary=instruction": ("sd", "cannot vary by instruction"),
     "sd --set vary=meaning": ("sd", "needs an IP-Adapter: name one under ip_adapter"),
