@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from adapters.server.errors import CODES, Refusal, unavailable
 
 _PASSED = frozenset(
-    {b"accept", b"authorization", b"content-length", b"content-type", b"host", b"transfer-encoding", b"user-agent"}
+    b"accept authorization content-length content-type host origin transfer-encoding user-agent".split()
 )
 
 

@@ -28,7 +28,7 @@ from adapters.server.fields import Edit, Generation, ImageFields, Variation
 from adapters.server.formats import NPZ, FormatError, Made, Pixels, Wanted, made_to_npz, wanted_of_npz
 from adapters.server.metrics import IngressMetrics, exported
 from adapters.server.service import Service
-from adapters.server.settings import Settings, digest_of, is_loopback
+from adapters.server.settings import Settings, digest_of, is_loopback, names_loopback
 from pe.plugins.protocols import Failed, Refused
 from pe.version import __version__
 
@@ -242,12 +242,18 @@ class Ingress:
         """Eight hex digits that stand for the key of a request; without keys, "local".
 
         Raises:
-            Refusal: the key is not one of the server's; or it has none, and the request is not from the machine.
+            Refusal: the key is not one of the server's; or it has none, and the request is not from the machine, or is
+                by a page of another site.
         """
         digests = self._settings.key_digests
         if not digests:
             if not is_loopback((request.scope.get("server") or ("",))[0]):
                 raise Refusal(401, "This server has no API keys, so it answers its own machine alone.")
+            asked = f"//{request.headers.get('host', '')}", request.headers.get("origin", "//localhost")
+            if not all(map(names_loopback, asked)):  # by a page of another site in a browser on this machine
+                raise Refusal(
+                    401, "This server has no API keys, so call it 127.0.0.1 or localhost, from no other site."
+                )
             return "local"
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         digest = digest_of(given.strip())

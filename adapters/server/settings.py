@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -88,5 +89,13 @@ def is_loopback(host: str) -> bool:
     """Whether an address to listen on, or at which a connection came in, is this machine's alone."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def names_loopback(url: str) -> bool:
+    """Whether a URL names this machine as only itself can: a site whose name was bound to 127.0.0.1 does not."""
+    try:
+        return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
         return False

@@ -233,9 +233,10 @@ def routes_and_headers() -> Iterator[Bad]:
         "content-encoding": "gzip",
         "expect": "200-ok",
         "cookie": "a=" + "b" * 9000,
-        "host": "evil.example",
     }
     for name, value in odd.items():
         yield Bad(f"header {name}", "/v1/models", b"", None, (200,), "GET", {name: value})
         body = b'{"prompt": "cat"}'
         yield Bad(f"header {name} with a body", GENERATIONS, body, JSON, (400,), headers={name: value})
+    for name, value in (("host", "evil.example"), ("origin", "https://evil.example")):
+        yield Bad(f"header {name}", "/v1/models", b"", None, (401,), "GET", {name: value})

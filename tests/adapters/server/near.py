@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from adapters.server import replica
 from adapters.server.command import serve
+from adapters.server.door import Door
 from adapters.server.ingress import Ingress
 from adapters.server.replica import Replica
 from adapters.server.settings import Settings
@@ -34,5 +35,5 @@ def near(*options: str) -> Iterator[str]:
         engine = Replica(given)
     methods = {name: SimpleNamespace(remote=getattr(engine, name)) for name in ("describe", "make")}
     handle: Any = SimpleNamespace(**methods)  # as Ray's
-    with serving(Ingress(given, handle).__serve_build_asgi_app__()) as url:
+    with serving(Door(Ingress(given, handle).__serve_build_asgi_app__())) as url:
         yield url

@@ -90,14 +90,14 @@ def raw(server: Server, head: str, *pieces: bytes) -> bytes:
     ("path", "kind"), [(GENERATIONS, JSON), (EDITS, f"multipart/form-data; boundary={BOUNDARY}"), (BATCH, NPZ)]
 )
 def test_a_body_that_is_announced_as_too_large_is_not_read(small: Server, path: str, kind: str) -> None:
-    answer = raw(small, f"POST {path} HTTP/1.1\nHost: x\nContent-Type: {kind}\nContent-Length: {2**40}", b"{")
+    answer = raw(small, f"POST {path} HTTP/1.1\nHost: localhost\nContent-Type: {kind}\nContent-Length: {2**40}", b"{")
     assert answer.startswith(b"HTTP/1.1 413 ")
     check_shape(413, answer.partition(b"\r\n\r\n")[2])
 
 
 @pytest.mark.parametrize("length", ["", "Content-Length: 3\n"], ids=["", "with a length that lies"])
 def test_a_body_is_counted_while_it_comes(small: Server, length: str) -> None:
-    head = f"POST {GENERATIONS} HTTP/1.1\nHost: x\nContent-Type: {JSON}\n{length}Transfer-Encoding: chunked"
+    head = f"POST {GENERATIONS} HTTP/1.1\nHost: localhost\nContent-Type: {JSON}\n{length}Transfer-Encoding: chunked"
     piece = b"10000\r\n" + b"a" * 2**16 + b"\r\n"
     answer = raw(small, head, *[piece] * 64)
     assert answer[:13] in (b"HTTP/1.1 413 ", b"HTTP/1.1 400 ")  # the latter from uvicorn, for two lengths
@@ -105,7 +105,7 @@ def test_a_body_is_counted_while_it_comes(small: Server, length: str) -> None:
 
 def test_a_body_that_never_ends_is_given_up(small: Server) -> None:
     address = urlsplit(small.url)
-    head = f"POST {GENERATIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\nContent-Length: 100\r\n\r\n{{"
+    head = f"POST {GENERATIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nContent-Length: 100\r\n\r\n{{"
     with socket.create_connection((address.hostname, address.port), 60) as connection:
         connection.sendall(head.encode())
         connection.shutdown(socket.SHUT_WR)
@@ -117,9 +117,9 @@ def test_a_body_that_never_ends_is_given_up(small: Server) -> None:
 def test_what_is_no_http_and_what_is_a_websocket_are_sent_away(small: Server) -> None:
     assert raw(small, "nothing of the kind").startswith(b"HTTP/1.1 400 ")
     for method in ("GET", "OPTIONS"):
-        answer = raw(small, f"{method} * HTTP/1.1\nHost: x")
+        answer = raw(small, f"{method} * HTTP/1.1\nHost: localhost")
         assert answer.startswith(b"HTTP/1.1 400 ")
         check_shape(400, answer.partition(b"\r\n\r\n")[2])
     upgrade = "Upgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13"
     upgrade += "\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
-    assert raw(small, f"GET /v1/models HTTP/1.1\nHost: x\n{upgrade}").startswith(b"HTTP/1.1 403 ")
+    assert raw(small, f"GET /v1/models HTTP/1.1\nHost: localhost\n{upgrade}").startswith(b"HTTP/1.1 403 ")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
+import io
 import os
 import re
 import socket
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
+from PIL import Image
 
 from adapters.server.application import build, with_room
 from adapters.server.command import serve
@@ -22,8 +26,10 @@ from adapters.server.settings import Limits, Settings, digest_of
 from pe.cli.doctor import doctor
 from pe.errors import RecipeError
 from tests.adapters.server.asking import generate
+from tests.adapters.server.near import near
 from tests.adapters.server.serving import LOOPBACK, Server
 
+BOUNDARY = "pe"
 PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text(encoding="utf-8")
 
 
@@ -49,6 +55,33 @@ def test_the_description_lists_every_route(small: Server) -> None:
         assert [*operation.get("requestBody", {}).get("content", {})] == ([kind] if kind else [])
         assert ("security" in operation) == (path not in ("/openapi.json", "/healthz", "/readyz"))
     assert page["info"]["x-limits"] == Limits(requests=80, steps=50).model_dump()
+
+
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments:DeprecationWarning")  # of Ray
+def test_without_a_key_no_page_of_another_site_is_answered() -> None:
+    """Neither one whose name was bound to this machine, nor a form that sends to it."""
+    own = {}, {"Host": "localhost:8000", "Origin": "http://localhost:3000"}, {"Host": "[::1]:8000"}
+    hosts = ("rebound.example:8000", "127.0.0.1.example", "127.0.0.1@rebound.example", "", "[broken")
+    origins = ("https://other.example", "null", "http://[broken")
+    others = *({"Host": host} for host in hosts), *({"Origin": origin} for origin in origins)
+    with near("small", "--gpus-per-replica", "0", "--steps", "4") as url:
+        for headers in (*own, *others):
+            for method, path, body in (("GET", "/v1/models", None), ("POST", "/v1/images/edits", form())):
+                kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"} if body else {}
+                connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+                connection.request(method, path, body, kind | headers)
+                assert connection.getresponse().status == (200 if headers in own else 401), (path, headers)
+                connection.close()
+
+
+def form() -> bytes:
+    """What a page's form sends for an edit."""
+    image = io.BytesIO()
+    Image.new("L", (28, 28)).save(image, "PNG")
+    part = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{{}}"{{}}\r\n\r\n'
+    fields = "".join(part.format(name, "") + f"{value}\r\n" for name, value in (("prompt", 7), ("strength", 0.6)))
+    parts = fields + part.format("image", '; filename="a.png"')
+    return parts.encode() + image.getvalue() + f"\r\n--{BOUNDARY}--\r\n".encode()
 
 
 def test_what_is_asked_by_get_is_asked_by_head_too(small: Server) -> None:
