@@ -107,9 +107,8 @@ class Numbers:
     def members(self, iterations: int, neighbors: int) -> int:
         """Candidates of a label that have their signal."""
         cast = votes_cast(self.records, self.units, neighbors) / self.labels
-        if not self.sigma:
-            return LARGEST
-        return int(cast / ((SIGNAL if iterations > 1 else SIGNAL_ONCE) * self.noise(iterations)))
+        noise = self.noise(iterations)
+        return int(cast / ((SIGNAL if iterations > 1 else SIGNAL_ONCE) * noise)) if noise else LARGEST
 
 
 def settle(recipe: Recipe, api: object | None = None) -> Choice:
@@ -125,10 +124,10 @@ def settle(recipe: Recipe, api: object | None = None) -> Choice:
     """
     if recipe.evolution.settled:
         return Choice(recipe, {}, ())
-    numbers = _numbers(recipe, _info(recipe, api))
     given = recipe.evolution.given
     if recipe.privacy.schedule is not None:
         given = {"iterations": len(recipe.privacy.schedule)} | given
+    numbers = _numbers(recipe, _info(recipe, api), votes=given.get("iterations") != 0)
     whole = choose(numbers, given)
     evolution = {key: value for key, value in whole.items() if key not in recipe.evolution.given}
     chosen = {f"evolution.{key}": value for key, value in evolution.items()}
@@ -147,6 +146,8 @@ def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
     A population that is given is one number: a list says how many iterations there are, so nothing is left open.
     """
     iterations: int = given.get("iterations", _iterations(numbers))
+    if not iterations:
+        return {"iterations": 0, "population": _population(numbers, 0, 1)} | given
     chosen_degree = [0.0] if is_sparing(numbers, given) else _degrees(numbers.degrees, iterations)
     degree = given.get("degree", chosen_degree)
     if iterations == 1 and degree in (0, [0]):
@@ -235,7 +236,7 @@ def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
     return [degrees[place] for place in places]
 
 
-def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
+def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
     private, privacy, price = recipe.private, recipe.privacy, price_of(recipe)
     if private.declared_size is None:
         raise RecipeError(
@@ -256,7 +257,7 @@ def _numbers(recipe: Recipe, info: PluginInfo) -> Numbers:
         labels=len(private.labels),
         records=private.declared_size,
         units=private.declared_units or private.declared_size,
-        sigma=_sigma(recipe),
+        sigma=_sigma(recipe) if votes else 0.0,
         growing=privacy.epsilon is not None,
         images=min(limits) * (1 - SLACK) - (IMAGES if may_measure(recipe, info) else 0),
         paid=bool(each or price.has_tokens),
@@ -289,9 +290,10 @@ def _info(recipe: Recipe, api: object | None) -> PluginInfo:
 
 
 def _reasons(numbers: Numbers, given: dict[str, Any], whole: dict[str, Any], noun: str) -> tuple[str, ...]:
-    iterations, neighbors = whole["iterations"], whole["neighbors"]
+    iterations = whole["iterations"]
     if not iterations:
         return ()
+    neighbors = whole["neighbors"]
     sizes = whole["population"]
     members = (sizes if isinstance(sizes, int) else sizes[0]) / numbers.labels
     sigma = numbers.noise(iterations)

@@ -93,9 +93,13 @@ class Evolution(Settings):
     def _read(cls, value: Any) -> Any:
         if value == AUTO:
             return {}
-        if isinstance(value, dict) and "iterations" not in value:
-            lengths = [len(one) - (name == "population") for name, one in value.items() if isinstance(one, list)]
-            return value | {"iterations": max(lengths[0], 0)} if lengths else value
+        if not isinstance(value, dict):
+            return value
+        lengths = [len(one) - (name == "population") for name, one in value.items() if isinstance(one, list)]
+        if lengths:
+            value = {"iterations": max(lengths[0], 0)} | value
+        if value.get("iterations") == 0:  # schedules of no entry say nothing
+            return {name: one for name, one in value.items() if name not in SCHEDULES or one != []}
         return value
 
     @property

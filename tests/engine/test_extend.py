@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +105,16 @@ def test_limits_may_be_changed_for_an_extension_and_nothing_else(run: pe.Run) ->
     assert extend_run(run.folder, 20, 0.5, given(Shades()), ("limits.max_images=60",)).is_file()
     with pytest.raises(RecipeError, match=r"cannot be extended with another recipe: evolution\.degree: 0\.5 → 0\.1"):
         extend_run(run.folder, 20, 0.5, given(Shades()), ("evolution.degree=0.1",))
+
+
+@pytest.mark.parametrize("schedule", [{"degree": []}, {"iterations": 0, "degree": [], "selection": []}, {"keep": []}])
+def test_a_run_of_random_samples_alone_is_extended_too(schedule: dict[str, Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "private.npz", images=np.zeros((9, 4, 4, 1), np.uint8))
+    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1)
+    run = pe.evolve(
+        data, Shades(), embedding=Mean(), out=tmp_path / "run", epsilon=1, delta=1e-5, population=4, **schedule
+    )
+    assert pe.extend(run.folder, 3, api=Shades()).is_file()
 
 
 @pytest.mark.parametrize("count", [1, 7, 40, 47])

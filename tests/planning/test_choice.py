@@ -248,3 +248,11 @@ def test_it_says_how_many_copies_a_pool_comes_to() -> None:
         "chosen, and more of those with many votes."
     )
     assert not [each for each in chosen(1000, 10, 1, GENERATORS[1]).reasons if "copies" in each]
+
+
+@pytest.mark.parametrize("given", [{"iterations": 0}, {"degree": []}, {"keep": [], "lookahead": []}])
+@pytest.mark.parametrize("api", [{"kind": "glyphs"}, {"kind": "dp_gaussian", "public": {"kind": "noise"}}])
+def test_without_iterations_only_the_number_of_samples_is_chosen(given: dict[str, Any], api: dict[str, Any]) -> None:
+    choice = settle(recipe_of(1000, evolution=given, api=api))
+    assert choice.chosen == {"evolution.population": [2500]}
+    assert choice.recipe.evolution.iterations == 0
