@@ -29,7 +29,7 @@ from pe.plugins.specs import members_of
 from pe.recipe.evolution import MAX_SAMPLES
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
-from pe.store.certified import reissue
+from pe.store.certified import digests, extension_numbers, read_certificate, reissue
 from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE, extension_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter
@@ -183,6 +183,8 @@ def _index(writer: RunWriter, count: int, degree: float) -> int:
                 "finish it first, with these numbers."
             )
         return int(pending["index"])
-    index = 1 + sum(1 for _ in writer.folder.glob("extension-*.npz"))
+    covered, on_disk = digests(read_certificate(writer.folder)), writer.folder.glob("extension*")
+    used = [*covered, *writer.journal.files(""), *writer.journal.phases(), *(path.name for path in on_disk)]
+    index = max(extension_numbers(used), default=0) + 1  # a number of a deleted one would give its samples again
     writer.write(_PENDING, json.dumps({"index": index, "count": count, "degree": degree}))
     return index

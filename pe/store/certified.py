@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
-from itertools import count, takewhile
+import re
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +134,19 @@ def digests(certificate: Mapping[str, Any]) -> dict[str, str]:
     return {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
 
 
-def extensions(folder: Path) -> list[Population]:
-    """What `pe extend` added to a run, in order, memory-mapped; as far as the certificate covers it."""
+def extensions(folder: Path) -> dict[str, Population]:
+    """What `pe extend` added to a run, by place, in order, memory-mapped; as far as the certificate covers it."""
     if not (folder / CERTIFICATE).is_file():
-        return []
+        return {}
     covered = digests(read_certificate(folder))
-    places = takewhile(lambda place: f"{place}/labels.npy" in covered, map(extension_place, count(1)))
-    return [Population.load(folder / place) for place in places]
+    places = map(extension_place, extension_numbers(name for name in covered if name.startswith("extensions/")))
+    return {place: Population.load(folder / place) for place in places}
+
+
+def extension_numbers(names: Iterable[str]) -> list[int]:
+    """The numbers of the extensions that names of files or phases are of, ascending."""
+    found = (re.match(r"extensions?[-/](\d+)", name) for name in names)
+    return sorted({int(one[1]) for one in found if one})
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:

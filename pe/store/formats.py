@@ -16,7 +16,7 @@ from pe.errors import ContractError, RecipeError, RunError
 from pe.store.card import write_card
 from pe.store.certified import extensions
 from pe.store.file_names import file_names
-from pe.store.places import SYNTHETIC, extension_place
+from pe.store.places import SYNTHETIC
 from pe.store.writers import WRITERS, Row, Table
 
 Format = Literal["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "webdataset"]
@@ -86,9 +86,9 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
         more = extensions(folder)
     except (ContractError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
-    for index, one in enumerate(more, start=1):
+    for place, one in more.items():
         part = one.labels, one.samples.array, one.conditions.get(SOFT_LABEL), one.conditions.get(CAPTION)
-        yield _check(extension_place(index), names, type(one.samples), *part)
+        yield _check(place, names, type(one.samples), *part)
 
 
 def _check(

@@ -133,7 +133,7 @@ class Run:
 
     def extensions(self) -> list[Population]:
         """What `pe extend` added, in order, memory-mapped; as far as the certificate covers it."""
-        return extensions(self.folder)
+        return list(extensions(self.folder).values())
 
     @property
     def certificate(self) -> Page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,20 @@ def test_each_extension_is_new(run: pe.Run) -> None:
     assert [first.name, second.name] == ["extension-001.npz", "extension-002.npz"]
     with np.load(first) as one, np.load(second) as other:
         assert (one["images"] != other["images"]).any()
+
+
+@pytest.mark.parametrize("deleted", [(1,), (2,), (1, 2)])
+@pytest.mark.parametrize("purged", [False, True])
+def test_an_extension_is_new_although_others_were_deleted(run: pe.Run, deleted: tuple[int, ...], purged: bool) -> None:
+    made = [np.load(extend_run(run.folder, 3, 1.0, given(Shades())))["images"] for _ in range(2)]
+    for number in deleted:
+        (run.folder / f"extension-{number:03d}.npz").unlink()
+        shutil.rmtree(run.folder / f"extensions/{number:03d}")
+    if purged:
+        purge(run)
+    path = extend_run(run.folder, 5, 1.0, given(Shades()))
+    assert path.name == "extension-003.npz"
+    assert all((np.load(path)["images"][:3] != one).any() for one in made)
 
 
 def test_an_interrupted_extension_goes_on_and_asks_for_nothing_twice(run: pe.Run) -> None:
