@@ -112,7 +112,8 @@ def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
     if unwritten is not None:
         _tell(f"pe: What is printed cannot be written: {unwritten.strerror}.")
     else:
-        _tell(f"pe: {printable(f'{error.filename}: {error.strerror}' if error.filename else str(error))}.")
+        place = f"{error.filename}: " if error.filename else ""
+        _tell(f"pe: {printable(f'{place}{error.strerror or error}')}: see to the disk, or the machine.")
     return 2
 
 

@@ -14,7 +14,7 @@ from pe.data.columns import load_columns
 from pe.data.conditions import CONDITION, Conditions
 from pe.data.display import paragraph, table, thumbnail
 from pe.data.samples import Array, Indices, Readable, Samples, kind_among, modality
-from pe.errors import ContractError
+from pe.errors import ContractError, DamagedFile
 
 Mask = npt.NDArray[np.bool_]
 NO_PARENT = -1
@@ -76,8 +76,22 @@ class Population:
 
     @classmethod
     def load(cls, folder: Path) -> Population:
-        """The population of a run's folder, memory-mapped."""
-        return cls.from_columns(load_columns(folder))
+        """The population of a run's folder, memory-mapped.
+
+        Raises:
+            DamagedFile: a column is missing, or not what this software writes.
+        """
+        if not folder.is_dir():
+            raise DamagedFile(f"{folder} is missing: restore it from a copy.")
+        try:
+            found = cls.from_columns(load_columns(folder))
+        except (ArithmeticError, ContractError, EOFError, IsADirectoryError, KeyError, TypeError, ValueError) as error:
+            raise DamagedFile(f"{folder} is damaged: restore it from a copy.") from error
+        labels, parents = found.labels, found.parents
+        whole = labels.ndim == parents.ndim == 1 and labels.dtype.kind == parents.dtype.kind == "i"
+        if not (whole and found.samples.check(found.samples.array) and (labels >= 0).all() and (parents >= -1).all()):
+            raise DamagedFile(f"{folder} is damaged: restore it from a copy.")
+        return found
 
 
 @dataclass(frozen=True, eq=False)

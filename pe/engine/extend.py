@@ -17,6 +17,7 @@ from pe.engine.answers import telling_of_answers
 from pe.engine.execution import Surroundings
 from pe.engine.going_on import to_extend
 from pe.engine.logs import logging_to
+from pe.engine.phases import pending_extension
 from pe.engine.public_pool import PublicPool
 from pe.engine.report import write_report
 from pe.errors import RecipeError, RunError
@@ -30,11 +31,10 @@ from pe.recipe.evolution import MAX_SAMPLES
 from pe.recipe.schema import Recipe
 from pe.report.shareable import REPORT
 from pe.store.certified import digests, extension_numbers, read_certificate, reissue
-from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE, extension_place
+from pe.store.places import CONFIDENTIAL, EXTENSION, FULL_RECIPE, RECIPE, extension_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter
 
-_PENDING = f"{CONFIDENTIAL}/extension.json"
 _CONNECTION = (
     "base_url", "description_url", "result_hosts", "key_env", "key_file", "basic_auth_env", "headers_env",
     "client_cert", "client_key",
@@ -134,7 +134,7 @@ def _extend(
     run.write_samples(name, more, recipe.private.labels)
     columns = sorted((folder / place).iterdir())
     reissue(folder, [name, *(f"{place}/{path.name}" for path in columns)])
-    (folder / _PENDING).unlink()
+    (folder / EXTENSION).unlink()
     run.journal.add_event(f"extended by {count}")
     return name
 
@@ -174,17 +174,15 @@ def spread(members: int, count: int) -> npt.NDArray[np.int64]:
 
 def _index(writer: RunWriter, count: int, degree: float) -> int:
     """The number of this extension: of the one that was interrupted, or a new one."""
-    path = writer.folder / _PENDING
-    if path.is_file():
-        pending = json.loads(path.read_text(encoding="utf-8"))
+    if pending := pending_extension(writer.run):
         if (pending["count"], pending["degree"]) != (count, degree):
             raise RunError(
-                f"An extension by {pending['count']} at degree {pending['degree']:g} was interrupted: "
+                f"An extension by {pending['count']} at degree {pending['degree']} was interrupted: "
                 "finish it first, with these numbers."
             )
         return int(pending["index"])
     covered, on_disk = digests(read_certificate(writer.folder)), writer.folder.glob("extension*")
     used = [*covered, *writer.journal.files(""), *writer.journal.phases(), *(path.name for path in on_disk)]
     index = max(extension_numbers(used), default=0) + 1  # a number of a deleted one would give its samples again
-    writer.write(_PENDING, json.dumps({"index": index, "count": count, "degree": degree}))
+    writer.write(EXTENSION, json.dumps({"index": index, "count": count, "degree": degree}))
     return index

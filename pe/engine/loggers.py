@@ -17,6 +17,7 @@ from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.report.logged import Logged, Logger, logged
 from pe.steps import Plan
+from pe.store.places import population_place
 from pe.store.writer import RunWriter
 
 
@@ -74,7 +75,8 @@ class _Loggers:
     _waiting: list[Logged] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._before = len(self.run.run.populations())
+        places = map(population_place, range(len(self.plan.steps) + 1))
+        self._before = sum(bool(self.run.journal.files(f"{place}/")) for place in places)
 
     def tell(self, t: int) -> None:
         """S_t is there."""

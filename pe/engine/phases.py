@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from pe.errors import DamagedFile
 from pe.fit.trainer import FIT, MODEL
 from pe.planning.calls import founders
 from pe.planning.measuring import PARENTS
 from pe.steps import Plan
+from pe.store.certified import read_json_file
 from pe.store.journal import Journal
-from pe.store.places import FOUNDERS, population_place
+from pe.store.places import EXTENSION, FOUNDERS, population_place
 from pe.store.run import Run
 
 
@@ -55,7 +57,7 @@ def phases_of(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[
     if not purged:
         yield from _evolution(plan, journal)
         yield Phase("results", len(plan.steps)), journal.happened("finished")
-    extension = _extension(run)
+    extension = pending_extension(run)
     if extension:
         name = f"extension/{extension['index']}"
         yield Phase(name, len(plan.steps), _count_answered(journal, name), extension["count"]), False
@@ -96,10 +98,16 @@ def _has_population(journal: Journal, t: int) -> bool:
     return bool(journal.files(f"{population_place(t)}/"))
 
 
-def _extension(run: Run) -> dict[str, int] | None:
-    """The extension under way: its index and count."""
-    try:
-        pending: dict[str, int] = json.loads((run.confidential / "extension.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+def pending_extension(run: Run) -> dict[str, Any] | None:
+    """The extension under way: its index, count and degree.
+
+    Raises:
+        DamagedFile: its file is damaged.
+    """
+    path = run.folder / EXTENSION
+    if not path.is_file():
         return None
+    pending = read_json_file(path)
+    if [type(pending.get(name)) for name in ("index", "count")] != [int, int] or "degree" not in pending:
+        raise DamagedFile(f"{path} is damaged: delete it, and a new extension begins.")
     return pending

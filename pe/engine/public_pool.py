@@ -18,6 +18,7 @@ from pe.private.digests import DIGEST_BYTES, Overlap, find_overlap
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
+from pe.store.certified import read_json_file
 from pe.store.places import PUBLIC_SAMPLES
 
 
@@ -90,7 +91,7 @@ class PublicPool:
         path = folder / PUBLIC_SAMPLES
         if not path.is_file():
             raise DamagedFile(f"{path} is gone: restore it from a copy.")
-        first = json.loads(path.read_bytes())
+        first = read_json_file(path)
         for section, told in self._content().items():
             if first.get(section) != told:
                 places = ", ".join(map(str, self.readers[section].public_paths()))

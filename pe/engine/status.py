@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
-import sqlite3
-from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from pe.engine.phases import Phase, phases_of, phases_of_trying
-from pe.errors import RunError, printable
+from pe.errors import printable
 from pe.plugins.price import Price
 from pe.plugins.usage import Usage
 from pe.privacy.accounting import epsilon
-from pe.privacy.release import Release
 from pe.privacy.words import finite
 from pe.steps import Plan
-from pe.store.journal import Journal, Totals
+from pe.store.journal import Journal, Totals, has_tables
 from pe.store.places import CERTIFICATE, PURGED, WAITING
+from pe.store.releases import stored_charges
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
@@ -133,10 +130,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
         RunError: the journal is damaged, or of another version of this software.
     """
     running, pid = writer_of(run)
-    try:
-        found = _read_progress(run, plan, delta)
-    except sqlite3.Error as error:
-        raise RunError(f"The journal of {run.folder} cannot be read: {error}.") from error
+    found = _read_progress(run, plan, delta)
     planned = math.inf if run.noiseless else epsilon(plan.releases, delta)
     return Status(
         state=_state(running, found),
@@ -168,12 +162,12 @@ def _state(running: bool, found: Progressed | None) -> State:
 
 
 def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
-    if not _has_tables(run.confidential / "journal.sqlite"):
+    if not has_tables(run.confidential / "journal.sqlite"):
         if not run.confidential.is_dir() or (run.folder / CERTIFICATE).is_file():
             return None
         return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
-        charges = [Release.from_dict(json.loads(declared)) for _, declared, _ in journal.charges()]
+        charges = [release for release, _ in stored_charges(journal)]
         purged = _lost_journal(run, journal)
         certified = run.guarantee["epsilon"] if purged else None
         charged = epsilon(charges, delta) if certified is None else certified
@@ -187,15 +181,6 @@ def _lost_journal(run: Run, journal: Journal) -> bool:
     if (run.folder / PURGED).is_file():
         return True
     return (run.folder / CERTIFICATE).is_file() and not journal.happened("started")
-
-
-def _has_tables(journal: Path) -> bool:
-    """Whether the journal has its tables; whoever opens one without them makes them, under its writer's feet."""
-    if not journal.is_file() or not journal.stat().st_size:
-        return False
-    with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return bool(version)
 
 
 def writer_of(run: Run) -> tuple[bool, int | None]:

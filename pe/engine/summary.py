@@ -19,8 +19,9 @@ def summary(run: Run) -> dict[str, Any]:
         images (their number), different (how many are left if equal ones of a label are counted once), api_calls,
         warnings (a sentence, if nearly all are copies of a few) and run (its directory).
     """
-    certificate, synthetic, populations = run.guarantee, run.synthetic.samples, run.populations()
     recipe = Recipe.load(run.folder / RECIPE)
+    populations = run.populations(len(recipe.private.labels))
+    certificate, synthetic = run.guarantee, populations[-1].samples
     last = whole(varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1])
     with read_journal(run) as journal:
         calls = journal.totals().usage.calls

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -83,7 +82,7 @@ class Feed:
             running, _ = writer_of(run)
             self._pieces = {"fault": ""} | self.page.pieces(running, waits_of(run) if running else "", self._stands())
             self._failed = False
-        except (PEError, OSError, ValueError, sqlite3.Error) as error:
+        except (PEError, OSError, ValueError) as error:
             if self._failed:  # else a file was just being replaced
                 said = f" ({escape(str(error))})" if self.page.confidential else ""
                 self._pieces |= {"fault": f"The run cannot be read just now{said}: `pe status` says why."}

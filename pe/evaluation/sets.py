@@ -125,7 +125,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
         RecipeError: the test or reference set does not fit the run.
     """
     recipe = Recipe.load(run.folder / RECIPE)
-    populations = run.populations()
+    populations = run.populations(len(recipe.private.labels))
     if not populations:
         raise RunError(f"{run.folder} has no finished population yet: wait for its S_0.")
     private_source, classes, evaluated = recipe.private, recipe.private.labels, populations[-1]

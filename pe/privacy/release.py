@@ -148,4 +148,4 @@ class Release:
             sampling = fields.pop("sampling")
             return cls(**fields, sampling=None if sampling is None else Poisson(float(sampling["poisson_rate"])))
         except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError) as error:
-            raise PrivacyError(f"This is not a release as the toolkit writes it: {dict(values)!r}.") from error
+            raise PrivacyError(f"This is not a release as the toolkit writes it: {values!r}.") from error

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from pe.data.population import Population
 from pe.data.samples import Samples
-from pe.errors import RunError
+from pe.errors import DamagedFile, RunError
 from pe.planning.layout import plan_of
 from pe.planning.signal import signal_of
 from pe.recipe.schema import Recipe
 from pe.report.pictures import strips
 from pe.steps import Plan, Step
-from pe.store.places import RECIPE
+from pe.store.places import CERTIFICATE, RECIPE
 from pe.store.run import Run
 
 Floats = npt.NDArray[np.float64]
@@ -69,10 +69,7 @@ def public_plan(run: Run) -> tuple[Recipe, Plan]:
 
 def certificate_of(run: Run) -> dict[str, Any] | None:
     """The run's certificate; None while the run is not finished."""
-    try:
-        return run.guarantee
-    except RunError:
-        return None
+    return run.guarantee if (run.folder / CERTIFICATE).is_file() else None
 
 
 def evolution(run: Run) -> dict[str, Any]:
@@ -82,7 +79,7 @@ def evolution(run: Run) -> dict[str, Any]:
         RunError: nothing of the run is there yet to be shown.
     """
     recipe, plan = public_plan(run)
-    populations = run.populations()
+    populations = run.populations(len(plan.classes))
     if not populations:
         raise RunError(f"{run.folder} has no population yet: there is nothing to report.")
     shown = [strips(population, plan.classes) for population in populations]
@@ -91,7 +88,7 @@ def evolution(run: Run) -> dict[str, Any]:
 
 def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
     """Every iteration whose votes were released."""
-    populations = run.populations()
+    populations = run.populations(len(plan.classes))
     found = []
     lineage = np.arange(len(populations[0])) if populations else np.empty(0, dtype=np.int64)
     for step in plan.steps:
@@ -133,10 +130,12 @@ def noisy_votes(run: Run, step: Step) -> Floats | None:
     if not path.is_file():
         return None
     try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
-    return np.asarray(array, dtype=np.float64) / step.release.grid
+        votes = np.asarray(np.lib.format.open_memmap(path, mode="r"), dtype=np.float64) / step.release.grid
+    except (EOFError, OSError, TypeError, ValueError) as error:
+        raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error
+    if votes.ndim != 1 or not np.isfinite(votes).all():
+        raise DamagedFile(f"{path} is damaged: restore it from a copy.")
+    return votes
 
 
 def _distances(before: Samples, after: Population) -> Floats:

@@ -50,8 +50,9 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
         metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RunError(f"{path} is not JSON: run `pe evaluate` again.") from error
-    if metrics.get("version") != 1:
-        raise RunError(f"{path} has version {metrics.get('version')!r}, not 1: run `pe evaluate` again.")
+    version = metrics.get("version") if isinstance(metrics, dict) else None
+    if version != 1:
+        raise RunError(f"{path} has version {version!r}, not 1: run `pe evaluate` again.")
     return metrics
 
 

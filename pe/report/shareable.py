@@ -48,7 +48,7 @@ def shareable_report(run: Run) -> str:
         RunError: nothing of the run is there yet to be shown.
     """
     values = evolution(run)
-    found, populations, certificate = values["found"], run.populations(), certificate_of(run)
+    found, populations, certificate = values["found"], run.populations(len(values["plan"].classes)), certificate_of(run)
     plan = values["plan"]
     variety = varieties(populations, plan.classes, plan.seed)
     collapse = collapse_warnings(len(populations) - 1, whole(variety[-1]))

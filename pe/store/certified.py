@@ -70,7 +70,7 @@ def check_has_samples(folder: Path) -> None:
 
 
 def read_certificate(folder: Path) -> dict[str, Any]:
-    """The certificate in a run's folder, of which it is only known that it lists files.
+    """The certificate in a run's folder, of which it is only known that it lists files and can be shown as a page.
 
     Raises:
         RunError: the run is not finished, or its certificate is damaged.
@@ -78,7 +78,8 @@ def read_certificate(folder: Path) -> dict[str, Any]:
     certificate = read_json(read_finished(folder, CERTIFICATE.name), folder / CERTIFICATE)
     try:
         digests(certificate)
-    except (TypeError, KeyError) as error:
+        certificate_files(certificate)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder / CERTIFICATE} is damaged: restore it from a copy.") from error
     return certificate
 
@@ -147,6 +148,15 @@ def extension_numbers(names: Iterable[str]) -> list[int]:
     """The numbers of the extensions that names of files or phases are of, ascending."""
     found = (re.match(r"extensions?[-/](\d+)", name) for name in names)
     return sorted({int(one[1]) for one in found if one})
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a run; see `read_json`.
+
+    Raises:
+        RunError: it holds none.
+    """
+    return read_json(path.read_text(encoding="utf-8", errors="surrogateescape"), path)
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:

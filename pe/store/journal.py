@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from pe.errors import RunError
 from pe.plugins.usage import NOTHING, Usage
-from pe.store.schema import FROM_BEFORE, SCHEMA, SCHEMA_VERSION, SEEN_FROM_BEFORE, VERSION_BEFORE
+from pe.store.schema import (
+    FROM_BEFORE,
+    JOBS,
+    JOBS_FROM_BEFORE,
+    SCHEMA,
+    SCHEMA_VERSION,
+    SEEN_FROM_BEFORE,
+    VERSION_BEFORE,
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,31 @@ class Totals:
         return Totals(self.usage + other.usage, self.refused + other.refused, self.answered + other.answered)
 
 
+@contextmanager
+def _telling(path: Path, done: str) -> Iterator[None]:
+    """Turn what SQLite says of the journal into a sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise RunError(
+            f"The journal {path} cannot be {done} ({error}): see to the disk, or restore it from a copy."
+        ) from error
+
+
+def has_tables(path: Path) -> bool:
+    """Whether the journal has its tables; whoever opens one without them makes them, under its writer's feet.
+
+    Raises:
+        RunError: it is damaged, or cannot be opened.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return False
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with _telling(path, "read"), closing(sqlite3.connect(address, uri=True)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(version)
+
+
 class Journal:
     """The journal file; one writer at a time."""
 
@@ -64,26 +98,42 @@ class Journal:
         writer waits for it.
 
         Raises:
-            RunError: it has another version of the journal, or none yet.
+            RunError: it is damaged, cannot be opened, or has another version of the journal, or none yet.
         """
+        self._path = path
         self._spent: Totals | None = None
-        self._writing = Lock()
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._lock = Lock()
+        with _telling(self._path, "opened"):
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            with _telling(self._path, "read"):
+                self._prepare(reading)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, reading: bool) -> None:
+        execute = self._connection.execute
         if reading:
-            self._connection.execute("BEGIN")
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            execute("BEGIN")
+        (version,) = execute("PRAGMA user_version").fetchone()
         if not reading:
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute("PRAGMA foreign_keys = ON")
+            execute("PRAGMA journal_mode = WAL")
+            execute("PRAGMA synchronous = FULL")
+            execute("PRAGMA foreign_keys = ON")
             if version in (0, VERSION_BEFORE):
                 version = self._make(SCHEMA if version == 0 else FROM_BEFORE)
         elif version == VERSION_BEFORE:
-            self._connection.execute(SEEN_FROM_BEFORE)
+            execute(SEEN_FROM_BEFORE)
             version = SCHEMA_VERSION
         if version != SCHEMA_VERSION:
-            self.close()
-            raise RunError(f"{path} has journal version {version}, this software writes {SCHEMA_VERSION}: use its own.")
+            raise RunError(
+                f"{self._path} has journal version {version}, this software writes {SCHEMA_VERSION}: use its own."
+            )
+        if not reading:
+            execute(JOBS)
+            if "items" not in [column[1] for column in execute("PRAGMA table_info(jobs)")]:
+                execute(JOBS_FROM_BEFORE)
 
     def _make(self, statements: str) -> int:
         with self.transaction() as connection:
@@ -94,7 +144,17 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        with _telling(self._path, "closed"):
+            self._connection.close()
+
+    def read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
+        """The rows that a query finds; any thread may ask.
+
+        Raises:
+            RunError: the journal is damaged, or the disk refused.
+        """
+        with _telling(self._path, "read"), self._lock:
+            return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -104,7 +164,7 @@ class Journal:
             RunError: the disk refused.
         """
         try:
-            with self._writing:
+            with self._lock:
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield self._connection
@@ -141,7 +201,7 @@ class Journal:
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """The committed answers of a phase, in the order of their commits."""
-        rows = self._connection.execute(
+        rows = self.read(
             "SELECT id, file, sha256, answered, seconds, calls, images, tokens,"
             " text_in, image_in, text_out, image_out, megapixels, cost FROM chunks WHERE phase = ? ORDER BY id",
             (phase,),
@@ -157,12 +217,12 @@ class Journal:
 
     def phases(self) -> list[str]:
         """The phases that have answers, in the order of their first."""
-        rows = self._connection.execute("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
+        rows = self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
         return [phase for (phase,) in rows]
 
     def misses(self, phase: str) -> list[Miss]:
         """The items of a phase that answers left without a sample, in the order of their commits."""
-        rows = self._connection.execute(
+        rows = self.read(
             "SELECT item, outcome, retryable, reason FROM misses JOIN chunks ON chunk = id"
             " WHERE phase = ? ORDER BY misses.rowid",
             (phase,),
@@ -172,18 +232,18 @@ class Journal:
     def totals(self) -> Totals:
         """What all phases have cost so far."""
         if self._spent is None:
-            answered, *billed = self._connection.execute(
+            [(answered, *billed)] = self.read(
                 "SELECT SUM(answered), SUM(calls), SUM(images), SUM(tokens),"
                 " SUM(text_in), SUM(image_in), SUM(text_out), SUM(image_out), SUM(megapixels), SUM(cost)"
                 " FROM chunks"
-            ).fetchone()
-            (refused,) = self._connection.execute("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'").fetchone()
+            )
+            [(refused,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
             self._spent = Totals(Usage(*(each or 0 for each in billed)), refused, answered or 0)
         return self._spent
 
     def samples_per_second(self) -> float | None:
         """Images that one request at a time brings; None: nothing was answered yet."""
-        images, seconds = self._connection.execute("SELECT SUM(images), SUM(seconds) FROM chunks").fetchone()
+        [(images, seconds)] = self.read("SELECT SUM(images), SUM(seconds) FROM chunks")
         return images / seconds if images and seconds else None
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
@@ -210,10 +270,10 @@ class Journal:
 
     def files(self, prefix: str) -> dict[str, str]:
         """Name → SHA-256 of the files whose name starts with `prefix`."""
-        rows = self._connection.execute(
+        rows = self.read(
             "SELECT name, sha256 FROM files WHERE substr(name, 1, ?) = ? ORDER BY name", (len(prefix), prefix)
         )
-        return dict(rows.fetchall())
+        return dict(rows)
 
     def add_event(self, event: str) -> None:
         """Commit a change of the run's state, with the time."""
@@ -223,12 +283,11 @@ class Journal:
 
     def events(self) -> list[tuple[str, str]]:
         """All changes of the run's state: (time in UTC, event)."""
-        return list(self._connection.execute("SELECT at, event FROM events ORDER BY id"))
+        return self.read("SELECT at, event FROM events ORDER BY id")
 
     def happened(self, event: str) -> bool:
         """Whether the run's state ever changed so."""
-        row = self._connection.execute("SELECT EXISTS (SELECT 1 FROM events WHERE event = ?)", (event,)).fetchone()
-        return bool(row[0])
+        return bool(self.read("SELECT 1 FROM events WHERE event = ? LIMIT 1", (event,)))
 
     def charge(self, name: str, declared: str, unsafe: bool) -> None:
         """Commit a charge, before the release is drawn."""
@@ -239,7 +298,7 @@ class Journal:
 
     def charges(self) -> list[tuple[str, str, bool]]:
         """All charges, in order: the release's name, its declaration as JSON, and whether it is unsafe."""
-        rows = self._connection.execute("SELECT name, declared, unsafe FROM charges ORDER BY id")
+        rows = self.read("SELECT name, declared, unsafe FROM charges ORDER BY id")
         return [(name, declared, bool(unsafe)) for name, declared, unsafe in rows]
 
     def add_release(self, name: str, file: str, sha256: str) -> None:
@@ -249,9 +308,8 @@ class Journal:
 
     def released(self) -> dict[str, str]:
         """Name → SHA-256 of the files of all drawn releases."""
-        return dict(self._connection.execute("SELECT file, sha256 FROM releases ORDER BY file").fetchall())
+        return dict(self.read("SELECT file, sha256 FROM releases ORDER BY file"))
 
     def release(self, name: str) -> tuple[str, str] | None:
         """File and SHA-256 of a drawn release; None when it has not been drawn."""
-        row = self._connection.execute("SELECT file, sha256 FROM releases WHERE name = ?", (name,)).fetchone()
-        return None if row is None else (row[0], row[1])
+        return next(iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None)

@@ -31,6 +31,9 @@ FOUNDERS = "populations/founders"
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
 """What a run waits for, while it does."""
 
+EXTENSION = f"{CONFIDENTIAL}/extension.json"
+"""The extension under way."""
+
 
 def population_place(t: int) -> str:
     """Where S_t lies in the run's directory."""

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pe.errors import RunError
+from pe.errors import DamagedFile, PrivacyError, RunError
 from pe.privacy.release import Release
 from pe.privacy.store import Array, StoredRelease
 from pe.store.durable import TEMPORARY, sha256, write_durably
+from pe.store.journal import Journal
 from pe.store.writer import RunWriter
 
 
@@ -40,9 +41,9 @@ class JournalReleases:
         """
         self._run, self._note = run, note
         self._stored: dict[str, StoredRelease] = {}
-        for name, declared, unsafe in run.journal.charges():
-            self._count(Release.from_dict(json.loads(declared)), unsafe)
-            self._stored[name] = replace(self._stored[name], array=self._read(name))
+        for release, unsafe in stored_charges(run.journal):
+            self._count(release, unsafe)
+            self._stored[release.name] = replace(self._stored[release.name], array=self._read(release.name))
         known = {_file(name) for name in self._stored}
         for path in sorted((run.folder / "releases").iterdir()):
             if f"releases/{path.name}" not in known:
@@ -106,6 +107,24 @@ class JournalReleases:
             raise RunError(f"{path} is missing or was changed after it was released: restore it from a copy.")
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # the blocks of a fit may be large
         return array
+
+
+def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
+    """All charges, in order: the release, and whether it is unsafe.
+
+    Raises:
+        DamagedFile: a charge is not what was written.
+    """
+    charges = []
+    for name, declared, unsafe in journal.charges():
+        try:
+            release = Release.from_dict(json.loads(declared))
+        except (ValueError, PrivacyError) as error:
+            raise DamagedFile(f"The charge of '{name}' in the journal is damaged: restore it from a copy.") from error
+        if release.name != name:
+            raise DamagedFile(f"The charge of '{name}' in the journal is that of another: restore it from a copy.")
+        charges.append((release, unsafe))
+    return charges
 
 
 def _file(name: str) -> str:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from html import escape
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from pe.data.display import Page, paragraph, picture, table
 from pe.data.population import Population
-from pe.errors import RunError, printable
+from pe.errors import DamagedFile, RunError, printable
 from pe.store.certified import (
     PAGE,
     check_has_samples,
@@ -97,10 +96,24 @@ class Run:
         folder = self.folder / FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
 
-    def populations(self) -> list[Population]:
-        """S_0, S_1, …, as far as they are finished, memory-mapped."""
-        finished = (self.population(t) for t in count())
-        return [population for population in takewhile(lambda each: each is not None, finished) if population]
+    def populations(self, labels: int | None = None) -> list[Population]:
+        """S_0, S_1, …, as far as they are finished, memory-mapped.
+
+        Args:
+            labels: how many there are; None: it is not known, and not checked.
+
+        Raises:
+            DamagedFile: a file is damaged, or a population does not follow from the one before.
+        """
+        found: list[Population] = []
+        while (one := self.population(len(found))) is not None:
+            before = found[-1] if found else None
+            fits = before is None or (before.samples.shape == one.samples.shape and one.parents.max() < len(before))
+            if not fits or (labels is not None and one.labels.max() >= labels):
+                place = self.folder / population_place(len(found))
+                raise DamagedFile(f"{place} is damaged: restore it from a copy.")
+            found.append(one)
+        return found
 
     @property
     def synthetic(self) -> Population:

@@ -56,3 +56,13 @@ FROM_BEFORE = """
 ALTER TABLE chunks ADD COLUMN cost REAL NOT NULL DEFAULT 0;
 """
 SEEN_FROM_BEFORE = "CREATE TEMP VIEW chunks AS SELECT *, 0.0 AS cost FROM main.chunks"
+
+JOBS = """
+CREATE TABLE IF NOT EXISTS jobs (
+    request TEXT PRIMARY KEY,
+    job TEXT NOT NULL,               -- as the host names it
+    items BLOB NOT NULL DEFAULT x''  -- int64, of the request; none in a journal from before
+) STRICT
+"""
+"""Which a journal of this version may lack."""
+JOBS_FROM_BEFORE = "ALTER TABLE jobs ADD COLUMN items BLOB NOT NULL DEFAULT x''"

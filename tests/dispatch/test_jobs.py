@@ -109,10 +109,11 @@ def test_a_noted_request_comes_again_with_its_own_items_whatever_else_has_failed
 
 
 def test_a_job_that_a_version_before_has_noted_without_its_items_is_found(tmp_path: Path) -> None:
-    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
-        with run.journal.transaction() as connection:
-            connection.execute("CREATE TABLE jobs (request TEXT PRIMARY KEY, job TEXT NOT NULL) STRICT")
-            connection.execute("INSERT INTO jobs VALUES ('population/0 12', 'job 7')")
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run, run.journal.transaction() as connection:
+        connection.execute("DROP TABLE jobs")
+        connection.execute("CREATE TABLE jobs (request TEXT PRIMARY KEY, job TEXT NOT NULL) STRICT")
+        connection.execute("INSERT INTO jobs VALUES ('population/0 12', 'job 7')")
+    with RunWriter.reopen(tmp_path / "run") as run:
         jobs = Jobs(run.journal)
         assert jobs.find("population/0 12") == "job 7"
         assert jobs.of_phase("population/0") == [("population/0 12", b"")]
