@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -113,7 +114,8 @@ def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
         _tell(f"pe: What is printed cannot be written: {unwritten.strerror}.")
     else:
         place = f"{error.filename}: " if error.filename else ""
-        _tell(f"pe: {printable(f'{place}{error.strerror or error}')}: see to the disk, or the machine.")
+        remedy = "raise `ulimit -n`" if getattr(error, "errno", 0) == errno.EMFILE else "see to the disk, or the machine"
+        _tell(f"pe: {printable(f'{place}{error.strerror or error}')}: {remedy}.")
     return 2
 
 

@@ -5,6 +5,7 @@ A row is committed only after the file it names is durable, so whatever the jour
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -82,10 +83,17 @@ def has_tables(path: Path) -> bool:
     """
     if not path.exists() or not path.stat().st_size:
         return False
-    address = f"{path.absolute().as_uri()}?mode=ro"
+    address = _frozen(path) or f"{path.absolute().as_uri()}?mode=ro"
     with _telling(path, "read"), closing(sqlite3.connect(address, uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     return bool(version)
+
+
+def _frozen(path: Path) -> str:
+    """The address of a journal on a read-only medium, where SQLite can make no files beside it; else empty."""
+    log = path.with_name(f"{path.name}-wal")
+    whole = not log.exists() or not log.stat().st_size
+    return f"{path.absolute().as_uri()}?immutable=1" if whole and os.statvfs(path).f_flag & os.ST_RDONLY else ""
 
 
 class Journal:
@@ -104,7 +112,8 @@ class Journal:
         self._spent: Totals | None = None
         self._lock = Lock()
         with _telling(self._path, "opened"):
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            address = (_frozen(path) if reading else "") or path.absolute().as_uri()
+            self._connection = sqlite3.connect(address, isolation_level=None, check_same_thread=False, uri=True)
         try:
             with _telling(self._path, "read"):
                 self._prepare(reading)

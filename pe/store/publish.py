@@ -94,7 +94,7 @@ def level_confidential(folder: Path) -> None:
     path = folder / CONFIDENTIAL
     with writing(folder):
         began = _began(folder)
-        if path.is_dir() and path.stat().st_mtime_ns != began * 10**9:  # else nothing wrote: the disk may be read-only
+        if path.is_dir() and path.stat().st_mtime_ns != began * 10**9 and not os.statvfs(path).f_flag & os.ST_RDONLY:
             os.utime(path, (began, began))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -82,6 +83,8 @@ DAMAGES: dict[str, Damage] = {
     "votes NaN": column("releases/histogram-1.npy", lambda votes: votes * np.nan),
     "certificate of no numbers": write("certificate.json", b'{"covered": [], "epsilon": "x"}'),
     "extension's note empty": write("confidential/extension.json", b""),
+    "log a folder": lambda run: [(run / "confidential/log.txt").unlink(), (run / "confidential/log.txt").mkdir()],
+    "lock a folder": lambda run: [(run / "confidential/lock").unlink(), (run / "confidential/lock").mkdir()],
     "metrics a list": write("confidential/metrics.json", b"[]"),
 }  # fmt: skip
 COMMANDS = {"finished": ("report", "extend -n 3"), "stopped": ("status", "resume --set limits.max_images=900")}
@@ -121,3 +124,13 @@ def test_a_damaged_run_ends_every_command_in_its_result_or_in_one_sentence(
         status, told = pe(name, run, *options), capsys.readouterr().err
         assert status in (0, 2), told
         assert (status == 2) == any(line.startswith("pe: ") for line in told.splitlines()), command
+
+
+def test_a_machine_that_refuses_is_told_in_one_sentence(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "finished", tmp_path / "run")
+    code = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); from pe.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", tmp_path / "run"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.startswith("pe: ")) == (2, True)
+    assert done.stderr.endswith("Too many open files: raise `ulimit -n`.\n")
