@@ -5,6 +5,7 @@ RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blan
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -212,11 +213,17 @@ class Chat:
             content = "".join(str(part.get("text") or "") for part in parts)
         if content is not None and not isinstance(content, str):
             return Failed(f"the endpoint sent {type(content).__name__} in place of a text")
+        if content is not None and _NO_TEXT.search(content):
+            return Failed("the endpoint sent bytes that are no UTF-8 in a text")
         return self._answers.take_finished(content or "", ended)
 
     def _open(self) -> tuple[SDKEndpoint, Batches]:
         endpoint = SDKEndpoint(self._given, self._given.concurrency, "OpenAI's chat completions")
         return endpoint, Batches(endpoint, "/v1/chat/completions", self._given.poll)
+
+
+_NO_TEXT = re.compile("[\udc80-\udcff]")
+"""Bytes that `read_json` could not decode."""
 
 
 def _behind(message: Mapping[str, Any]) -> Mapping[str, Any]:

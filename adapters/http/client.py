@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 from collections.abc import Callable, Iterator
@@ -23,7 +24,10 @@ Made = TypeVar("Made")
 Content = dict[str, Any] | bytes | None
 
 MAX_BYTES = 2**28
-"""Most bytes of one response that are read; 256 MiB hold ten PNG files of 8 megapixels."""
+"""Most bytes of one response that are read, as they are unpacked; 256 MiB hold ten PNG files of 8 megapixels."""
+
+LONGEST_NUMBER = 40
+"""Digits of a whole number that is read; a longer one is none (Python reads some 4,000)."""
 
 
 class OnFirstUse(Generic[Made]):
@@ -91,25 +95,18 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
 
 
 def bound_size(response: httpx2.Response) -> None:
-    """Let at most MAX_BYTES of a response be read."""
-    import httpx2
+    """Let at most MAX_BYTES of a response be read, as it is unpacked."""
+    unpacked = response.iter_bytes
 
-    class Bounded(httpx2.SyncByteStream):
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
+    def bounded(chunk_size: int | None = None) -> Iterator[bytes]:
+        size = 0
+        for part in unpacked(chunk_size):
+            size += len(part)
+            if size > MAX_BYTES:
+                raise Fault(f"the answer is larger than {MAX_BYTES} bytes", response.status_code)
+            yield part
 
-        def __iter__(self) -> Iterator[bytes]:
-            size = 0
-            for part in self._stream:
-                size += len(part)
-                if size > MAX_BYTES:
-                    raise httpx2.ReadError(f"the response is larger than {MAX_BYTES} bytes")
-                yield part
-
-        def close(self) -> None:
-            self._stream.close()
-
-    response.stream = Bounded(response.stream)
+    response.iter_bytes = bounded  # type: ignore[method-assign]  # which `read` calls
 
 
 def trusted_authorities() -> ssl.SSLContext:
@@ -197,7 +194,7 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
 
     try:
         response = client.request(method, url, **request)
-    except httpx2.TransportError as error:
+    except (httpx2.TransportError, httpx2.DecodingError) as error:
         raise Fault.of_transport(error) from error
     check_redirect(response.status_code, response.headers.get("location", ""))
     if response.status_code >= 400:
@@ -206,18 +203,31 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:
-    """The JSON object that a response holds.
+    """The JSON object that a response holds; see `read_json`.
 
     Raises:
         Fault: it holds something else.
     """
     try:
-        found = response.json()
+        charset = response.encoding if response.charset_encoding else None
+        found = read_json(response.content, charset)
     except (ValueError, RecursionError) as error:  # nested too deep
-        raise Fault.of_response(response.status_code, {}, response.content[:4096]) from error
+        raise Fault.of_response(response.status_code, {}, response.content) from error
     if not isinstance(found, dict):
         raise Fault("the answer is not a JSON object", response.status_code)
     return found
+
+
+def read_json(content: bytes, charset: str | None = None) -> Any:
+    """What JSON holds; bytes that are no text become lone surrogates, whole numbers beyond any use None.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deep.
+    """
+    found = json.detect_encoding(content)
+    text = content.decode(charset if charset and found == "utf-8" else found, "surrogateescape")
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None)
 
 
 def check_redirect(status: int, location: str) -> None:

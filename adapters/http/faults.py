@@ -18,6 +18,9 @@ from pe.errors import APIError
 LONGEST = 300
 """Characters of a server's words that a message keeps."""
 
+LOOKED_AT = 2**16
+"""Bytes of an error's body that are looked at."""
+
 _HEALS = frozenset({408, 409, 424, 429})  # 424: a model that failed, at Bedrock
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _REFUSAL_CODES = frozenset(
@@ -26,16 +29,33 @@ _REFUSAL_CODES = frozenset(
         "content_moderation",
         "content_policy_violation",
         "content_filter",
+        "content_filtered",
         "contentfilter",
+        "data_inspection_failed",
+        "responsibleaipolicyviolation",
         "responsible_ai_policy_violation",
     }
 )
-_REFUSAL_WORDS = re.compile(
-    r"safety system|content[ _]?(?:policy|filter|management|checker)|moderation|nsfw|flagged as sensitive",
-    re.IGNORECASE,
+_BLOCKED = re.compile(
+    r"""\b(?:block\w*|reject\w*|flagged|filtered|denied|withheld|limited|violat\w+|failed(?!\ to))\b .{0,120}?
+        \b(?:safety|moderation|nsfw|sensitive|disallowed|our\ polic|responsible\ ai|usage\ (?:polic|guideline)
+           |content[\ _-]?(?:polic|filter|management|moderation|checker))
+    |\b(?:prompt|input|output|image|content|text|request)s?\b [^.]{0,40} \b(?:flagged|moderated)\b
+    |\b(?:contain\w*|inclusion\ of)\b .{0,40}? \b(?:nsfw|sensitive|inappropriate|prohibited|filtered\ words)\b
+    |\bnsfw\b [^.]{0,40} (?<!not\ )\b(?:detected|found)\b
+    |\bcontent\ exists\ risk\b|\bmoderation\ failed\b|content_?policy_?violation|moderation_blocked""",
+    re.IGNORECASE | re.VERBOSE,
 )
+"""That this content was withheld."""
+_OF_A_SETTING = re.compile(
+    r"""\b(?:parameter|field|value|option|propert|unknown|unexpected|unsupported|unrecogni[sz]ed|required|missing
+           |must\ be|should\ be|permission|access\ denied|not\ (?:supported|permitted|available|enabled|a\ valid))
+    |\b(?:account|resource|subscription|organi[sz]ation|api\ key|deployment)\ (?:has|was|is)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""That the request or the account is at fault, and so will the next one be."""
 _SAYING = ("message", "detail", "error", "errors", "title")
-_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_HIDDEN = ("script", "style")
 
 
 class Fault(Exception):
@@ -59,6 +79,7 @@ class Fault(Exception):
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
         """The fault that a response with an error status, or of the wrong kind, is."""
+        body = body[:LOOKED_AT]
         words, code = body_words(body)
         wait = retry_after(headers)
         return cls(words or "no words", status, code, _retry_info(body) if wait is None else wait)
@@ -86,6 +107,8 @@ class Fault(Exception):
         """The fault that an error of a library is: in the words of what caused it, such as a certificate's fault."""
         found, behind = error, _behind(error)
         while behind is not None:
+            if isinstance(behind, Fault):
+                return behind
             found = behind if str(behind) else found
             behind = _behind(behind)
         own = "" if found is error else f"{error} "
@@ -110,7 +133,8 @@ class Fault(Exception):
         """Whether a content filter spoke: about this sample, not about the request."""
         if self.status not in (400, 403, 422, 451) and not self.told:
             return False
-        return self.code in _REFUSAL_CODES or bool(_REFUSAL_WORDS.search(self.words))
+        blocked = _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
+        return self.code in _REFUSAL_CODES or blocked
 
     def __str__(self) -> str:
         status = "" if self.status is None else f"HTTP {self.status}: "
@@ -136,8 +160,21 @@ def body_words(body: str | bytes) -> tuple[str, str]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        return one_line(_TAGS.sub(" ", text)), ""
+        return one_line(_without_tags(text)), ""
     return _json_words(content)
+
+
+def _without_tags(page: str) -> str:
+    """The text of a page of HTML, each character looked at once."""
+    first, *pieces = page.split("<")
+    shown, hidden = [first], False
+    for piece in pieces:
+        tag, end, text = piece.partition(">")
+        name = tag.lower()
+        hidden = name.startswith(_HIDDEN) or (hidden and not name.startswith(tuple(f"/{name}" for name in _HIDDEN)))
+        if not hidden:
+            shown.append(text if end else f"<{piece}")
+    return " ".join(shown)
 
 
 def _json_words(content: Any) -> tuple[str, str]:
@@ -147,13 +184,16 @@ def _json_words(content: Any) -> tuple[str, str]:
         return one_line(content if isinstance(content, str) else json.dumps(content)), ""
     found = next((content[key] for key in _SAYING if content.get(key)), None)
     words = found if isinstance(found, str) else json.dumps(content if found is None else found)
-    code = content.get("code") or content.get("type") or content.get("name") or ""
-    return one_line(words), str(code).lower()
+    inner = [content.get(key) for key in ("innererror", "inner_error")]  # Azure's
+    inner += found[:1] if isinstance(found, list) else []  # FastAPI's, and so fal's
+    each = [content, *(one for one in inner if isinstance(one, dict))]
+    codes = [str(one[key]).lower() for one in each for key in ("code", "type", "name") if one.get(key)]
+    return one_line(words), next((code for code in codes if code in _REFUSAL_CODES), codes[0] if codes else "")
 
 
 def one_line(text: str) -> str:
     """`text` in one printable line of at most LONGEST characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:LOOKED_AT]).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 

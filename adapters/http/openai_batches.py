@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from adapters.http.client import object_of
+from adapters.http.client import object_of, read_json
 from adapters.http.faults import Fault, Rejected
 from adapters.http.openai_sdk import SDKEndpoint, sent
 from adapters.http.waiting import Look, Watch
@@ -206,7 +206,7 @@ def _id_of(answer: Mapping[str, Any]) -> str:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        found = read_json(line)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
