@@ -36,6 +36,7 @@ from pe.plugins.protocols import (
     Usage,
     VariationRequest,
 )
+from pe.plugins.usage import count_of
 from pe.plugins.validation import read_settings
 
 _TEXT_PARTS = ("text", "output_text")
@@ -236,8 +237,7 @@ def billed(usage: Any) -> Usage:
     """The tokens that an answer's `usage` names; thoughts are among those that the model wrote."""
 
     def count(key: str) -> int:
-        number = usage.get(key) if isinstance(usage, dict) else None
-        return number if isinstance(number, int) and number > 0 else 0
+        return count_of(usage.get(key) if isinstance(usage, dict) else None)
 
     asked, written = count("prompt_tokens"), count("completion_tokens")
     return Usage(calls=0, tokens=max(count("total_tokens"), asked + written), text_in=asked, text_out=written)

@@ -30,7 +30,7 @@ from adapters.http import (
 from adapters.http.faults import one_line
 from adapters.http.starters import hosted
 from pe.plugins.protocols import Capabilities, Failed, Refused
-from pe.plugins.usage import Usage
+from pe.plugins.usage import Usage, count_of
 from pe.plugins.validation import Count
 
 if TYPE_CHECKING:
@@ -140,20 +140,16 @@ def _billed(usage: Mapping[str, Any]) -> Usage:
     def count(details: str, modality: str) -> int:
         found = usage.get(details)
         rows = [_mapping(row) for row in found] if isinstance(found, list) else []
-        return sum(_number(row.get("tokenCount")) for row in rows if row.get("modality") == modality)
+        return sum(count_of(row.get("tokenCount")) for row in rows if row.get("modality") == modality)
 
     return Usage(
         calls=0,
-        tokens=_number(usage.get("totalTokenCount")),
+        tokens=count_of(usage.get("totalTokenCount")),
         text_in=count("promptTokensDetails", "TEXT"),
         image_in=count("promptTokensDetails", "IMAGE"),
         text_out=count("candidatesTokensDetails", "TEXT"),
         image_out=count("candidatesTokensDetails", "IMAGE"),
     )
-
-
-def _number(found: object) -> int:
-    return found if isinstance(found, int) and found > 0 else 0
 
 
 def _missing(candidate: Mapping[str, Any], parts: list[Mapping[str, Any]]) -> Refused | Failed:

@@ -31,7 +31,7 @@ from adapters.http.recognition import asker, recognised, server_by_address
 from adapters.prompts import Ladder
 from pe.plugins.findings import Finding
 from pe.plugins.protocols import Capabilities, Failed
-from pe.plugins.usage import Usage
+from pe.plugins.usage import Usage, count_of
 from pe.plugins.validation import Count
 
 if TYPE_CHECKING:
@@ -213,8 +213,7 @@ def billed(usage: Any) -> Usage | None:
         return None
 
     def count(key: str, of: Any = usage) -> int:
-        number = of.get(key) if isinstance(of, dict) else None
-        return number if isinstance(number, int) and number > 0 else 0
+        return count_of(of.get(key) if isinstance(of, dict) else None)
 
     asked, made = usage.get("input_tokens_details"), usage.get("output_tokens_details")
     text_out = count("text_tokens", made)

@@ -12,7 +12,7 @@ from pe.data.conditions import DRAWN, Conditions
 from pe.errors import ContractError
 from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, VariationRequest
-from pe.plugins.usage import NOTHING, Usage
+from pe.plugins.usage import NOTHING
 
 Items = npt.NDArray[np.int64]
 Request = RandomRequest | VariationRequest
@@ -57,7 +57,7 @@ def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
     usage, made = NOTHING, []
     for items, answer in parts:
         missing |= {int(items[i]): miss for i, miss in answer.missing.items()}
-        usage += answer.usage or Usage(1, len(answer.samples))
+        usage += answer.billed
         if len(answer.samples):
             made.append((np.delete(items, sorted(answer.missing)), answer))
     if not made:

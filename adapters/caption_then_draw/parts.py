@@ -93,9 +93,8 @@ class Part:
         conditions = answer.conditions
         if not conditions:
             conditions = request.conditions.take([i for i in range(len(request)) if i not in answer.missing])
-        usage = Usage(1, len(answer.samples)) if answer.usage is None else answer.usage
         missing = {i: replace(miss, reason=f"{self.name}: {miss.reason}") for i, miss in answer.missing.items()}
-        return Answer(answer.samples, conditions, missing, replace(usage, cost=self.price.of(usage)))
+        return Answer(answer.samples, conditions, missing, replace(answer.billed, cost=self.price.of(answer.billed)))
 
     def tokens(self, priced: bool) -> Usage | None:
         """That a sample of it is billed as; None: not known. `priced`: parts have prices of their own."""

@@ -20,7 +20,6 @@ from pe.plugins.protocols import (
     GenerationAPI,
     RandomRequest,
     Seeds,
-    Usage,
     VariationRequest,
     info_of,
 )
@@ -92,12 +91,11 @@ class Member:
         conditions = answer.conditions
         if not conditions:
             conditions = asked.conditions.take([i for i in range(len(asked)) if i not in answer.missing])
-        usage = Usage(1, len(answer.samples)) if answer.usage is None else answer.usage
         return Answer(
             answer.samples,
             self.named(conditions, len(answer.samples)),
             {i: replace(miss, reason=f"{self.name}: {miss.reason}") for i, miss in answer.missing.items()},
-            replace(usage, cost=self.price.of(usage)),
+            replace(answer.billed, cost=self.price.of(answer.billed)),
         )
 
 

@@ -16,7 +16,7 @@ from pe.data.population import Population
 from pe.data.samples import Array
 from pe.dispatch.packing import decode, encode
 from pe.plugins.jobs import JobNote
-from pe.plugins.protocols import Answer, Refused, Usage
+from pe.plugins.protocols import Answer, Refused
 from pe.progress import Progress
 from pe.store.durable import sha256, write_durably
 from pe.store.jobs import Jobs
@@ -122,7 +122,7 @@ class Answers:
             sha256=digest,
             answered=len(good),
             seconds=seconds,
-            usage=Usage(1, len(good)) if answer.usage is None else answer.usage,
+            usage=answer.billed,
         )
         return Stored(items, row, misses, job)
 

@@ -25,6 +25,7 @@ from pe.plugins.protocols import (
     GenerationAPI,
     RandomRequest,
     Seeds,
+    Usage,
     VariationRequest,
 )
 
@@ -227,7 +228,7 @@ def check_answer(where: str, answer: object, count: int) -> Answer:
     """`answer` if it is a whole answer to `count` items; `where` is what messages call the method.
 
     Raises:
-        ContractError: another type, or another number of samples, conditions or missing items.
+        ContractError: another type, of the usage too, or another number of samples, conditions or missing items.
     """
     if not isinstance(answer, Answer):
         raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(samples).")
@@ -237,6 +238,8 @@ def check_answer(where: str, answer: object, count: int) -> Answer:
             f"{where} was asked for {count} samples and returned {got} with {len(answer.missing)} missing: "
             "return one per item and name the others in Answer.missing."
         )
+    if not isinstance(answer.usage, Usage | None):
+        raise ContractError(f"{where} returned a usage that is {type(answer.usage).__name__}: return pe.Usage.")
     if answer.conditions.rows not in (None, got):
         raise ContractError(f"{where} returned {got} samples with {answer.conditions.rows} rows of conditions.")
     return answer

@@ -209,15 +209,14 @@ def _time(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tup
     started = time.monotonic()
     answer = check_answer(name, ask(), count)
     seconds = time.monotonic() - started
-    usage = answer.usage or Usage(1, len(answer.samples))
     missing = tuple(miss.reason for _, miss in sorted(answer.missing.items()))
     return Call(
         api=name,
         seconds=seconds,
         samples=answer.samples,
         missing=missing,
-        usage=usage,
-        cost=price.of(usage),
+        usage=answer.billed,
+        cost=price.of(answer.billed),
     ), answer
 
 

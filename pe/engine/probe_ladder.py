@@ -23,7 +23,7 @@ from pe.planning.build import build_embedding, build_generator, price_of
 from pe.planning.measuring import in_words
 from pe.planning.readiness import check_public_place
 from pe.plugins.price import Price
-from pe.plugins.protocols import Answer, Embedding, GenerationAPI, Usage
+from pe.plugins.protocols import Answer, Embedding, GenerationAPI
 from pe.plugins.usage import NOTHING
 from pe.recipe.schema import Recipe
 
@@ -202,7 +202,7 @@ def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[
         answer = work.ask(api, items, standing)
         found.append((np.delete(items, sorted(answer.missing)), answer))
         missing += [miss.reason for _, miss in sorted(answer.missing.items())]
-        total += answer.usage or Usage(1, len(answer.samples))
+        total += answer.billed
     samples = [answer.samples for items, answer in found if items.size] or [found[0][1].samples]
     call = Call(
         api=name,

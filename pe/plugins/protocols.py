@@ -212,6 +212,12 @@ class Answer:
     missing: Mapping[int, Refused | Failed] = field(default_factory=dict)
     usage: Usage | None = None
 
+    @property
+    def billed(self) -> Usage:
+        """What is counted as its cost: `usage`, as far as it is stated and can be."""
+        made = len(self.samples)
+        return Usage(1, made) if self.usage is None else self.usage.known(made)
+
 
 @runtime_checkable
 class GenerationAPI(Protocol):

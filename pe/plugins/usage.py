@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import astuple, dataclass
+from functools import cache
+
+import numpy as np
+
+log = logging.getLogger(__name__)
+
+MOST = 10**12
+"""Of anything that one answer is billed for."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,34 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         """Both together."""
         return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    def known(self, made: int) -> Usage:
+        """Usage of an answer with `made` samples, whose numbers that no answer can cost count as not stated."""
+        calls, images, *tokens, megapixels, cost = astuple(self)
+        counts = (count_of(calls, 1), count_of(images, made), *map(count_of, tokens))
+        return Usage(*counts, *(float(_amount_of(each) or 0) for each in (megapixels, cost)))
+
+
+def count_of(stated: object, unknown: int = 0) -> int:
+    """A whole number from 0 to MOST that an answer states of its cost; `unknown` for anything else, which is logged."""
+    amount = _amount_of(stated, whole=True)
+    return unknown if amount is None else int(amount)
+
+
+def _amount_of(stated: object, whole: bool = False) -> float | None:
+    """A number from 0 to MOST, else None."""
+    number = isinstance(stated, int | float | np.integer | np.floating) and not isinstance(stated, bool)
+    if number and 0 <= stated <= MOST and (not whole or stated == int(stated)):  # type: ignore[operator, call-overload]
+        return stated  # type: ignore[return-value]
+    if stated is not None:
+        _tell()
+    return None
+
+
+@cache
+def _tell() -> None:
+    """Log it once."""
+    log.warning("An answer states a usage that no request can have (not from 0 to %s): it counts as not stated.", MOST)
 
 
 NOTHING = Usage(0)

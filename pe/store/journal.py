@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -241,18 +241,19 @@ class Journal:
     def totals(self) -> Totals:
         """What all phases have cost so far."""
         if self._spent is None:
-            [(answered, *billed)] = self.read(
-                "SELECT SUM(answered), SUM(calls), SUM(images), SUM(tokens),"
-                " SUM(text_in), SUM(image_in), SUM(text_out), SUM(image_out), SUM(megapixels), SUM(cost)"
+            [(*counts, megapixels, cost)] = self.read(  # SUM may overflow
+                "SELECT TOTAL(answered), TOTAL(calls), TOTAL(images), TOTAL(tokens),"
+                " TOTAL(text_in), TOTAL(image_in), TOTAL(text_out), TOTAL(image_out), TOTAL(megapixels), TOTAL(cost)"
                 " FROM chunks"
             )
+            answered, *billed = map(int, counts)
             [(refused,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
-            self._spent = Totals(Usage(*(each or 0 for each in billed)), refused, answered or 0)
+            self._spent = Totals(replace(Usage(*billed), megapixels=megapixels, cost=cost), refused, answered)
         return self._spent
 
     def samples_per_second(self) -> float | None:
         """Images that one request at a time brings; None: nothing was answered yet."""
-        [(images, seconds)] = self.read("SELECT SUM(images), SUM(seconds) FROM chunks")
+        [(images, seconds)] = self.read("SELECT TOTAL(images), TOTAL(seconds) FROM chunks")
         return images / seconds if images and seconds else None
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
