@@ -87,4 +87,5 @@ class BFL(JobGenerator[BFLSettings]):
 
     def _read(self, client: JobClient, sent: Finished) -> Received:
         result = sent.answer.get("result")
-        return [client.picture(result.get("sample") if isinstance(result, dict) else None, self._rule)], None
+        url = result.get("sample") if isinstance(result, dict) else None
+        return [client.picture(url, sent.asked, self._rule)], None

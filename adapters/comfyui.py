@@ -18,8 +18,9 @@ from uuid import uuid4
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from adapters.http import Asked, Received, Scalar, Size, object_of
+from adapters.http.client import fetched
 from adapters.http.faults import Fault
-from adapters.http.jobs import ByJobs, Finished, JobClient, JobGenerator, content_of
+from adapters.http.jobs import ByJobs, Finished, JobClient, JobGenerator
 from adapters.http.pictures import Pixels
 from adapters.http.waiting import Ended, Look
 from adapters.prompts import Ladder
@@ -172,13 +173,16 @@ class ComfyUI(JobGenerator[ComfyUISettings]):
 
     def _read(self, client: JobClient, sent: Finished) -> Received:
         flow = self._given.variations if sent.asked.parents else self._given.random
-        return [self._picture(client, image) for image in _images(sent.answer.get("outputs"), flow.output)], None
+        return [
+            self._picture(client, sent.asked, image) for image in _images(sent.answer.get("outputs"), flow.output)
+        ], None
 
-    def _picture(self, client: JobClient, image: Any) -> Pixels | Failed:
+    def _picture(self, client: JobClient, asked: Asked, image: Any) -> Pixels | Failed:
         if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
             return Failed("the server sent an entry without an image's name")
         place = {key: str(image.get(key) or "") for key in ("filename", "subfolder", "type")}
-        return self._rule.decode(content_of(client.ask("GET", "/view", params=place)))
+        data = fetched(json.dumps(place), lambda: client.ask("GET", "/view", params=place), asked.fetched)
+        return data if isinstance(data, Failed) else self._rule.decode(data)
 
 
 def _upload(client: JobClient, parent: bytes) -> str:

@@ -88,9 +88,11 @@ class Fal(ModelHost[FalSettings]):
         images = images if isinstance(images, list) else [sent.answer.get("image")]
         flags = flagged if isinstance(flagged, list) else []
         return [
-            Refused("has_nsfw_concepts") if place < len(flags) and flags[place] else self._picture(client, image)
+            Refused("has_nsfw_concepts")
+            if place < len(flags) and flags[place]
+            else self._picture(client, sent.asked, image)
             for place, image in enumerate(images)
         ], None
 
-    def _picture(self, client: JobClient, image: Any) -> Pixels | Failed:
-        return client.picture(image.get("url") if isinstance(image, dict) else None, self._rule)
+    def _picture(self, client: JobClient, asked: Asked, image: Any) -> Pixels | Failed:
+        return client.picture(image.get("url") if isinstance(image, dict) else None, asked, self._rule)

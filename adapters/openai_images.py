@@ -6,6 +6,7 @@ where a server still has it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import finalize
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     import openai
 
     _Client = tuple[openai.OpenAI, httpx2.Client, httpx2.Client]
+    _Sent = tuple[Asked, httpx2.Response | None]
 
 
 class OpenAISettings(Worded):
@@ -114,7 +116,7 @@ class OpenAISettings(Worded):
         return self.server == "auto" and self.profile is None
 
 
-class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response"]):
+class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "_Sent"]):
     """RANDOM_API and VARIATION_API by OpenAI's images API.
 
     A request is for up to `n` images of one prompt, or variations of one parent. Samples carry their prompt as the
@@ -163,7 +165,14 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
         given = self._given
         return Credentials(given, header=key_header(given, given.key_expires))
 
-    def _send(self, client: _Client, asked: Asked) -> httpx2.Response:
+    def _send(self, client: _Client, asked: Asked) -> _Sent:
+        """The answer; none where one is noted, whose images are still to be fetched."""
+        if asked.job.job:
+            return asked, None
+        asked.job.calls += 1
+        return asked, self._post(client, asked)
+
+    def _post(self, client: _Client, asked: Asked) -> httpx2.Response:
         given, images = self._given, client[0].images.with_raw_response
         seed = {given.seed_field: asked.seed} if given.seed_field else {}
         fields = stated(size=given.size, quality=given.quality, output_format=given.output_format)
@@ -181,16 +190,22 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "httpx2.Response
         fields |= stated(input_fidelity=given.input_fidelity)
         return sent(lambda: images.edit(image=parent, prompt=asked.prompt, **fields))
 
-    def _read(self, client: _Client, sent: httpx2.Response) -> Received:
-        answer = object_of(sent)
-        return [self._picture(entry, client[2]) for entry in images_in(answer, "data")], billed(answer.get("usage"))
+    def _read(self, client: _Client, sent: _Sent) -> Received:
+        asked, response = sent
+        answer = json.loads(asked.job.job) if response is None else object_of(response)
+        entries = images_in(answer, "data")
+        if response is not None and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
+            asked.job.write(
+                json.dumps({"data": entries, "usage": answer.get("usage")})
+            )  # paid: only fetched from now on
+        return [self._picture(entry, client[2], asked) for entry in entries], billed(answer.get("usage"))
 
-    def _picture(self, entry: Any, pool: httpx2.Client) -> Pixels | Failed:
+    def _picture(self, entry: Any, pool: httpx2.Client, asked: Asked) -> Pixels | Failed:
         """The image of an entry: in it, or where its address says."""
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
         url = entry.get("url")
-        return self._rule.fetch(pool, url) if url else self._rule.decode_text(entry.get("b64_json"))
+        return self._rule.fetch(pool, url, asked.fetched) if url else self._rule.decode_text(entry.get("b64_json"))
 
 
 def _variation(client: openai.OpenAI, parent: tuple[str, bytes, str], fields: dict[str, Any]) -> httpx2.Response:

@@ -81,7 +81,7 @@ class Replicate(ModelHost[ReplicateSettings]):
     def _read(self, client: JobClient, sent: Finished) -> Received:
         output = sent.answer.get("output")
         urls = output if isinstance(output, list) else [output]
-        return [client.picture(url, self._rule) for url in urls], None
+        return [client.picture(url, sent.asked, self._rule) for url in urls], None
 
 
 def _place(client: JobClient, parent: bytes) -> str:

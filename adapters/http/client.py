@@ -13,9 +13,10 @@ from weakref import finalize
 
 from adapters.http.credentials import Credentials
 from adapters.http.deadline import bound_requests
-from adapters.http.faults import Fault
+from adapters.http.faults import LOOKED_AT, Fault, body_words
 from adapters.http.settings import Connection
 from pe.errors import MissingDependency, RecipeError
+from pe.plugins.protocols import Failed
 
 if TYPE_CHECKING:
     import httpx2
@@ -216,6 +217,32 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Fault("the answer is not a JSON object", response.status_code)
     return found
+
+
+def fetched(url: str, get: Callable[[], httpx2.Response], kept: dict[str, bytes]) -> bytes | Failed:
+    """What an image's address holds, or why it is gone for good.
+
+    Args:
+        url: the address.
+        get: asks for it.
+        kept: what earlier tries of the same request have fetched.
+
+    Raises:
+        Fault: a later try may bring it.
+    """
+    if url not in kept:
+        try:
+            response = get()
+            if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
+                words, _ = body_words(response.content[:LOOKED_AT])
+                raise Fault(f"a page in place of an image: {words}")
+        except Fault as fault:
+            if not (fault.heals or fault.untrusted):
+                return Failed(f"an image could not be fetched: {fault}")
+            fault.words, fault.paid = f"an image could not be fetched: {fault.words}", True
+            raise
+        kept[url] = response.content
+    return kept[url]
 
 
 def read_json(content: bytes, charset: str | None = None) -> Any:

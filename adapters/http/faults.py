@@ -68,13 +68,14 @@ class Fault(Exception):
         wait: seconds that the server asked to wait; None: it asked for nothing.
         told: a whole answer, sent as a success, tells the error.
         untrusted: the server's certificate is not to be trusted.
+        paid: it keeps back what was made, and noted, already.
     """
 
     def __init__(self, words: str, status: int | None = None, code: str = "", wait: float | None = None) -> None:
         """Holds what is known."""
         super().__init__(words)
         self.words, self.status, self.code, self.wait = one_line(words), status, code.lower(), wait
-        self.told = self.untrusted = False
+        self.told = self.untrusted = self.paid = False
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:

@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from adapters.http.settings import Concurrent, Prompted
 from adapters.prompts import Prompts, prompts_of
 from pe.data.conditions import DRAWN, Conditions
 from pe.data.images import Images
+from pe.errors import APIError
 from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import read_settings
@@ -39,7 +41,8 @@ class Asked:
         seeds: uint64, one per image.
         parents: PNG files to be varied, one per image; none: new images.
         told: the field that tells the degree of variations, where the endpoint has one.
-        job: where a host's job is noted.
+        job: where a host's job, or an answer that names images by their addresses, is noted.
+        fetched: address → image that an earlier try has brought.
     """
 
     prompt: str
@@ -47,6 +50,7 @@ class Asked:
     parents: Sequence[bytes] = ()
     told: Mapping[str, float] = field(default_factory=dict)
     job: JobNote = field(default_factory=JobNote)
+    fetched: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -112,6 +116,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
 
         Raises:
             Rejected: the endpoint will not answer however often it is asked.
+            APIError: an image that it has made cannot be fetched for now.
         """
         return self._ask(request, lambda: Asked(_prompt(request), request.seeds, job=request.job))
 
@@ -151,13 +156,17 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
     def _ask(self, request: RandomRequest | VariationRequest, asked: Callable[[], Asked]) -> Answer:
         """The answer to a request, which is put together once it is known who answers."""
         client, policy, credentials = self._opened.get()
+        once = cache(asked)
 
         def send() -> Sent:
             self._settled.get()
-            return self._send(client, asked())
+            return self._send(client, once())
 
         outcome = policy.call(lambda: credentials.ask(send), lambda sent: self._read(client, sent))
-        return answer_of(len(request), outcome, self._rule, request.conditions)
+        if outcome.fault is not None and outcome.fault.paid:
+            raise APIError(f"{self._host}: {outcome.fault}. It is paid for: resume the run when it is there again.")
+        answer, calls = answer_of(len(request), outcome, self._rule, request.conditions), request.job.calls
+        return replace(answer, usage=replace(answer.billed, calls=calls)) if calls else answer
 
     def _settle(self) -> bool:
         """Take the settings of the server that answers, where it is to be asked."""

@@ -14,7 +14,7 @@ from weakref import finalize
 
 from adapters.http.addresses import Addresses, HostName
 from adapters.http.answers import answer_of
-from adapters.http.client import object_of, open_client, respond
+from adapters.http.client import fetched, object_of, open_client, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
 from adapters.http.generator import Asked, PromptedGenerator
@@ -105,38 +105,14 @@ class JobClient:
         """The response of an address that the recipe names, asked without credentials; a `Fault` where none comes."""
         return respond(self._pictures, "GET", url)
 
-    def fetch(self, url: str) -> bytes | Failed:
-        """The content of an address of a result, asked for without credentials; or why there is none.
-
-        Raises:
-            Fault: a later try may bring it.
-        """
-        if refusal := self.results.refusal(url):
-            return Failed(f"the host {refusal} (result_hosts names others)")
-        try:
-            return content_of(self.read(url))
-        except Fault as fault:
-            if fault.heals:
-                raise
-            return Failed(f"an image could not be fetched: {fault}")
-
-    def picture(self, url: object, rule: PictureRule) -> Pixels | Failed:
-        """The image of a data URI, or of an address; or why there is none.
-
-        Raises:
-            Fault: see `fetch`.
-        """
+    def picture(self, url: object, asked: Asked, rule: PictureRule) -> Pixels | Failed:
+        """The image of a data URI, or of an address that is asked without credentials; see `fetched`."""
         if not isinstance(url, str) or url.startswith("data:"):
             return rule.decode_text(url)
-        data = self.fetch(url)
+        if refusal := self.results.refusal(url):
+            return Failed(f"the host {refusal} (result_hosts names others)")
+        data = fetched(url, lambda: self.read(url), asked.fetched)
         return data if isinstance(data, Failed) else rule.decode(data)
-
-
-def content_of(response: httpx2.Response) -> bytes:
-    """What a response to a request for an image holds; a `Fault` where that is text, such as a gateway's page."""
-    if response.headers.get("content-type", "").startswith("text/"):
-        raise Fault.of_response(response.status_code, {}, response.content)
-    return response.content
 
 
 class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from adapters.http.addresses import Addresses
+from adapters.http.client import fetched, respond
 from pe.data.decoding import Channels, Resize, convert_pixels, decode_image
 from pe.errors import BadImage
 from pe.plugins.protocols import Failed
@@ -82,17 +84,12 @@ class PictureRule:
         except (binascii.Error, ValueError):
             return Failed("the endpoint sent an image whose base64 is broken")
 
-    def fetch(self, client: httpx2.Client, url: object) -> Pixels | Failed:
-        """The pixels of an image behind an https address, by a client without credentials; or why there are none."""
-        import httpx2
-
+    def fetch(self, client: httpx2.Client, url: object, kept: dict[str, bytes]) -> Pixels | Failed:
+        """The pixels of an image behind an https address, by a client without credentials; see `fetched`."""
         if not isinstance(url, str) or not url.startswith("https://"):
             remedy = "have it send the image itself (`response_format: b64_json`)"
             return Failed(f"the endpoint named an image's address that is not https: {remedy}")
-        try:
-            response = client.get(url, follow_redirects=False)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return Failed(f"an image could not be fetched: {type(error).__name__}")
-        if response.status_code != 200:
-            return Failed(f"an image could not be fetched: HTTP {response.status_code}")
-        return self.decode(response.content)
+        if refusal := Addresses(url).refusal(url):
+            return Failed(f"the endpoint {refusal}")
+        data = fetched(url, lambda: respond(client, "GET", url), kept)
+        return data if isinstance(data, Failed) else self.decode(data)
