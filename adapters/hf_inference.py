@@ -119,6 +119,10 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
         workers = workers_for(self._given.concurrency)
         return Capabilities(1, workers, "condition", self._ladder.degree, deterministic=False)
 
+    @property
+    def _asked_size(self) -> tuple[int, int] | None:
+        return self._given.size
+
     def _connect(self, credentials: Credentials) -> _Client:
         pool = open_client(self._given, self._given.concurrency, credentials)
         finalize(self, pool.close)

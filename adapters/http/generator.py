@@ -86,9 +86,14 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
             hosts=(self._host,),
             by_label=self._prompts.by_label,
             shape=self._rule.shape,
-            drawn=given.drawn,
+            drawn=self._asked_size,
             kept=given.kept,
         )
+
+    @property
+    def _asked_size(self) -> tuple[int, int] | None:
+        """(height, width) that new images are asked for, whatever comes; None: the endpoint's own."""
+        return self._given.drawn
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """What a degree comes to here."""

@@ -142,6 +142,10 @@ class ModelHost(JobGenerator[Chosen]):
     def _most(self) -> int:
         return self._given.n
 
+    @property
+    def _asked_size(self) -> tuple[int, int] | None:
+        return self._given.size
+
     def _model(self, asked: Asked) -> Model:
         """The model that a request is for."""
         given = self._given

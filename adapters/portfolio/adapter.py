@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,6 +104,7 @@ class Portfolio:
         self._shares = np.cumsum([member.share for member in self._members])[:-1]
         infos = {member.name: info_of(member.api) for member in self._members}
         hosts = [one.hosts for one in infos.values()]
+        sizes = [infos[member.name].drawn for member in self._members if member.price.megapixel]
         distinct = [one.distinct for one in infos.values()]
         self.info = PluginInfo(
             modality=_same("modality", {name: one.modality for name, one in infos.items()}),
@@ -110,7 +112,7 @@ class Portfolio:
             by_label=all(one.by_label for one in infos.values()),
             distinct=None if None in distinct else sum(filter(None, distinct)),
             shape=_same("shape", {name: one.shape for name, one in infos.items() if one.shape}),
-            drawn=next(iter(drawn)) if len(drawn := {one.drawn for one in infos.values()}) == 1 else None,
+            drawn=None if None in sizes else max(sizes, key=lambda size: prod(size or ()), default=None),
             kept=_same("kept size", {name: one.kept for name, one in infos.items() if one.kept}),
             degrees=next(iter(infos.values())).degrees,
         )

@@ -56,7 +56,7 @@ class Meter:
         limits: where to stop.
         price: what things cost.
         stop: set from outside (a signal) to stop at the next chunk's boundary.
-        expected: the tokens of a sample, where they are known before the first answer.
+        expected: the tokens and pixels of a sample, where they are known before the first answer.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -106,7 +106,8 @@ class Meter:
                 "were refused): change the prompts in a new run, or raise the share.",
                 "refusals.max_share",
             )
-        before = spent.usage if made else replace(self.expected, images=1)
+        pixels = max(spent.usage.megapixels, made * self.expected.megapixels)
+        before = replace(spent.usage, megapixels=pixels) if made else replace(self.expected, images=1)
         cost = self.price.of(spent.usage) + self.price.of_next(before, calls, images)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"

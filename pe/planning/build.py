@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import prod
 from threading import Event
 from typing import Any
 
@@ -65,6 +67,8 @@ def build_dispatcher(
     command: Callable[[str], str],
 ) -> Dispatcher:
     """What asks the generator `api` for the run, within the recipe's limits; see `Dispatcher`."""
+    info = info_of(api)
+    expected = replace(info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0)
     limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
     return Dispatcher(
         api=api,
@@ -74,7 +78,7 @@ def build_dispatcher(
         attempts=recipe.evolution.attempts,
         retries=recipe.refusals.retries,
         progress=progress,
-        meter=Meter(limits, price_of(recipe), stop, info_of(api).tokens or NOTHING),
+        meter=Meter(limits, price_of(recipe), stop, expected),
         command=command,
     )
 

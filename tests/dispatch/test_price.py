@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from threading import Event
+from typing import Any
+
 import pytest
 
 from pe.dispatch.limits import Limits, LimitToRaise, Meter
 from pe.errors import RecipeError
-from pe.planning.build import price_of
+from pe.planning.build import build_dispatcher, build_generator, price_of, usage_of
 from pe.plugins.price import Price
 from pe.plugins.usage import Usage
+from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.journal import Totals
+from pe.store.writer import RunWriter
 
 BY_KIND = {"text_in": 5.0, "image_in": 8.0, "image_out": 30.0}
 MADE = Usage(2, 3, 1_000_000, text_in=100_000, image_in=200_000, image_out=600_000, megapixels=3.5)
@@ -70,3 +76,35 @@ def test_the_limit_foresees_the_next_images_tokens_and_pixels_by_those_before() 
     stop = meter.refusal(spent, calls=2, images=2)
     assert isinstance(stop, LimitToRaise)
     assert "35.00 USD are spent, and the next request, with those under way, would make them 42.00" in str(stop)
+
+
+HOSTED = {"prompts": "a", "image_size": 32, "channels": 1, "key_env": None}
+SIZED = {
+    "openai_images": {"model": "m", "size": "1536x1024", "base_url": "http://127.0.0.1:9/v1"},
+    "together": {"model": "m", "parent_field": "image_url", "size": [1024, 1536]},
+    "bfl": {"model": "m", "size": [1024, 1536]},
+    "fal": {"model": "m", "size": [1024, 1536]},
+    "replicate": {"model": "m", "size": [1024, 1536]},
+    "hf_inference": {"model": "m", "size": [1024, 1536]},
+    "sdapi": {"base_url": "http://127.0.0.1:9", "size": [1024, 1536]},
+}
+FREE = {"kind": "glyphs", "name": "own", "share": 1, "size": 32}
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("kind", SIZED)
+def test_pixels_are_foreseen_by_the_size_that_is_asked_for(kind: str, several: bool, tmp_path: Path) -> None:
+    api: dict[str, Any] = {"kind": kind, "price": {"megapixel": 0.5}} | HOSTED | SIZED[kind]
+    if several:
+        api = {"kind": "portfolio", "of": [api | {"name": "host", "share": 1}, FREE]}
+    private = {"kind": "npz", "path": "a.npz", "size": 32, "channels": 1, "classes": ["a"], "declared_size": 9}
+    content = {"private": private, "api": api, "limits": {"max_cost": 2}, "privacy": {"epsilon": 1, "delta": 0.1}}
+    recipe = Recipe.parse(content, "the test")
+    generator = build_generator(recipe)
+    run = RunWriter.create(tmp_path / "run", {"recipe.yaml": b""})
+    meter = build_dispatcher(recipe, generator, run, Progress(), Event(), str).meter
+    assert meter.refusal(Totals(), calls=1, images=2) is None  # 1.57 USD
+    assert isinstance(meter.refusal(Totals(), calls=1, images=3), LimitToRaise)  # 2.36 USD
+    withheld = Totals(Usage(2, 2))  # nothing was drawn, and it was billed
+    assert isinstance(meter.refusal(withheld, calls=1, images=3), LimitToRaise)
+    assert usage_of(meter.price, generator, 1, 3).megapixels == pytest.approx(4.718592)
