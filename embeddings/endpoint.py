@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from adapters.http import Connection, Fault, Rejected, Seconds
+from adapters.http.pictures import read_base64
 from adapters.http.policy import Outcome
 from pe.errors import APIError, ContractError, RecipeError
 from pe.plugins.protocols import Vectors
@@ -82,5 +82,5 @@ def vectors_of(outcome: Outcome[list[Any]], count: int, noun: str, host: str) ->
 
 def _numbers(embedding: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     if isinstance(embedding, str):
-        return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4").astype(np.float64)
+        return np.frombuffer(read_base64(embedding), "<f4").astype(np.float64)
     return np.asarray(embedding, dtype=np.float64)

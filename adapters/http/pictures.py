@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,18 @@ Pixels = npt.NDArray[np.uint8]
 MOST_BYTES = 2**26
 """Most bytes of one encoded image."""
 
+_URL_SAFE = str.maketrans("-_", "+/")
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+
+
+def read_base64(text: str) -> bytes:
+    """The bytes of base64 in the usual or the URL-safe alphabet, with white space in it, with or without its padding.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    text = "".join(text.split()).translate(_URL_SAFE)
+    return base64.b64decode(text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True)
 
 
 @dataclass(frozen=True)
@@ -76,12 +87,14 @@ class PictureRule:
         """The pixels of an image in base64, with or without a data URI's head; or why there are none."""
         if not isinstance(text, str):
             return Failed("the endpoint sent an entry without an image")
-        _, comma, tail = text.partition(",") if text.startswith("data:") else ("", "", text)
-        if text.startswith("data:") and not comma:
-            return Failed("the endpoint sent a data URI without data")
+        if text.startswith("data:"):
+            _, comma, text = text.partition(",")
+            if not comma:
+                return Failed("the endpoint sent a data URI without data")
+            text = unquote(text)
         try:
-            return self.decode(base64.b64decode(tail, validate=True))
-        except (binascii.Error, ValueError):
+            return self.decode(read_base64(text))
+        except ValueError:
             return Failed("the endpoint sent an image whose base64 is broken")
 
     def fetch(self, client: httpx2.Client, url: object, kept: dict[str, bytes]) -> Pixels | Failed:

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -19,13 +20,16 @@ from adapters.http.answers import encoded
 from adapters.http.client import HTTPClient
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
+from adapters.http.pictures import PictureRule
+from adapters.http.policy import Outcome
 from adapters.http.settings import Connection
 from adapters.server_client import ServerClient
+from embeddings.endpoint import vectors_of
 from embeddings.http import HTTPEmbedding
 from pe.data.images import Images
 from pe.errors import PEError
 from pe.plugins.protocols import Failed, RandomRequest
-from tests.adapters.http.test_words import MAKE, key, miss
+from tests.adapters.http.test_words import MAKE, key, miss, saying
 from tests.endpoints.serving import serving
 
 __all__ = ["key"]  # a fixture
@@ -131,3 +135,42 @@ def test_json_is_read_in_utf_16() -> None:
     with serving(sending(json.dumps({"a": "é"}).encode("utf-16"), content_type="application/json")) as url:
         asking = HTTPClient(url, Connection(), 1, Credentials(Connection()))
         assert client_module.object_of(asking.ask("/")) == {"a": "é"}
+
+
+FILE = base64.b64decode(IMAGE)
+PADDED = base64.b64encode(FILE + b"\0" * (-len(FILE) % 3) + b"\xfb\xff\xbf\0").decode()  # +/+/AA==
+FORMS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "MIME's lines": lambda text: "\r\n".join(text[i : i + 76] for i in range(0, len(text), 76)) + "\r\n",
+    "spaces and tabs": lambda text: f" \t{text[:50]} {text[50:]}",
+    "no padding": lambda text: text.rstrip("="),
+    "URL-safe": lambda text: text.replace("+", "-").replace("/", "_"),
+    "a data URI": lambda text: f"data:image/png;base64,\n{quote(text)}",
+}
+BROKEN = ["", "=", "A", "AAAAA", "AA=AAA==", "AAAA!", "\u00e9" * 8]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", MAKE)
+def test_base64_is_read_as_servers_write_it(kind: str, form: str) -> None:
+    text = FORMS[form](PADDED)
+    with serving(saying({"data": [{"b64_json": text}], "images": [text]})) as url:
+        api, seeds = MAKE[kind](url), np.array([7], dtype=np.uint64)
+        answer = api.random_api(RandomRequest(("cat",), seeds, api.draw_conditions(("cat",), seeds)))
+    assert (answer.samples.pixels == 9).all()
+    assert len(answer.samples) == 1
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "a data URI"])
+def test_vectors_in_base64_are_read_alike(form: str) -> None:
+    vector = np.array([np.nan, -1.5, 3e8, 0.1], "<f4")
+    text = FORMS[form](base64.b64encode(vector.tobytes()).decode())
+    outcome = Outcome([{"index": 0, "embedding": text}], None, 1)
+    assert np.array_equal(vectors_of(outcome, 1, "image", "host")[0], vector, equal_nan=True)
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_what_is_no_base64_has_failed(text: str) -> None:
+    found = PictureRule(16, 16).decode_text(text)
+    assert isinstance(found, Failed)
+    assert "base64" in found.reason or "no PNG" in found.reason
