@@ -18,7 +18,7 @@ from adapters.http.faults import one_line
 from adapters.http.look import look_at
 from adapters.http.openai_batches import Batches, Line
 from adapters.http.openai_sdk import OPENAI, SDKEndpoint
-from adapters.http.waiting import Ended
+from adapters.http.waiting import Ended, for_free
 from adapters.text_answers import TextAnswers
 from adapters.text_prompts import Asking, Outcome, answer_of
 from adapters.text_settings import WRITTEN
@@ -145,7 +145,7 @@ class Chat:
         create: Any = endpoint.client.chat.completions.with_raw_response.create
         body = self._body(prompts[0], request.seeds[0], count)
         known = {name: body[name] for name in ("model", "messages")}
-        outcome = endpoint.ask(lambda: create(**known, extra_body=body), self._read)
+        outcome = endpoint.ask(lambda: create(**known, extra_body=body), self._read, request.job.check_stop)
         came, billed = outcome.result or ([], Usage(0))
         lacking = outcome.miss or Failed(f"the endpoint sent {len(came)} texts where {count} were asked for")
         outcomes = [*came[:count], *[lacking] * (count - len(came))]
@@ -160,7 +160,11 @@ class Chat:
         (endpoint, batches), job = self._opened.get(), request.job
         bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
         try:
-            outcome = endpoint.policy.call(lambda: batches.ended(bodies, job), batches.read)
+            outcome = endpoint.policy.call(
+                lambda: for_free(lambda: batches.ended(bodies, job)),
+                lambda batch: for_free(lambda: batches.read(batch)),
+                job.check_stop,
+            )
         except Ended as ended:
             raise APIError(f"{self._host}: {ended}: resume the run, which then submits it again.") from None
         if outcome.result is None:
@@ -179,7 +183,9 @@ class Chat:
                 raise line
             came, billed = self._read(line)
         except Fault as fault:
-            return Refused(fault.words) if fault.refusal else Failed(str(fault), retryable=fault.heals), Usage(0)
+            return Refused(fault.words) if fault.refusal else Failed(
+                str(fault), retryable=fault.heals or fault.whole
+            ), Usage(0)
         return came[0] if came else Failed("the endpoint sent no text"), Usage(0, len(came)) + billed
 
     def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:

@@ -218,4 +218,4 @@ def _sent(send: Callable[[], Image]) -> Image:
         response: httpx2.Response = error.response  # type: ignore[attr-defined]
         raise Fault.of_response(response.status_code, response.headers, response.content) from error
     except UnidentifiedImageError as error:
-        raise Fault("the answer is no image") from error
+        raise Fault("the answer is no image", 200) from error

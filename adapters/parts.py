@@ -41,10 +41,11 @@ def _shared(request: Request, item: int, can: Capabilities) -> object:
 def part_of(request: Request, items: Items) -> Request:
     """Some items of a request, as one of its own."""
     labels, conditions = tuple(request.labels[item] for item in items), request.conditions.take(items)
+    job = JobNote(check_stop=request.job.check_stop)
     if isinstance(request, RandomRequest):
-        return RandomRequest(labels, request.seeds[items], conditions, JobNote())
+        return RandomRequest(labels, request.seeds[items], conditions, job)
     samples, seeds = request.samples.take(items), request.seeds[items]
-    return replace(request, samples=samples, labels=labels, conditions=conditions, seeds=seeds, job=JobNote())
+    return replace(request, samples=samples, labels=labels, conditions=conditions, seeds=seeds, job=job)
 
 
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:

@@ -25,6 +25,7 @@ from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.findings import Finding
+from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import Count, read_settings
 
@@ -181,7 +182,7 @@ class ServerClient:
             Rejected: a server will not answer however often it is asked.
         """
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
-        return self._ask(self._wanted(request, conditions), conditions)
+        return self._ask(self._wanted(request, conditions), conditions, request.job)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """A variation of each parent, of its own class or prompt; at degree 0 the parents, without a call.
@@ -196,7 +197,7 @@ class ServerClient:
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
         parents = self._parents(request.samples)
         wanted = self._wanted(request, conditions, request.iteration)
-        return self._ask(replace(wanted, degree=request.degree, images=parents), conditions)
+        return self._ask(replace(wanted, degree=request.degree, images=parents), conditions, request.job)
 
     def _wanted(self, request: RandomRequest | VariationRequest, conditions: Conditions, iteration: int = 1) -> Wanted:
         """New images as they are asked for, with the settings of this iteration."""
@@ -212,9 +213,9 @@ class ServerClient:
             vary=given.vary,
         )
 
-    def _ask(self, wanted: Wanted, conditions: Conditions) -> Answer:
-        endpoints, body = self._endpoints.get(), wanted_to_npz(wanted)
-        outcome = endpoints.ask("/v1/batch/images", lambda response: _made(response, len(wanted)), body, NPZ)
+    def _ask(self, wanted: Wanted, conditions: Conditions, job: JobNote) -> Answer:
+        endpoints, body, count = self._endpoints.get(), wanted_to_npz(wanted), len(wanted)
+        outcome = endpoints.ask("/v1/batch/images", lambda made: _made(made, count), body, NPZ, job.check_stop)
         if outcome.miss is not None:
             empty = Images(np.empty((0, 1, 1, self._given.channels), dtype=np.uint8))
             missing = dict.fromkeys(range(len(wanted)), outcome.miss)
@@ -264,7 +265,7 @@ def _made(response: httpx2.Response, count: int) -> Made:
     try:
         return made_of_npz(response.content, count)
     except FormatError as error:
-        raise Fault(str(error)) from error
+        raise Fault(str(error), 200) from error
 
 
 def _classes_of(response: httpx2.Response) -> Classes:

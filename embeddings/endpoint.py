@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from adapters.http import Connection, Fault, Rejected, Seconds
+from adapters.http import Connection, Fault, OnFirstUse, Rejected, Seconds
 from adapters.http.pictures import read_base64
 from adapters.http.policy import Outcome
-from pe.errors import APIError, ContractError, RecipeError
+from pe.data.samples import Samples
+from pe.errors import APIError, ContractError, RecipeError, Unavailable
 from pe.plugins.protocols import Vectors
 from pe.plugins.validation import Count
+
+Asker = TypeVar("Asker")
+Entries = Outcome[list[Any]]
 
 
 class SentPrivateData(Connection):
@@ -27,6 +31,11 @@ class SentPrivateData(Connection):
     trusted_with_private_data: bool = False
     batch_size: Count = 32
     timeout: Seconds = 60.0
+
+    @property
+    def impatient(self) -> Self:
+        """The same, without patience."""
+        return self.model_copy(update={"patience": 0.0})
 
     def check_trusted(self, kind: str, noun: str, host: str) -> None:
         """Raise RecipeError unless the recipe says that the host may see private samples.
@@ -56,7 +65,33 @@ def entries_of(answer: Mapping[str, Any]) -> list[Any]:
     return data
 
 
-def vectors_of(outcome: Outcome[list[Any]], count: int, noun: str, host: str) -> Vectors:
+def ask_for(
+    samples: Samples,
+    ask: Callable[[Asker, Samples], Entries],
+    quick: OnFirstUse[Asker],
+    patient: OnFirstUse[Asker],
+) -> Entries:
+    """What `ask` brings for private samples by an endpoint without patience.
+
+    Where it brings nothing, blank samples are asked for with patience first: if they bring something, the server is
+    back, or only these samples fail.
+
+    Raises:
+        Unavailable: it is away; the message is about blank samples.
+    """
+    outcome = ask(quick.get(), samples)
+    if outcome.fault is None or not outcome.fault.heals:
+        return outcome
+    try:
+        blank = ask(patient.get(), samples.only())
+    except Unavailable as error:
+        raise Unavailable(f"{error} `pe resume RUN` goes on when it is back.") from None
+    if blank.result is None:
+        raise Unavailable(f"The embedding's endpoint fails on blank samples: {blank.fault}; then `pe resume RUN`.")
+    return ask(quick.get(), samples)
+
+
+def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
     """The vectors that a request for `count` samples brought, by their index: {"index", "embedding"}.
 
     An embedding is a list of numbers, or the base64 of 32-bit floats, little-endian.

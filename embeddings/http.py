@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adapters.http import Connection, Endpoints, OnFirstUse, encoded, object_of
-from embeddings.endpoint import SentPrivateData, entries_of, vectors_of
+from embeddings.endpoint import Entries, SentPrivateData, ask_for, entries_of, vectors_of
 from pe.data.samples import Samples
 from pe.errors import ContractError
 from pe.plugins.protocols import PluginInfo, Vectors
@@ -59,7 +59,8 @@ class HTTPEmbedding:
         parts = urlsplit(given.url)
         self._host, root = parts.netloc, f"{parts.scheme}://{parts.netloc}"
         given.check_trusted("http", "image", self._host)
-        self._body, self._endpoint = body, OnFirstUse(lambda: Endpoints([root], given, concurrency=1))
+        self._body, self._endpoint = body, OnFirstUse(lambda: Endpoints([root], given.impatient, 1))
+        self._patient = OnFirstUse(lambda: Endpoints([root], given, 1))
         self._path = given.url[len(root) :]  # to the letter: its last slash may make another address of it
         self.info = replace(self.info, hosts=(self._host,))
         self._dimension: int | None = None
@@ -78,11 +79,14 @@ class HTTPEmbedding:
             APIError: the endpoint cannot be asked, or refuses these images.
             ContractError: it does not answer with one vector per image, of one length.
         """
-        images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
-        body = self._body(self._given.model, images)
-        outcome = self._endpoint.get().ask(self._path, lambda answer: entries_of(object_of(answer)), body)
-        vectors = vectors_of(outcome, len(images), "image", self._host)
+        outcome = ask_for(samples, self._ask, self._endpoint, self._patient)
+        vectors = vectors_of(outcome, len(samples), "image", self._host)
         if self._dimension not in (None, vectors.shape[1]):
             raise ContractError(f"{self._host} answered with {vectors.shape[1]} numbers after {self._dimension}.")
         self._dimension = int(vectors.shape[1])
         return vectors
+
+    def _ask(self, endpoint: Endpoints, samples: Samples) -> Entries:
+        images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
+        body = self._body(self._given.model, images)
+        return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), body)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from adapters.http import Connection, OnFirstUse, stated
 from adapters.http.openai_sdk import OpenAIConnection, SDKEndpoint
-from embeddings.endpoint import SentPrivateData, entries_of, vectors_of
+from embeddings.endpoint import Entries, SentPrivateData, ask_for, entries_of, vectors_of
 from pe.data.samples import Samples
 from pe.data.texts import Texts
 from pe.errors import ContractError
@@ -59,7 +59,8 @@ class OpenAIEmbeddings:
         self._given = given = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
         host = urlsplit(given.url).netloc
         given.check_trusted("openai_embeddings", "text", host)
-        self._endpoint = OnFirstUse(lambda: SDKEndpoint(given, 1, "OpenAI's embeddings"))
+        self._endpoint = OnFirstUse(lambda: SDKEndpoint(given.impatient, 1, "OpenAI's embeddings"))
+        self._patient = OnFirstUse(lambda: SDKEndpoint(given, 1, "OpenAI's embeddings"))
         self.info = replace(self.info, hosts=(host,))
         self._length = given.dimensions
 
@@ -79,15 +80,18 @@ class OpenAIEmbeddings:
         """
         if not isinstance(samples, Texts):
             raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
-        given, endpoint = self._given, self._endpoint.get()
-        texts = [text or EMPTY for text in samples.strings]
+        given, host = self._given, self._endpoint.get().host
+        vectors = vectors_of(ask_for(samples, self._ask, self._endpoint, self._patient), len(samples), "text", host)
+        if self._length not in (None, vectors.shape[1]):
+            told = "dimensions asks for" if given.dimensions else "it began with"
+            raise ContractError(f"{host} answers with {vectors.shape[1]} numbers; {told} {self._length}.")
+        self._length = int(vectors.shape[1])
+        return vectors
+
+    def _ask(self, endpoint: SDKEndpoint, samples: Samples) -> Entries:
+        assert isinstance(samples, Texts)
+        given, texts = self._given, [text or EMPTY for text in samples.strings]
         fields = stated(dimensions=given.dimensions, extra_body=given.extra)
         fields |= {"model": given.model, "encoding_format": given.encoding_format}
         create = endpoint.client.embeddings.with_raw_response.create
-        outcome = endpoint.ask(lambda: create(input=texts, **fields), entries_of)
-        vectors = vectors_of(outcome, len(texts), "text", endpoint.host)
-        if self._length not in (None, vectors.shape[1]):
-            told = "dimensions asks for" if given.dimensions else "it began with"
-            raise ContractError(f"{endpoint.host} answers with {vectors.shape[1]} numbers; {told} {self._length}.")
-        self._length = int(vectors.shape[1])
-        return vectors
+        return endpoint.ask(lambda: create(input=texts, **fields), entries_of)

@@ -15,6 +15,7 @@
      │    └── DamagedFile        a file of a run that is gone, or is not what was written
      ├── ClusterError            a Ray cluster whose workers are lost, or do not fit together
      └── APIError                a generator that cannot answer, for good
+          ├── Unavailable        a server that was away for longer than it was waited for
           ├── LimitReached       a limit of the recipe stops the run; exit status 3
           └── Interrupted        the user stops the run; exit status 130, after SIGTERM 143
 
@@ -120,6 +121,10 @@ class ClusterError(PEError):
 
 class APIError(PEError):
     """A generator cannot answer, for good; what it answered before is kept."""
+
+
+class Unavailable(APIError):
+    """A server was away for longer than it was waited for; the run can go on where it stopped."""
 
 
 class LimitReached(APIError):

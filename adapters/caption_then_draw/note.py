@@ -45,7 +45,7 @@ class CaptionNote:
 
     def drawing_job(self) -> JobNote:
         """Where the generator that draws notes its own job."""
-        return JobNote(self.drawing, calls=int(bool(self.drawing)), key=self.job.key, keep=self._keep)
+        return JobNote(self.drawing, int(bool(self.drawing)), self.job.key, self._keep, self.job.check_stop)
 
     def _keep(self, drawing: str) -> None:
         self.drawing = drawing

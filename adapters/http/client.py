@@ -239,7 +239,7 @@ def fetched(url: str, get: Callable[[], httpx2.Response], kept: dict[str, bytes]
         except Fault as fault:
             if not (fault.heals or fault.untrusted):
                 return Failed(f"an image could not be fetched: {fault}")
-            fault.words, fault.paid = f"an image could not be fetched: {fault.words}", True
+            fault.words = f"an image could not be fetched: {fault.words}"
             raise
         kept[url] = response.content
     return kept[url]

@@ -13,7 +13,7 @@ from adapters.http.client import Content, HTTPClient
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
 from adapters.http.gate import Gate
-from adapters.http.policy import Outcome, Policy
+from adapters.http.policy import CheckStop, Outcome, policy_of
 from adapters.http.settings import Connection
 
 if TYPE_CHECKING:
@@ -43,13 +43,16 @@ class Endpoints:
             _Place(HTTPClient(url, connection, concurrency, credentials), Gate(concurrency)) for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
-        self._policy = Policy(
-            name, concurrency=concurrency * len(urls), tries=connection.tries, clean=credentials.clean
-        )
+        self._policy = policy_of(connection, name, concurrency * len(urls), credentials)
         self._choosing = Lock()
 
     def ask(
-        self, path: str, read: Callable[[httpx2.Response], Result], content: Content = None, kind: str = ""
+        self,
+        path: str,
+        read: Callable[[httpx2.Response], Result],
+        content: Content = None,
+        kind: str = "",
+        check_stop: CheckStop = lambda: None,
     ) -> Outcome[Result]:
         """GET, or POST `content`; see `HTTPClient.ask` and, for `read` and what is raised, `Policy.call_one_of`."""
 
@@ -57,7 +60,7 @@ class Endpoints:
             place = self._chosen()
             return place.gate, lambda: self._asked(place, path, content, kind)
 
-        return self._policy.call_one_of(choose, read)
+        return self._policy.call_one_of(choose, read, check_stop)
 
     @property
     def wait(self) -> str:

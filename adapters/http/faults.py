@@ -67,15 +67,15 @@ class Fault(Exception):
         code: the server's own code for the error, lower case; empty without.
         wait: seconds that the server asked to wait; None: it asked for nothing.
         told: a whole answer, sent as a success, tells the error.
+        free: asking again costs nothing, as a look at a job.
         untrusted: the server's certificate is not to be trusted.
-        paid: it keeps back what was made, and noted, already.
     """
 
     def __init__(self, words: str, status: int | None = None, code: str = "", wait: float | None = None) -> None:
         """Holds what is known."""
         super().__init__(words)
         self.words, self.status, self.code, self.wait = one_line(words), status, code.lower(), wait
-        self.told = self.untrusted = self.paid = False
+        self.told = self.untrusted = self.free = False
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
@@ -123,11 +123,23 @@ class Fault(Exception):
         return self.status == 429 and self.code not in _FINAL_CODES
 
     @property
+    def whole(self) -> bool:
+        """Whether a whole answer came, which is not what was asked: it may have been billed."""
+        return self.status is not None and self.status < 400
+
+    @property
+    def own(self) -> bool:
+        """Whether it may be of this request alone: the server is there, and fails."""
+        return self.status not in (None, 429, 502, 503)
+
+    @property
     def heals(self) -> bool:
         """Whether the same request may succeed later."""
         if self.code in _FINAL_CODES or self.untrusted or self.refusal:
             return False
-        return self.status is None or self.status < 400 or self.status in _HEALS or self.status >= 500
+        if self.whole:
+            return self.free
+        return self.status is None or self.status in _HEALS or self.status >= 500
 
     @property
     def refusal(self) -> bool:

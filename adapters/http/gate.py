@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+EVERY = 0.5
+"""Seconds after which a request that waits is asked whether the run is to stop."""
 
 SHRINK = 0.8
 """What is left of the concurrency after a 429: it shrinks by a fifth."""
@@ -39,14 +42,15 @@ class Gate:
         return max(1, int(self._width))
 
     @contextmanager
-    def passing(self) -> Iterator[int]:
-        """Wait for a place; gives the number of narrowings so far, for `throttled`."""
+    def passing(self, check_stop: Callable[[], None] = lambda: None) -> Iterator[int]:
+        """Wait for a place, unless `check_stop` raises; gives the number of narrowings so far, for `throttled`."""
         with self._changed:
             while True:
                 wait = self._open_again - time.monotonic()
                 if wait <= 0 and self._inside < self.width:
                     break
-                self._changed.wait(wait if wait > 0 else None)  # a pause that is set later is seen on waking
+                self._changed.wait(min(wait, EVERY) if wait > 0 else EVERY)
+                check_stop()
             self._inside += 1
             since = self._narrowings
         try:

@@ -14,7 +14,7 @@ from adapters.http.answers import Received, answer_of, encoded
 from adapters.http.client import OnFirstUse
 from adapters.http.credentials import Credentials, check_key
 from adapters.http.pictures import PictureRule
-from adapters.http.policy import Policy
+from adapters.http.policy import Policy, policy_of
 from adapters.http.profiles import Profile
 from adapters.http.settings import Concurrent, Prompted
 from adapters.prompts import Prompts, prompts_of
@@ -167,9 +167,8 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
             self._settled.get()
             return self._send(client, once())
 
-        outcome = policy.call(lambda: credentials.ask(send), lambda sent: self._read(client, sent))
-        if outcome.fault is not None and outcome.fault.paid:
-            raise APIError(f"{self._host}: {outcome.fault}. It is paid for: resume the run when it is there again.")
+        check_stop = request.job.check_stop
+        outcome = policy.call(lambda: credentials.ask(send), lambda sent: self._read(client, sent), check_stop)
         answer, calls = answer_of(len(request), outcome, self._rule, request.conditions), request.job.calls
         return replace(answer, usage=replace(answer.billed, calls=calls)) if calls else answer
 
@@ -184,7 +183,7 @@ class PromptedGenerator(ABC, Generic[Given, Client, Sent]):
 
     def _open(self) -> tuple[Client, Policy, Credentials]:
         given, credentials = self._given, self._credentials()
-        policy = Policy(self._host, concurrency=given.concurrency, tries=given.tries, clean=credentials.clean)
+        policy = policy_of(given, self._host, given.concurrency, credentials)
         return self._connect(credentials), policy, credentials
 
     def _credentials(self) -> Credentials:

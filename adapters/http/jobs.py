@@ -194,7 +194,7 @@ class JobGenerator(PromptedGenerator[Given, JobClient, Finished]):
             start=lambda: self._start(client, asked),
             look=lambda job: self._look(client, job),
             cancel=lambda job: self._cancel(client, job),
-            clean=self._opened.get()[2].clean,
+            policy=self._opened.get()[1],
             poll=given.poll,
             timeout=given.job_timeout,
         )

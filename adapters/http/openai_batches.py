@@ -33,7 +33,7 @@ MOST = 50_000
 """Requests of one batch."""
 
 QUEUE = 900.0
-"""Seconds after which a batch is submitted again that found the queue full: more than the policy's own patience."""
+"""Seconds after which a batch is submitted again that found the queue full."""
 
 _OURS, _KEY = "pe-", "private_evolution"
 _DONE = ("completed", "expired", "cancelled", "failed")
@@ -53,6 +53,7 @@ class Batches:
 
     def __init__(self, endpoint: SDKEndpoint, path: str, poll: float) -> None:
         self._client, self._credentials, self._host = endpoint.client, endpoint.credentials, endpoint.host
+        self._policy = endpoint.policy
         self._path, self._poll = path, poll
         self._states: dict[str, str] = {}
 
@@ -77,7 +78,7 @@ class Batches:
             start=lambda: self._start(bodies, note),
             look=lambda job: self._look(job, note),
             cancel=lambda job: None,
-            clean=self._credentials.clean,
+            policy=self._policy,
             poll=self._poll,
             timeout=float("inf"),  # the endpoint ends it, and what it has answered by then is paid
         )

@@ -10,7 +10,7 @@ from weakref import finalize
 from adapters.http.client import check_redirect, object_of, open_client
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
-from adapters.http.policy import Outcome, Policy
+from adapters.http.policy import CheckStop, Outcome, policy_of
 from adapters.http.settings import Connection
 from pe.errors import MissingDependency
 
@@ -79,13 +79,18 @@ class SDKEndpoint:
         self.credentials = Credentials(given, header=key_header(given, given.key_expires))
         pool = open_client(given, concurrency, self.credentials)
         finalize(self, pool.close)
-        self.policy = Policy(self.host, concurrency=concurrency, tries=given.tries, clean=self.credentials.clean)
+        self.policy = policy_of(given, self.host, concurrency, self.credentials)
         self.client = open_sdk(given, self.credentials, pool, purpose)
 
-    def ask(self, send: Callable[[], Any], read: Callable[[dict[str, Any]], Result]) -> Outcome[Result]:
+    def ask(
+        self,
+        send: Callable[[], Any],
+        read: Callable[[dict[str, Any]], Result],
+        check_stop: CheckStop = lambda: None,
+    ) -> Outcome[Result]:
         """What came of one call by the SDK, whose answer is a JSON object; see `Policy.call`."""
         ask = self.credentials.ask
-        return self.policy.call(lambda: ask(lambda: sent(send)), lambda response: read(object_of(response)))
+        return self.policy.call(lambda: ask(lambda: sent(send)), lambda response: read(object_of(response)), check_stop)
 
 
 def open_sdk(given: SpeaksOpenAI, credentials: Credentials, pool: httpx2.Client, purpose: str) -> openai.OpenAI:

@@ -1,18 +1,22 @@
-"""Retries and rates, the same for every endpoint; no library below may retry by itself."""
+"""Retries, rates and outages, the same for every endpoint; no library below may retry by itself."""
 
 from __future__ import annotations
 
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from threading import Condition, get_ident
 from typing import Any, Generic, TypeVar
 
+from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
-from adapters.http.gate import Gate
-from pe.errors import MissingDependency
+from adapters.http.gate import EVERY, Gate
+from adapters.http.settings import Connection
+from pe.errors import Unavailable
 from pe.plugins.protocols import Failed, Refused
 from pe.progress import WORTH_TELLING
 
@@ -20,6 +24,7 @@ log = logging.getLogger(__name__)
 
 Sent = TypeVar("Sent")
 Result = TypeVar("Result")
+CheckStop = Callable[[], None]
 
 FIRST, MOST = 0.5, 30.0
 """Seconds to wait before the second try, at the most, and before any later one."""
@@ -33,18 +38,24 @@ class Outcome(Generic[Result]):
         result: the answer; None: there is none.
         fault: why there is none.
         calls: requests made for it; each may have been billed.
+        alone: only this request fails, by a fault of transport, so it is to be made with another seed.
+        stops: the same, as far as anybody can tell: nothing else is asked. The run stops.
     """
 
     result: Result | None
     fault: Fault | None
     calls: int
+    alone: bool = False
+    stops: bool = False
 
     @property
     def miss(self) -> Refused | Failed | None:
         """What the fault is for the request's items; None: there is none."""
         if self.fault is None:
             return None
-        return Refused(self.fault.words) if self.fault.refusal else Failed(str(self.fault))
+        if self.fault.refusal:
+            return Refused(self.fault.words)
+        return Failed(str(self.fault), retryable=not self.stops, attempt=not self.alone)
 
 
 class Policy:
@@ -52,13 +63,16 @@ class Policy:
 
     A request whose fault may pass (faults.py says which: no connection, 429, 5xx, …) is made again, after a random
     wait that doubles from FIRST to MOST, or the wait that the server asked for. A 429 slows all workers
-    down, and its wait holds all of them back; it does not count as a try, but for `patience` seconds at most.
+    down, and its wait holds all of them back.
+
+    When a request has failed `tries` times, and none brought an answer meanwhile, the server counts as away: all
+    requests wait, and one at a time, in turn, is made to see whether it is back. After `patience` the run stops.
 
     Args:
         name: what messages call the endpoint.
         concurrency: requests at once, at the most.
-        tries: how often a request is made before it counts as failed.
-        patience: seconds that a request may spend being throttled, beside a longer wait that the server names.
+        tries: how often a request is made before the server counts as away.
+        patience: seconds that a server is waited for, beside a longer wait that it names; 0: it is not waited for.
         longest: seconds of the longest wait that a throttling server may name.
         clean: takes out of words what no message may hold.
     """
@@ -69,7 +83,7 @@ class Policy:
         *,
         concurrency: int,
         tries: int = 6,
-        patience: float = 600.0,
+        patience: float = 900.0,
         longest: float = 6 * 3600.0,
         clean: Callable[[str], str] = str,
     ) -> None:
@@ -77,6 +91,9 @@ class Policy:
         self._gate = Gate(concurrency)
         self._tries, self._patience, self._longest, self._clean = tries, patience, longest, clean
         self._waits_until, self._wait = 0.0, ""
+        self._changed = Condition()
+        self._answers = self._asking = 0
+        self._outage: _Outage | None = None
 
     @property
     def width(self) -> int:
@@ -86,25 +103,25 @@ class Policy:
     @property
     def wait(self) -> str:
         """What requests wait for now, if it takes long, in a clause; empty: for nothing."""
-        return self._wait if time.monotonic() < self._waits_until else ""
+        return self._wait if self._outage is not None or time.monotonic() < self._waits_until else ""
 
-    def call(self, send: Callable[[], Sent], read: Callable[[Sent], Result]) -> Outcome[Result]:
-        """Make a request until it is answered, refused or given up.
+    def call(
+        self, send: Callable[[], Sent], read: Callable[[Sent], Result], check_stop: CheckStop = lambda: None
+    ) -> Outcome[Result]:
+        """Make a request until it is answered, refused or given up; see `call_one_of`.
 
         Args:
             send: makes it once; raises `Fault` when it brings nothing.
             read: see `call_one_of`.
-
-        Returns:
-            See `call_one_of`.
-
-        Raises:
-            Rejected: see `call_one_of`.
+            check_stop: likewise.
         """
-        return self.call_one_of(lambda: (self._gate, send), read)
+        return self.call_one_of(lambda: (self._gate, send), read, check_stop)
 
     def call_one_of(
-        self, choose: Callable[[], tuple[Gate, Callable[[], Sent]]], read: Callable[[Sent], Result]
+        self,
+        choose: Callable[[], tuple[Gate, Callable[[], Sent]]],
+        read: Callable[[Sent], Result],
+        check_stop: CheckStop = lambda: None,
     ) -> Outcome[Result]:
         """The same, where several endpoints, each with a gate of its own, give the same answer.
 
@@ -112,97 +129,224 @@ class Policy:
             choose: for each try, the gate to pass and what makes the request once behind it; raises `Fault` when it
                 brings nothing.
             read: makes the result of what was sent back, while others ask; raises `Fault` when there is none in it.
+            check_stop: asked again and again by a request that waits; raises what ends the waiting.
 
         Returns:
-            The answer; or the fault: a refusal, or the last of `tries` that may heal later.
+            The answer; or the fault: a refusal, a whole answer that is not what was asked, or one that this request
+            alone has.
 
         Raises:
             Rejected: it will not succeed however often it is made (401, 403, 404, 400 …).
+            Unavailable: the server was away, or throttled, for longer than the patience.
         """
-        tenacity = _tenacity()
-        counted = _Tries(self._tries, self._patience, self._longest)
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.heals),
-            stop=lambda state: counted.over(_fault(state)),
-            wait=lambda state: counted.wait(_fault(state)),
-            before_sleep=lambda state: self._say(_fault(state), state.next_action.sleep),
-            reraise=True,
-        )
+        request = _Request(self._answers)
+        with self._changed:
+            self._asking += 1
         try:
-            result = retrying(lambda: self._once(*choose(), read, counted))
-        except Fault as fault:
-            if fault.heals or fault.refusal:
-                fault.words = self._clean(fault.words)
-                return Outcome(None, fault.with_traceback(None), counted.calls)
-            words = self._clean(str(fault))
-            if fault.untrusted:
-                raise Rejected(
-                    f"{self.name} is not trusted ({words}): name its authority's file in SSL_CERT_FILE, "
-                    "or give the address that its certificate is for."
-                ) from None
-            raise Rejected(f"{self.name} rejects the request with {words}", fault.status) from None
-        return Outcome(result, None, counted.calls)
+            while True:
+                outage = self._admit(check_stop)
+                try:
+                    result = self._once(*choose(), read, request, check_stop)
+                except Fault as fault:
+                    pause, given_up = self._judge(fault, request, outage)
+                    if given_up is not None:
+                        return given_up
+                else:
+                    return Outcome(result, None, request.calls)
+                finally:
+                    self._leave(outage)
+                end = time.monotonic() + pause
+                while (left := end - time.monotonic()) > 0:
+                    check_stop()
+                    time.sleep(min(EVERY, left))
+        finally:
+            with self._changed:
+                self._asking -= 1
 
-    def _once(self, gate: Gate, send: Callable[[], Sent], read: Callable[[Sent], Result], counted: _Tries) -> Result:
-        with gate.passing() as since:
-            counted.calls += 1
+    def _once(
+        self,
+        gate: Gate,
+        send: Callable[[], Sent],
+        read: Callable[[Sent], Result],
+        request: _Request,
+        check_stop: CheckStop,
+    ) -> Result:
+        request.received = False
+        with gate.passing(check_stop) as since:
+            request.calls += 1
             try:
                 sent = send()
             except Fault as fault:
                 if fault.throttled:
-                    pause = self._patience if (fault.wait or 0.0) > self._longest else fault.wait
-                    gate.throttled(since, pause)
-                    self._note_wait(fault, pause or 0.0)
+                    gate.throttled(since, self._patience if (fault.wait or 0.0) > self._longest else fault.wait)
                 raise
+        request.received = True
         result = read(sent)
         gate.succeeded()
+        self._note_answer()
         return result
 
-    def _say(self, fault: Fault, seconds: float) -> None:
-        log.info("%s: %s; trying again, %d at once", self.name, self._clean(str(fault)), self._gate.width)
-        self._note_wait(fault, seconds)
+    def _note_answer(self) -> None:
+        """The server is there: an outage is over."""
+        with self._changed:
+            self._answers += 1
+            self._outage = None
+            self._changed.notify_all()
 
-    def _note_wait(self, fault: Fault, seconds: float) -> None:
-        """Tell that the next try is so far away, unless it is near or a longer wait is told."""
-        until = time.monotonic() + seconds
-        if seconds < WORTH_TELLING or until <= self._waits_until:
-            return
-        if fault.throttled:
-            asked = fault.wait or seconds
-            again = f", trying again at {_clock(seconds)}" if asked > seconds else ""
-            words = f"rate limited by the server until {_clock(asked)}{again}"
-        else:
-            came = "no answer" if fault.status is None else f"HTTP {fault.status}"
-            words = f"{came} from the server, trying again at {_clock(seconds)}"
-        self._wait, self._waits_until = words, until
-        log.info("%s: %s", self.name, words)
+    def _admit(self, check_stop: CheckStop) -> _Outage | None:
+        """Wait while the server is away; the outage, when it is this request's turn to see whether that is over."""
+        me = get_ident()
+        with self._changed:
+            outage = self._outage
+            if outage is None:
+                return None
+            outage.queue.append(me)
+            try:
+                while self._outage is outage:
+                    left = outage.until - time.monotonic()
+                    if outage.prober in (None, me) and outage.queue[0] == me and left <= 0:
+                        outage.prober = me
+                        return outage
+                    self._changed.wait(min(EVERY, left) if left > 0 else EVERY)
+                    check_stop()
+            finally:
+                outage.queue.remove(me)
+        return None
 
+    def _leave(self, outage: _Outage | None) -> None:
+        """Let the next request see whether the outage is over."""
+        if outage is not None:
+            with self._changed:
+                outage.prober = None
+                self._changed.notify_all()
 
-class _Tries:
-    """The tries of one request: how many, and how long to wait before the next."""
+    def _judge(self, fault: Fault, request: _Request, outage: _Outage | None) -> tuple[float, Outcome[Any] | None]:
+        """Seconds until a request with this fault is made again; or what came of it."""
+        fault.words = self._clean(fault.words)
+        if not fault.heals:
+            self._note_answer()
+            if fault.refusal or fault.whole:
+                return 0.0, Outcome(None, fault.with_traceback(None), request.calls)
+            raise self._rejected(fault) from None
+        with self._changed:
+            request.note(fault, self._answers, self._patience)
+            if self._outage is None and request.streak >= self._tries:
+                self._outage = outage = _Outage(request.patience, request.streak)
+            if self._outage is None or self._outage is outage:
+                given_up = self._give_up(fault, request, outage)
+                pause = self._pause(fault, request.streak if outage is None else outage.faults)
+                self._tell(fault, pause, outage)
+                if outage is None or given_up is not None:
+                    return pause, given_up
+                outage.until, outage.faults = time.monotonic() + pause, outage.faults + 1
+        return 0.0, None
 
-    def __init__(self, most: int, patience: float, longest: float) -> None:
-        self.calls = 0
-        self._most, self._patience, self._longest = most, patience, longest
-        self._failed = 0
-        self._patient_until, self._last = 0.0, 0.0
+    def _give_up(self, fault: Fault, request: _Request, outage: _Outage | None) -> Outcome[Any] | None:
+        """What comes of a request that is not made again; None: it is.
 
-    def over(self, fault: Fault) -> bool:
-        if not fault.throttled:
-            self._failed += 1
-            return self._failed >= self._most
-        now, named = time.monotonic(), fault.wait or 0.0
-        if not self._last:
-            self._patient_until, self._last = now + self._patience, now + self._longest
-        if named > self._patience:
-            self._patient_until = min(now + named + self._patience, self._last)
-        return now >= self._patient_until or named > self._longest
+        Raises:
+            Unavailable: because its server is away, or throttles.
+        """
+        beside, alone = request.beside, Outcome[Any](None, fault, request.calls, alone=True)
+        patience = request.patience if outage is None else outage.patience
+        if not self._patience:
+            return alone if request.streak >= self._tries else None
+        if not patience.over(fault, self._patience, self._longest):
+            return alone if fault.own and beside >= 2 * self._tries and not request.received else None
+        if outage is None and beside and not fault.throttled and not request.received:
+            return alone
+        if self._asking == 1 and fault.own and not request.received:
+            return replace(alone, stops=True)
+        waited = time.monotonic() - patience.since
+        patience.renew(self._patience)
+        told = f"{waited:.0f} s" if waited < 100 else f"{waited / 60:.0f} minutes"
+        raise Unavailable(f"{self.name} gave no answer for {told} (the last fault: {fault}).") from None
 
-    def wait(self, fault: Fault) -> float:
+    def _rejected(self, fault: Fault) -> Rejected:
+        if fault.untrusted:
+            return Rejected(
+                f"{self.name} is not trusted ({fault}): name its authority's file in SSL_CERT_FILE, "
+                "or give the address that its certificate is for."
+            )
+        return Rejected(f"{self.name} rejects the request with {fault}", fault.status)
+
+    def _pause(self, fault: Fault, faults: int) -> float:
+        """Seconds until the next try, after so many faults in a row."""
+        throttled = fault.throttled and self._outage is None
         if fault.wait is not None:
-            return 0.0 if fault.throttled else min(fault.wait, self._patience)  # the gate holds throttled ones back
-        longest = FIRST if fault.throttled else min(MOST, FIRST * 2 ** (self._failed - 1))
+            return 0.0 if throttled else min(fault.wait, self._patience or MOST)  # the gate holds throttled ones back
+        longest = FIRST if throttled else min(MOST, FIRST * 2 ** min(faults - 1, 30))
         return random.uniform(longest / 4, longest)
+
+    def _tell(self, fault: Fault, seconds: float, outage: _Outage | None) -> None:
+        """Tell that the next try is so far away, unless it is near or a longer wait is told."""
+        log.info("%s: %s; trying again, %d at once", self.name, fault, self._gate.width)
+        seconds = max(fault.wait or 0.0, seconds) if fault.throttled else seconds
+        until = time.monotonic() + seconds
+        if outage is None and (seconds < WORTH_TELLING or until <= self._waits_until):
+            return
+        told = (
+            "rate limited by the server until"
+            if fault.throttled
+            else f"no answer from the server ({fault}), trying again at"
+        )
+        self._wait, self._waits_until = f"{told} {_clock(seconds)}", until
+        log.info("%s: %s", self.name, self._wait)
+
+
+def policy_of(given: Connection, name: str, concurrency: int, credentials: Credentials) -> Policy:
+    """The policy of an endpoint that is reached so; messages call it `name`."""
+    tries, patience = given.tries, given.patience
+    return Policy(name, concurrency=concurrency, tries=tries, patience=patience, clean=credentials.clean)
+
+
+@dataclass
+class _Patience:
+    """How long a server is waited for."""
+
+    since: float
+    until: float
+
+    def over(self, fault: Fault, patience: float, longest: float) -> bool:
+        now, named = time.monotonic(), (fault.wait or 0.0) if fault.throttled else 0.0
+        if named > patience / 2:
+            self.until = max(self.until, min(now + named + patience, self.since + longest))
+        return now >= self.until or named > longest
+
+    def renew(self, patience: float) -> None:
+        self.since = time.monotonic()
+        self.until = self.since + patience
+
+
+@dataclass
+class _Outage:
+    """A server that is away: how long it is waited for, how often it has failed in a row, and who asks it next."""
+
+    patience: _Patience
+    faults: int
+    until: float = 0.0
+    prober: int | None = None
+    queue: deque[int] = field(default_factory=deque)
+
+
+@dataclass
+class _Request:
+    """A request: its calls, its faults since others were last answered, and how often they were in between."""
+
+    seen: int
+    calls: int = 0
+    streak: int = 0
+    beside: int = 0
+    received: bool = False
+    patience: _Patience = field(default_factory=lambda: _Patience(0.0, 0.0))
+
+    def note(self, fault: Fault, answers: int, patience: float) -> None:
+        if not self.patience.since:
+            self.patience.renew(patience)
+        if answers != self.seen:
+            self.seen, self.streak = answers, 0
+            self.beside += not fault.throttled
+        self.streak += 1
 
 
 def _clock(seconds: float) -> str:
@@ -210,17 +354,3 @@ def _clock(seconds: float) -> str:
     now = datetime.now()
     then = now + timedelta(seconds=seconds)
     return f"{then:%H:%M:%S}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M:%S}"
-
-
-def _fault(state: Any) -> Fault:
-    error = state.outcome.exception()
-    assert isinstance(error, Fault)
-    return error
-
-
-def _tenacity() -> Any:
-    try:
-        import tenacity
-    except ImportError as error:
-        raise MissingDependency.of("tenacity", "http", "Calling an endpoint") from error
-    return tenacity

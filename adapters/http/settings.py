@@ -46,7 +46,8 @@ class Connection(Settings):
         client_key: a file with its private key (PEM); None: it stands in `client_cert`.
         timeout: seconds to connect, and between two bytes.
         total_timeout: seconds of a whole request; None: 900, or twice `timeout` if that is more.
-        tries: how often a request is made before its samples count as failed.
+        tries: how often a request is made before the server counts as away.
+        patience: seconds that a server which is away, or throttles, is waited for; then the run stops, to be resumed.
     """
 
     key_env: str | None = None
@@ -59,6 +60,7 @@ class Connection(Settings):
     timeout: Seconds = 180.0
     total_timeout: Seconds | None = None
     tries: Count = 6
+    patience: Seconds = 900.0
 
     @property
     def deadline(self) -> float:

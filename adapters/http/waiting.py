@@ -8,10 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from adapters.http.faults import Fault
+from adapters.http.gate import Gate
+from adapters.http.policy import Policy
 from pe.plugins.jobs import JobNote
+
+Found = TypeVar("Found")
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,15 @@ class Ended(Exception):  # no Fault: the policy would make the request again
         self.fault = fault if fault.refusal else Fault(words)
 
 
+def for_free(ask: Callable[[], Found]) -> Found:
+    """What `ask` brings; asking again costs nothing, so that whatever else comes may heal."""
+    try:
+        return ask()
+    except Fault as fault:
+        fault.free = True
+        raise
+
+
 @dataclass(frozen=True)
 class Look:
     """What a host says of a job that has not failed.
@@ -64,7 +77,7 @@ class Watch:
         start: has the host start a job, and notes it; raises `Fault` where it is not started.
         look: what the host says of a job; raises `Ended` where it has no result, `Fault` where the host does not say.
         cancel: tells the host that nobody waits for a job any longer.
-        clean: takes out of words what no message may hold.
+        policy: by which the host is looked at; one that is away is waited for.
         poll: seconds before the job is first looked at; later looks come up to ten times as rarely.
         timeout: seconds that it is waited for; infinity: until the host ends it.
     """
@@ -74,7 +87,7 @@ class Watch:
     start: Callable[[], None]
     look: Callable[[str], Look]
     cancel: Callable[[str], None]
-    clean: Callable[[str], str]
+    policy: Policy
     poll: float
     timeout: float
 
@@ -85,15 +98,17 @@ class Watch:
             Ended: it has no result, or not in time.
             Fault: it cannot be started, or the host will not say.
         """
-        note, end = self.note, time.monotonic() + self.timeout
+        note, end, gate = self.note, time.monotonic() + self.timeout, Gate(1)  # the job has passed the endpoint's
         if found := bool(note.job):
             log.info("%s: waiting for the job %s, which is noted", self.host, note.job)
         else:
             self.start()
         pause, known = self.poll, time.monotonic()
         while True:
-            look = self._look_patiently()
+            asked = time.monotonic()
+            look = self._look(gate)
             now = time.monotonic()
+            end, known = end + now - asked, known + now - asked  # no time in which the host was away
             if look.state == "done":
                 return look.answer
             if look.state == "waiting":
@@ -112,12 +127,14 @@ class Watch:
             time.sleep(min(max(look.wait or 0.0, random.uniform(pause / 2, pause)), end - now))
             pause = min(pause * RARER[0], self.poll * RARER[1])
 
-    def _look_patiently(self) -> Look:
-        """What the host says of the job; one that does not answer for now is asked again later."""
-        try:
-            return self.look(self.note.job)
-        except Fault as fault:
-            if not fault.heals:
-                raise
-            log.info("%s: %s; looking at the job again later", self.host, self.clean(str(fault)))
-            return Look("waiting", wait=fault.wait)
+    def _look(self, gate: Gate) -> Look:
+        """What the host says of the job."""
+
+        def look() -> Look:
+            return for_free(lambda: self.look(self.note.job))
+
+        outcome = self.policy.call_one_of(lambda: (gate, look), lambda found: found, self.note.check_stop)
+        if outcome.result is None:
+            assert outcome.fault is not None
+            raise outcome.fault
+        return outcome.result

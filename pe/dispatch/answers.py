@@ -34,16 +34,19 @@ class Standing:
         answered: bool (n,), there is a sample.
         refused: int64 (n,), how often the item was refused.
         failed: int64 (n,), how often it failed.
+        uncounted: int64 (2, n), refusals and failures of it from before this start, and failures that are no attempts.
     """
 
     answered: npt.NDArray[np.bool_]
     refused: Items
     failed: Items
+    uncounted: Items
 
     @classmethod
     def untouched(cls, count: int) -> Standing:
         """Of `count` items that nobody has asked for."""
-        return cls(np.zeros(count, dtype=bool), np.zeros(count, np.int64), np.zeros(count, np.int64))
+        numbers = np.zeros((4, count), np.int64)
+        return cls(np.zeros(count, dtype=bool), numbers[0], numbers[1], numbers[2:])
 
     def tries(self, items: Items) -> Items:
         """How often each of `items` was asked for in vain."""
@@ -59,6 +62,7 @@ class Standing:
     def count(self, miss: Miss) -> None:
         """Enter an item that was left without a sample."""
         (self.refused if miss.outcome == "refused" else self.failed)[miss.item] += 1
+        self.uncounted[1, miss.item] += not miss.attempt
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +110,7 @@ class Answers:
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
             if isinstance(miss, Refused)
-            else Miss(int(items[i]), "failed", miss.retryable, miss.reason)
+            else Miss(int(items[i]), "failed", miss.retryable, miss.reason, miss.attempt)
             for i, miss in sorted(answer.missing.items())
         ]
         good = np.delete(items, sorted(answer.missing))
@@ -139,6 +143,10 @@ class Answers:
             standing.answered[items] = True
         for miss in self.run.journal.misses(phase):
             standing.count(miss)
+        standing.uncounted[:] = (
+            standing.refused,
+            standing.failed,
+        )  # each start has attempts of its own, and the next seeds
         return standing
 
     def committed(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from threading import Event
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from pe.dispatch.outset import Outset
 from pe.dispatch.reuse import lend
 from pe.dispatch.waits import Waits
 from pe.dispatch.work import Work
-from pe.errors import APIError, DamagedFile, Interrupted, LimitReached, PEError, PluginError
+from pe.errors import APIError, DamagedFile, Interrupted, PEError, PluginError
 from pe.plugins.protocols import GenerationAPI
 from pe.progress import Progress, Task
 from pe.store.places import FOUNDERS, population_place
@@ -211,19 +212,20 @@ class Dispatcher:
 
         Whoever stops before the end closes it: what was asked for by then is kept.
         """
-        standing.answered[work.given] = True
         outset = Outset(self._workers, proven=bool(standing.answered.any()))
+        standing.answered[work.given] = True
         with self.progress.task(description, len(work)) as task:
             task.advance(int(standing.answered.sum()))
             while (wanted := work.open_items(standing)).size:
                 try:
                     with self.meter.asking():
                         yield from self._ask_all(work, wanted, standing, task, outset)
-                except (LimitReached, Interrupted) as stopped:
+                except APIError as stopped:
                     left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
                     key = stopped.key if isinstance(stopped, LimitToRaise) else ""
                     command = self.command(key)
-                    raise type(stopped)(f"{stopped} {left}; `{command}` goes on.") from stopped
+                    stopped.args = (f"{str(stopped).rstrip('.')}. {left}; `{command}` goes on.",)
+                    raise
         self._check_given_up(work, standing)
 
     @property
@@ -242,6 +244,7 @@ class Dispatcher:
         chunks = work.chunks(wanted, standing, self.api, self._answers.noted(work.phase))
         stored: list[Stored] = []
         error: Exception | GeneratorExit | None = None
+        halted = Event()
         with Waits(self.api, task, self.run) as waits, ThreadPoolExecutor(workers, "pe-api") as pool:
             while True:
                 while error is None and len(waiting) < 2 * workers and not outset.holds:
@@ -252,12 +255,14 @@ class Dispatcher:
                     error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
                     if error is None:
                         outset.ask(len(items))
-                        waiting[pool.submit(self._ask, work, items, standing)] = items
+                        waiting[pool.submit(self._ask, work, items, standing, halted)] = items
                 try:
                     if error is None:
                         yield from stored  # while others are asked for
                 except GeneratorExit as closed:
                     error = closed
+                if error is not None:
+                    halted.set()
                 if not waiting:
                     break
                 finished = waits.finished(waiting)
@@ -271,16 +276,22 @@ class Dispatcher:
                     error = error or caught
                 outset.note(stored)
                 if outset.holds and not waiting:
-                    error = error or self._hopeless(work, outset)
+                    error = error or outset.error(type(self.api).__name__, work.phase, self.meter)
         if isinstance(error, GeneratorExit):
             raise error
         if error is not None:
             raise self._translate(error) from error
 
-    def _ask(self, work: Work, items: Items, standing: Standing) -> Stored:
-        """Ask for `items`, and make the answer's file durable."""
+    def _ask(self, work: Work, items: Items, standing: Standing, halted: Event) -> Stored:
+        """Ask for `items`, and make the answer's file durable; a request that waits gives up once others have."""
+
+        def check_stop() -> None:
+            if halted.is_set() or self.meter.stopped() is not None:
+                raise self.meter.stopped() or Interrupted("Another request has failed.")
+
         started = time.monotonic()
         job = self._answers.job_of(work.name_request(items, standing), items)
+        job.check_stop = check_stop
         answer = work.ask(self.api, items, standing, job)
         return self._answers.store(work.phase, items, answer, time.monotonic() - started, job)
 
@@ -294,12 +305,6 @@ class Dispatcher:
             if miss.outcome == "failed" and not miss.retryable:
                 raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
 
-    def _hopeless(self, work: Work, outset: Outset) -> APIError:
-        """Stop at a phase whose first requests all failed alike; they do not count as attempts."""
-        self.run.journal.forget_failures(work.phase)
-        name, cost = type(self.api).__name__, self.meter.spending(outset.spent)
-        return outset.error(f"{name}: all that {work.phase} began with", cost, self.command(""))
-
     def _translate(self, error: Exception) -> PEError:
         if isinstance(error, PEError):
             return error
@@ -311,12 +316,12 @@ class Dispatcher:
 
     def _check_given_up(self, work: Work, standing: Standing) -> None:
         """Refused variations keep their parent; anything else that is missing ends the run."""
-        missing = np.flatnonzero(~standing.answered)
-        fatal = missing if work.source is None else missing[standing.failed[missing] >= self.attempts]
+        failed = standing.failed - standing.uncounted[1] >= self.attempts
+        fatal = np.flatnonzero(~standing.answered & (failed | (work.source is None)))
         if fatal.size:
             item = int(fatal[0])
             raise APIError(
                 f"{type(self.api).__name__} gave no sample for item {item} of {work.phase} (label "
                 f"'{self.classes[work.labels[item]]}') in {standing.tries(fatal[:1])[0]} attempts: "
-                f"{self._answers.last_reasons(work.phase)[item]}"
+                f"{self._answers.last_reasons(work.phase)[item].rstrip('.')}. `{self.command('')}` asks for it again."
             )

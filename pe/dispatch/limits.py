@@ -80,6 +80,15 @@ class Meter:
         """How long the generator was asked so far."""
         return self._asked + (0.0 if self._since is None else time.monotonic() - self._since)
 
+    def stopped(self) -> PEError | None:
+        """Why nothing more may be asked or waited for; None: nothing says so."""
+        if self.stop.is_set():
+            return Interrupted("Stopped as asked, with everything that was answered committed.")
+        limit = self.limits.max_seconds
+        if limit is not None and self._seconds() > limit:
+            return LimitReached(f"limits.max_seconds = {limit:g} is reached.")
+        return None
+
     def refusal(self, spent: Totals, calls: int, images: int) -> PEError | None:
         """Why `calls` more requests for `images` more images may not be made; None when they may.
 
@@ -89,8 +98,8 @@ class Meter:
             images: images under way, and those in question.
         """
         limits, asked = self.limits, spent.answered + spent.refused
-        if self.stop.is_set():
-            return Interrupted("Stopped as asked, with everything that was answered committed.")
+        if (stopped := self.stopped()) is not None:
+            return stopped
         made = spent.usage.images
         if limits.max_images is not None and made + images > limits.max_images:
             return LimitToRaise(
@@ -98,8 +107,6 @@ class Meter:
                 f"request, with those under way, would make them {made + images}.",
                 "limits.max_images",
             )
-        if limits.max_seconds is not None and self._seconds() > limits.max_seconds:
-            return LimitReached(f"limits.max_seconds = {limits.max_seconds:g} is reached.")
         if limits.max_refused is not None and spent.refused > limits.max_refused * max(asked, MEANINGFUL):
             return LimitToRaise(
                 f"refusals.max_share = {limits.max_refused:g} is reached ({spent.refused} of {asked} samples asked for "

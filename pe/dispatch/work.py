@@ -75,8 +75,12 @@ class Work:
 
     def open_items(self, standing: Standing) -> Items:
         """The items still to be asked for."""
-        asks = self.retries + 1 if self.source is not None else (self.retries + 1) * self.attempts
-        return np.flatnonzero(~standing.answered & (standing.failed < self.attempts) & (standing.refused < asks))
+        given_up = standing.failed - standing.uncounted[1] >= self.attempts
+        if self.source is not None:
+            given_up |= standing.refused > self.retries
+        else:
+            given_up |= standing.refused - standing.uncounted[0] >= (self.retries + 1) * self.attempts
+        return np.flatnonzero(~standing.answered & ~given_up)
 
     def chunks(
         self, wanted: Items, standing: Standing, api: GenerationAPI, noted: Mapping[str, Items] | None = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from pe.data.quiet import quiet
 from pe.data.samples import Samples, Shape
-from pe.errors import ContractError, PEError
+from pe.errors import ContractError, PEError, Unavailable
 from pe.plugins.protocols import Embedding, Vectors
 
 ALONE = 0.01
@@ -34,10 +34,13 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
 
     Raises:
         PEError: the embedding's own, if it fails on blank samples, too: then it is out of order.
+        Unavailable: its server is away; an embedding says so of blank samples alone.
         ContractError: it fails there with what is no PEError.
     """
     try:
         return _vectors(embedding, samples)
+    except Unavailable:
+        raise
     except Exception as error:  # of whatever library
         log.warning("%s fails on a block of samples: it is halved.", type(embedding).__name__, exc_info=error)
     vectors = np.full_like(_of_blank(embedding, samples), np.nan)
@@ -142,6 +145,8 @@ def _fill(embedding: Embedding, samples: Samples, places: range, vectors: Vector
     for half in (places[:middle], places[middle:]):
         try:
             vectors[half] = _vectors(embedding, samples.only(*half))[half]
+        except Unavailable:
+            raise
         except Exception as error:  # told whole once a sample fails alone
             log.info("%s fails on samples %s of the block: %r", type(embedding).__name__, half, error)
             _fill(embedding, samples, half, vectors)
@@ -151,6 +156,8 @@ def _try_again(embedding: Embedding, samples: Samples, place: int, vectors: Vect
     _of_blank(embedding, samples)  # in an outage the run stops, and no vote is lost
     try:
         vectors[place] = _vectors(embedding, samples.only(place))[place]
+    except Unavailable:
+        raise
     except Exception as error:
         name = type(embedding).__name__
         log.warning("%s gives no vector for sample %d of the block.", name, place, exc_info=error)

@@ -20,12 +20,14 @@ class JobNote:
         calls: jobs that were started, or may have been; each may be billed.
         key: names the request in its run.
         keep: makes an id durable.
+        check_stop: to be called again and again while a request waits; raises if the run is to stop.
     """
 
     job: str = ""
     calls: int = 0
     key: str = ""
     keep: Callable[[str], None] = lambda job: None
+    check_stop: Callable[[], None] = lambda: None
 
     def write(self, job: str) -> None:
         """Note a job in place of any other; it is durable when this returns."""

@@ -190,10 +190,12 @@ class Failed:
     Attributes:
         reason: in the generator's words.
         retryable: whether asking again may help.
+        attempt: whether this counts as one of `evolution.attempts`; what a fault of transport took does not.
     """
 
     reason: str
     retryable: bool = True
+    attempt: bool = True
 
 
 @dataclass(frozen=True)

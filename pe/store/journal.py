@@ -43,12 +43,13 @@ class ChunkRow:
 
 @dataclass(frozen=True)
 class Miss:
-    """An item that an answer left without a sample."""
+    """An item that an answer left without a sample; `attempt`: a failure that counts as one."""
 
     item: int
     outcome: str
     retryable: bool
     reason: str
+    attempt: bool = True
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,10 @@ class Journal:
                 )
                 connection.executemany(
                     "INSERT INTO misses VALUES (?, ?, ?, ?, ?)",
-                    [(cursor.lastrowid, miss.item, miss.outcome, miss.retryable, miss.reason) for miss in misses],
+                    [
+                        (cursor.lastrowid, one.item, one.outcome, one.retryable + 2 * (not one.attempt), one.reason)
+                        for one in misses
+                    ],
                 )
         if self._spent is not None:
             for row, misses in chunks:
@@ -236,7 +240,7 @@ class Journal:
             " WHERE phase = ? ORDER BY misses.rowid",
             (phase,),
         )
-        return [Miss(item, outcome, bool(retryable), reason) for item, outcome, retryable, reason in rows]
+        return [Miss(item, outcome, bool(bits & 1), reason, bits < 2) for item, outcome, bits, reason in rows]
 
     def totals(self) -> Totals:
         """What all phases have cost so far."""
@@ -263,14 +267,6 @@ class Journal:
             connection.executemany(
                 "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?",
                 [(phase, chunk) for chunk in ids],
-            )
-
-    def forget_failures(self, phase: str) -> None:
-        """Take back that items of a phase failed; what the requests cost stays."""
-        with self.transaction() as connection:
-            connection.execute(
-                "DELETE FROM misses WHERE outcome = 'failed' AND chunk IN (SELECT id FROM chunks WHERE phase = ?)",
-                (phase,),
             )
 
     def add_files(self, digests: Mapping[str, str]) -> None:

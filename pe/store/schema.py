@@ -25,7 +25,7 @@ CREATE TABLE misses (
     chunk INTEGER NOT NULL REFERENCES chunks (id),
     item INTEGER NOT NULL,
     outcome TEXT NOT NULL CHECK (outcome IN ('refused', 'failed')),
-    retryable INTEGER NOT NULL,
+    retryable INTEGER NOT NULL,  -- 1; and 2 for a failure that does not count as an attempt
     reason TEXT NOT NULL
 ) STRICT;
 CREATE TABLE charges (

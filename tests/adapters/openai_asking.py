@@ -27,6 +27,7 @@ Make = Callable[..., tuple[OpenAIImages, Script]]
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THE_KEY", CANARY)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 @pytest.fixture

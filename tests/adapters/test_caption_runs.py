@@ -97,6 +97,7 @@ def test_a_degree_of_captions_is_not_measured_on_drawings_from_scratch(tmp_path:
 
 def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
     writes = Script(share=0.2, faults=("500", "dropped", "refusal"))
     draws = Script(share=0.2, faults=("503 html", "refusal"))
     with serving(ChatServer(writes)) as one, serving(OpenAIServer(draws, side=SIDE)) as other:

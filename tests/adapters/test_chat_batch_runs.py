@@ -38,6 +38,7 @@ def test_a_run_with_every_fault_accounts_for_each_and_pays_for_no_text_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
     monkeypatch.setattr(waiting, "GRACE", 0.05)
     monkeypatch.setattr(openai_batches, "QUEUE", 0.02)
     script, lines = Script(share=0.2, faults=TRANSPORT), Script(first=LINES, share=0.2, faults=LINES)

@@ -15,7 +15,7 @@ from adapters.http import Rejected, openai_batches, waiting
 from adapters.http import policy as policy_module
 from pe.data.conditions import Conditions
 from pe.data.texts import Texts
-from pe.errors import APIError, RecipeError
+from pe.errors import RecipeError, Unavailable
 from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Usage, VariationRequest
 from tests.endpoints.batch_server import BatchServer
@@ -33,6 +33,7 @@ Make = Callable[..., tuple[Chat, BatchServer]]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THE_KEY", CANARY)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
     monkeypatch.setattr(waiting, "GRACE", 0.05)
     monkeypatch.setattr(openai_batches, "QUEUE", 0.02)
 
@@ -206,11 +207,12 @@ def test_answers_that_the_endpoint_has_deleted_are_missing(make: Make, caplog: p
 
 
 def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_noted(make: Make) -> None:
-    api, server = make(tries=3)
+    api, server = make(tries=3, patience=0.5)
     note = JobNote()
-    server.script._first = ["", "", "", "", "500", "", "500", "", "500"]  # at each try, after a look
-    with pytest.raises(APIError, match=r"gives no answers to its batch batch_000 \(HTTP 500: scripted\): resume"):
+    server.script._first = ["", "", "", "", *["500", ""] * 999]  # at each try, after a look
+    with pytest.raises(Unavailable, match=r"the last fault: HTTP 500: scripted"):
         random(api, job=note)
+    server.script._first.clear()
     assert len(random(api, job=note).samples) == 4
     assert server.submitted == 1
 

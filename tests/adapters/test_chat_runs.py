@@ -42,6 +42,7 @@ def test_a_run_over_a_server_with_every_fault_accounts_for_each_and_sends_no_pri
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
     faults = (*TRANSPORT, *CONTENT)
     script = Script(first=faults, share=0.2, faults=faults)
     price = {"million_tokens": {"text_in": 1, "text_out": 4}}

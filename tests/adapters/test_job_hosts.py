@@ -15,7 +15,7 @@ from adapters.http import waiting
 from adapters.http.jobs import JobGenerator
 from pe.data.conditions import Conditions
 from pe.data.images import Images
-from pe.errors import APIError
+from pe.errors import APIError, Unavailable
 from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from tests.endpoints.job_host import JobHost
@@ -33,6 +33,7 @@ Make = Callable[..., tuple[JobGenerator[Any], JobHost]]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THE_KEY", CANARY)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
     monkeypatch.setattr(waiting, "GRACE", 0.05)
 
 
@@ -154,8 +155,9 @@ def test_a_job_that_does_not_end_in_time_has_failed(make: Make) -> None:
 
 
 def test_what_cannot_heal_stops_the_run_without_the_key(make: Make) -> None:
-    api, _ = make(base_url="http://127.0.0.1:9", tries=1)
-    assert "Connect" in random(api).missing[0].reason
+    api, _ = make(base_url="http://127.0.0.1:9", tries=1, patience=0.1)
+    with pytest.raises(Unavailable, match="Connect"):
+        random(api)
     good, _ = make()
     api, _ = make(base_url=f"{good._given.base_url}/nowhere")
     with pytest.raises(APIError, match="HTTP 404: Not Found") as error:

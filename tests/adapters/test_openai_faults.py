@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from adapters.openai_images import OpenAIImages
-from pe.errors import APIError, RecipeError
+from pe.errors import APIError, RecipeError, Unavailable
 from pe.plugins.protocols import Failed, Refused
 from tests.adapters.openai_asking import Make, key, make, random, settings_for
 from tests.endpoints.faults import CONTENT, TRANSPORT, Script
@@ -89,12 +89,13 @@ def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name: str) 
     assert answer.usage.tokens == 0
 
 
-def test_an_endpoint_that_is_down_fails_its_items_and_not_the_run_at_once(make: Make) -> None:
+def test_an_endpoint_that_is_down_is_waited_for(make: Make) -> None:
     api, _ = make(Script(first=("500",) * 9), tries=3)
-    answer = random(api)
-    assert len(answer.samples) == 0
-    assert {str(miss.reason) for miss in answer.missing.values()} == {"HTTP 500: scripted"}
-    assert answer.usage.calls == 3
+    assert random(api).usage.calls == 10
+    api, script = make(Script(first=("503 html",) * 999), tries=3, patience=0.5)
+    with pytest.raises(Unavailable, match="HTTP 503: 503 Service unavailable"):
+        random(api)
+    assert script.delivered == 0
 
 
 def test_a_missing_key_is_one_sentence_and_only_when_it_is_needed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +106,9 @@ def test_a_missing_key_is_one_sentence_and_only_when_it_is_needed(make: Make, mo
         random(api)
 
 
-def test_without_a_server_the_items_fail_with_its_name() -> None:
-    api = OpenAIImages(**settings_for("http://127.0.0.1:9", tries=2))
-    answer = random(api)
-    assert all("Connect" in miss.reason for miss in answer.missing.values())
-    assert answer.usage.calls == 2
+def test_without_a_server_the_run_stops_with_its_name() -> None:
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9 gave no answer for .*Connect"):
+        random(OpenAIImages(**settings_for("http://127.0.0.1:9", tries=2, patience=0.1)))
 
 
 def test_the_key_goes_to_no_other_host_by_a_redirect() -> None:

@@ -31,6 +31,7 @@ Make = Callable[..., tuple[SDAPI | HFInference, Script]]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THE_KEY", CANARY)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 @pytest.fixture

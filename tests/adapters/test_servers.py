@@ -31,6 +31,7 @@ PARENTS = [10, 90, 170, 250]
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 @pytest.fixture

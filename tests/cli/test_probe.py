@@ -23,6 +23,7 @@ from tests.endpoints.serving import serving
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 def recipe(folder: Path, api: dict[str, object], **limits: object) -> Path:

@@ -26,6 +26,7 @@ LABELS = np.zeros(60, np.int32)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_module, "FIRST", 0.01)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 def endpoint(url: str, **settings: object) -> OpenAIImages:

@@ -24,7 +24,6 @@ TRANSPORT = (
     "other json",
     "slow",
     "dropped",
-    "html",
 )
 """What the policy retries."""
 

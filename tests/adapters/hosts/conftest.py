@@ -27,6 +27,7 @@ def make(monkeypatch: pytest.MonkeyPatch, canary: str) -> Iterator[Make]:
     for name, value in ACCESS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
     with ExitStack() as stack:
 
         def made(

@@ -18,6 +18,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
     monkeypatch.setattr(policy_module, "FIRST", 0.01)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 @pytest.fixture(scope="module")

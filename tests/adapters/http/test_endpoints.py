@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.http import Connection, Endpoints, Rejected
+from pe.errors import Unavailable
 from tests.endpoints.serving import serving
 
 
@@ -87,10 +88,6 @@ def test_what_will_not_heal_is_not_asked_of_the_other() -> None:
     assert wrong.had + other_one.had == 1
 
 
-def test_when_all_fail_the_request_has_failed() -> None:
-    broken = App(status=503, headers={"Retry-After": "0"})
-    with serving(broken) as one:
-        outcome = endpoints(one, one, tries=3).ask("/x", lambda response: response.content)
-    assert outcome.result is None
-    assert outcome.fault is not None
-    assert (outcome.fault.status, outcome.calls, broken.had) == (503, 3, 3)
+def test_when_all_are_away_they_are_waited_for() -> None:
+    with serving(App(status=503)) as one, pytest.raises(Unavailable, match="HTTP 503"):
+        Endpoints([one, one], Connection(tries=3, patience=0.3), 4).ask("/x", lambda response: response.content)

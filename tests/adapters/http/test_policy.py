@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -14,6 +15,8 @@ from adapters.http import Fault, Policy, Rejected
 from adapters.http import policy as policy_module
 from adapters.http.faults import body_words, retry_after
 from adapters.http.gate import Gate
+from pe.errors import Interrupted, Unavailable
+from pe.plugins.protocols import Failed
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -21,6 +24,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_module, "FIRST", 0.01)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 class Sender:
@@ -41,7 +45,7 @@ def policy(**settings: object) -> Policy:
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault("no connection"), *(Fault("busy", status) for status in (200, 408, 409, 429, 500, 502, 503, 529))]
+    "fault", [Fault("no connection"), *(Fault("busy", status) for status in (408, 409, 424, 429, 500, 502, 503, 529))]
 )
 def test_what_may_heal_is_asked_again_and_every_call_is_counted(fault: Fault) -> None:
     sender = Sender(fault, fault)
@@ -49,16 +53,16 @@ def test_what_may_heal_is_asked_again_and_every_call_is_counted(fault: Fault) ->
     assert (outcome.result, outcome.calls, sender.calls) == ("answer", 3, 3)
 
 
-def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
-    found = [Fault("broken"), Fault("broken")]
-
+@pytest.mark.parametrize("where", ["send", "read"])
+def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where: str) -> None:
     def read(sent: str) -> str:
-        if found:
-            raise found.pop()
-        return sent.upper()
+        raise Fault("it has the keys ['detail']", 200)
 
-    outcome = policy().call(Sender(), read)
-    assert (outcome.result, outcome.calls) == ("ANSWER", 3)
+    sender = Sender(*[Fault("a page", 203)] * (where == "send"))
+    outcome = policy().call(sender, read)
+    assert (outcome.result, outcome.calls, sender.calls) == (None, 1, 1)
+    assert isinstance(outcome.miss, Failed)
+    assert outcome.miss.attempt
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
@@ -90,16 +94,90 @@ def test_a_refusal_is_an_outcome(fault: Fault) -> None:
     assert outcome.fault.refusal
 
 
-def test_after_all_tries_the_last_fault_is_the_outcome() -> None:
-    sender = Sender(*[Fault("down", 503)] * 9)
-    outcome = policy(tries=3).call(sender, str)
-    assert (outcome.result, outcome.calls, str(outcome.fault)) == (None, 3, "HTTP 503: down")
+AWAY = [Fault("no connection"), *(Fault("Loading model", status) for status in (408, 409, 424, 429, 500, 503, 504))]
 
 
-def test_being_throttled_is_no_try_but_has_an_end() -> None:
-    assert policy(tries=2).call(Sender(*[Fault("slow down", 429)] * 8), str).result == "answer"
-    outcome = policy(patience=0.05).call(Sender(*[Fault("slow down", 429)] * 10_000), str)
-    assert outcome.result is None
+class Server:
+    """Is away at first, for as many requests as it is told to; knows how many came at once meanwhile."""
+
+    def __init__(self, fault: Fault, times: int) -> None:
+        self.fault, self.times, self.calls, self.inside, self.most = fault, times, 0, 0, 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> str:
+        with self._lock:
+            self.calls += 1
+            away, probe = self.calls <= self.times, self.calls > 4 * 3  # what was under way when that was noticed
+            self.inside += 1
+            self.most = max(self.most, self.inside if probe and away else 0)
+        time.sleep(0.005)
+        with self._lock:
+            self.inside -= 1
+        if away:
+            raise Fault(self.fault.words, self.fault.status)
+        return "answer"
+
+
+@pytest.mark.parametrize("fault", AWAY, ids=lambda fault: str(fault.status))
+def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(fault: Fault) -> None:
+    shared, server = policy(tries=2), Server(fault, times=30)
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda _: shared.call(server, str), range(8)))
+    assert [outcome.result for outcome in outcomes] == ["answer"] * 8
+    assert server.calls == sum(outcome.calls for outcome in outcomes) == 38
+    assert server.most <= 1
+    assert shared.wait == ""
+
+
+@pytest.mark.parametrize("fault", [Fault("no connection"), Fault("Loading model", 503), Fault("slow down", 429)])
+def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for_anew(fault: Fault) -> None:
+    asked, sender = policy(patience=0.3), Sender(*[fault] * 10_000)
+    for _ in range(2):
+        before = sender.calls
+        with pytest.raises(Unavailable, match=rf"the.endpoint gave no answer for 0 s \(the last fault: {fault}\)"):
+            asked.call(sender, str)
+        assert sender.calls > before + 1
+    sender.faults.clear()
+    assert asked.call(sender, str).result == "answer"
+
+
+@pytest.mark.parametrize(("status", "patience"), [(500, 900.0), (503, 0.3)])
+def test_a_request_that_alone_fails_gets_another_seed_which_is_no_attempt(status: int, patience: float) -> None:
+    shared = policy(tries=2, patience=patience)
+
+    def poisoned() -> str:
+        shared.call(Sender(), str)  # meanwhile others succeed
+        raise Fault("out of memory", status)
+
+    miss = shared.call(poisoned, str).miss
+    assert miss == Failed(f"HTTP {status}: out of memory", attempt=False)
+
+
+def test_the_last_request_of_all_gets_another_seed_when_the_run_goes_on() -> None:
+    miss = policy(tries=2, patience=0.2).call(Sender(*[Fault("out of memory", 500)] * 10_000), str).miss
+    assert miss == Failed("HTTP 500: out of memory", retryable=False, attempt=False)
+
+
+def test_an_answer_that_is_there_is_never_given_up_for_another_seed() -> None:
+    shared = policy(tries=2, patience=0.2)
+
+    def lost(_: str) -> str:
+        shared.call(Sender(), str)
+        raise Fault("the picture cannot be fetched", 500)
+
+    with pytest.raises(Unavailable, match="cannot be fetched"):
+        shared.call(Sender(), lost)
+
+
+@pytest.mark.parametrize("fault", [Fault("down", 503), Fault("down", 503, wait=500), Fault("slow down", 429, wait=500)])
+def test_who_waits_is_told_to_stop(fault: Fault) -> None:
+    def check_stop() -> None:
+        if time.monotonic() > started + 0.2:
+            raise Interrupted("stop")
+
+    started = time.monotonic()
+    with pytest.raises(Interrupted):
+        policy(tries=2).call(Sender(*[fault] * 10_000), str, check_stop)
 
 
 def test_no_message_holds_the_key() -> None:
@@ -110,8 +188,8 @@ def test_no_message_holds_the_key() -> None:
         policy(clean=clean).call(Sender(Fault("Incorrect API key: sk-canary", 401)), str)
     assert "sk-canary" not in str(error.value)
     assert "[key]" in str(error.value)
-    outcome = policy(clean=clean, tries=1).call(Sender(Fault("sk-canary is busy", 500)), str)
-    assert "sk-canary" not in str(outcome.fault)
+    with pytest.raises(Unavailable, match=r"\[key\] is busy"):
+        policy(clean=clean, tries=1, patience=0.1).call(Sender(*[Fault("sk-canary is busy", 503)] * 99), str)
 
 
 @pytest.mark.parametrize(
@@ -146,39 +224,42 @@ def test_the_wait_that_the_server_asks_for_holds_all_workers_back() -> None:
 
 
 def test_a_wait_beyond_all_patience_is_not_waited_for() -> None:
-    started = time.monotonic()
-    outcome = policy(patience=0.2).call(Sender(*[Fault("come back tomorrow", 429, wait=86400)] * 3), str)
-    assert outcome.result is None
-    assert time.monotonic() - started < 5
+    sender = Sender(*[Fault("come back tomorrow", 429, wait=86400)] * 3)
+    with pytest.raises(Unavailable, match="come back tomorrow"):
+        policy().call(sender, str)
+    assert sender.calls == 1
 
 
 def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others() -> None:
     assert policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.3)), str).result == "answer"
-    outcome = policy(patience=0.05, longest=0.5).call(Sender(*[Fault("again", 429, wait=0.3)] * 9), str)
-    assert outcome.result is None
-    assert outcome.calls <= 3
+    sender = Sender(*[Fault("again", 429, wait=0.3)] * 9)
+    with pytest.raises(Unavailable):
+        policy(patience=0.05, longest=0.5).call(sender, str)
+    assert sender.calls <= 3
 
 
 def test_a_wait_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(policy_module, "WORTH_TELLING", 0.2)
     caplog.set_level("INFO", "adapters")
-    asked = policy(patience=0.3)
+    asked, clock = policy(), r"\d\d:\d\d:\d\d"
     asked.call(Sender(Fault("slow down", 429, wait=0.1)), str)
     assert asked.wait == ""
-    asked.call(Sender(Fault("an hour", 429, wait=86400)), str)
-    clock = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d"
-    told = asked.wait
-    assert re.fullmatch(rf"rate limited by the server until {clock}, trying again at {clock}", told)
-    assert f"the.endpoint: {told}" in caplog.text
-    time.sleep(0.31)
-    assert asked.wait == ""
-    resting = policy(patience=0.3)
-    waiting = threading.Thread(target=lambda: resting.call(Sender(Fault("down", 503, wait=3600)), str))
-    waiting.start()
-    while not resting.wait:
-        time.sleep(0.01)
-    assert re.fullmatch(rf"HTTP 503 from the server, trying again at {clock}", resting.wait)
-    waiting.join()
+    told = {
+        Fault("an hour", 429, wait=0.5): "rate limited by the server until ",
+        Fault(
+            "Loading model", 503, wait=0.5
+        ): r"no answer from the server \(HTTP 503: Loading model\), trying again at ",
+    }
+    for fault, words in told.items():
+        waiting = threading.Thread(target=asked.call, args=(Sender(fault), str))
+        waiting.start()
+        while not asked.wait:
+            time.sleep(0.01)
+        assert re.fullmatch(words + clock, asked.wait)
+        assert f"the.endpoint: {asked.wait}" in caplog.text
+        waiting.join()
+        time.sleep(0.1)
+        assert asked.wait == ""
 
 
 def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it_again() -> None:

@@ -34,6 +34,7 @@ EACH = pytest.mark.parametrize("kind", MAKE)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THE_KEY", KEY)
     monkeypatch.setattr(policy_module, "FIRST", 0.01)
+    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 def reason(kind: str, url: str) -> str:

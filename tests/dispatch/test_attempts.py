@@ -1,0 +1,98 @@
+"""How often an item may fail, over stops and starts of its run; what a server that is away does to that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pe.dispatch.dispatcher import Dispatcher
+from pe.errors import APIError
+from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
+from pe.store.writer import RunWriter
+from tests.generators import Shades, images_of
+
+LABELS = np.zeros(3, np.int32)
+
+
+class Scripted(Shades):
+    """Leaves items out as it is told, request by request; remembers the seeds that it was asked for."""
+
+    def __init__(self, *misses: Refused | Failed) -> None:
+        super().__init__(max_chunk=1)
+        self.misses, self.seeds = list(misses), list[int]()
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        self.seeds += request.seeds.tolist()
+        return self._drop(super().random_api(request))
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        return self._drop(super().variation_api(request))
+
+    def _drop(self, answer: Answer) -> Answer:
+        return Answer(images_of(np.zeros(0)), missing={0: self.misses.pop(0)}) if self.misses else answer
+
+
+def dispatcher(folder: Path, api: object, **settings: object) -> Dispatcher:
+    run = RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, {"recipe.yaml": b""})
+    run.lock.release()  # so that a test may open the run again, as after a crash
+    return Dispatcher(api, run, ("cat",), seed=3, **settings)
+
+
+@pytest.mark.parametrize("miss", [Failed("nothing came"), Failed("too long", retryable=False), Refused("not this one")])
+def test_a_run_that_stopped_at_an_item_asks_for_it_again_with_the_next_seeds(
+    tmp_path: Path, miss: Refused | Failed
+) -> None:
+    api = Scripted(*[miss] * 1000)
+    for start in range(1, 4):
+        before = len(api.seeds)
+        with pytest.raises(APIError, match=r"`pe resume` (goes on|asks for it again)"):
+            dispatcher(tmp_path / "run", api, attempts=3, retries=0).random(LABELS)
+        assert len(api.seeds) > before, start
+    assert len(set(api.seeds)) == len(api.seeds)
+    api.misses.clear()
+    stopped = dispatcher(tmp_path / "run", api).random(LABELS)
+    once = dispatcher(tmp_path / "once", Scripted(*[miss] * 0), attempts=99).random(LABELS)
+    assert len(stopped.samples) == len(once.samples) == len(LABELS)
+
+
+def test_a_variation_that_was_given_up_keeps_its_parent_when_the_run_goes_on(tmp_path: Path) -> None:
+    api = Scripted()
+    population = dispatcher(tmp_path / "run", api).random(LABELS)
+    given_up = [Refused("no")] * 9  # three items, three times each
+    api.misses = [*given_up[:8], Failed("stop", retryable=False)]
+    with pytest.raises(APIError):
+        dispatcher(tmp_path / "run", api).vary("v", "v", population, np.arange(3), 0.5, 1, "vary")
+    api.misses = [Refused("no")]
+    made = dispatcher(tmp_path / "run", api).vary("v", "v", population, np.arange(3), 0.5, 1, "vary")
+    assert len(made.samples) == 3
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_failures_that_are_no_attempts_move_the_seed_and_end_no_run(tmp_path: Path, stopped: bool) -> None:
+    api = Scripted(*[Failed("HTTP 500", attempt=False)] * 30)
+    if stopped:
+        api.misses[4] = Failed("stop", retryable=False)
+        with pytest.raises(APIError, match="stop"):
+            dispatcher(tmp_path / "run", api, attempts=1).random(LABELS)
+        del api.misses[:]
+    api.misses = api.misses[:8]
+    made = dispatcher(tmp_path / "run", api, attempts=1).random(LABELS)
+    assert len(made.samples) == len(LABELS)
+    assert len(set(api.seeds)) == len(api.seeds) > len(LABELS)
+
+
+def test_items_that_fail_in_a_row_stop_a_phase_that_had_begun_well(tmp_path: Path) -> None:
+    good, labels = 10, np.zeros(500, np.int32)
+
+    class Breaks(Scripted):
+        def random_api(self, request: RandomRequest) -> Answer:
+            if len(self.seeds) == good:
+                self.misses = [Failed(f"an event stream, {i % 3}th reason") for i in range(10_000)]
+            return super().random_api(request)
+
+    api = Breaks()
+    with pytest.raises(APIError, match=r"the last \d+ samples asked for failed .*; `pe resume` goes on"):
+        dispatcher(tmp_path / "run", api).random(labels)
+    assert len(api.seeds) - good <= 60

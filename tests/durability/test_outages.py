@@ -1,0 +1,119 @@
+"""A run whose server goes away three times ends as if it never had, with and without kills, and pays nothing twice."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.http import policy as policy_module
+from embeddings.tfidf import TfIdf
+from pe.engine.execution import Surroundings
+from pe.engine.start import resume_run, run_recipe
+from pe.errors import Unavailable
+from pe.planning.build import object_kind
+from pe.recipe.schema import Recipe
+from pe.store.run import Run
+from pe.store.writer import read_journal
+from tests.durability.driver import PRIVATE, SameNoise, forked, make_private
+from tests.endpoints.chat_server import ChatServer
+from tests.endpoints.faults import Script
+from tests.endpoints.outages import Away
+from tests.endpoints.sd_server import SDServer
+from tests.endpoints.serving import serving
+from tests.generators import Mean
+
+POPULATION = 12
+SAMPLES = 3 * POPULATION
+"""S_0, and S_1 and S_2."""
+
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "texts": (ChatServer, {"kind": "chat", "model": "m", "longest": 400, "seed_field": "seed"}),
+    "images": (lambda script: SDServer(script, side=4), {"kind": "sdapi", "image_size": 4, "channels": 1}),
+}
+
+
+def carry_out(folder: Path, kind: str, url: str, patience: float = 900.0) -> None:
+    """Begin the run, or go on with it."""
+    policy_module.FIRST, policy_module.MOST = 0.02, 0.1
+    api = {"base_url": url, "key_env": None, "prompts": "a", "concurrency": 2, "tries": 2, "patience": patience}
+    source: dict[str, Any] = {"kind": "npz", "size": 4, "channels": 1}
+    if kind == "texts":
+        source = {"kind": "text_table", "label_column": "label", "longest": 60}
+    embedding = TfIdf() if kind == "texts" else Mean()
+    content = {
+        "private": source
+        | {"path": folder / PRIVATE[kind], "classes": ["a", "b"], "ledger_file": folder.with_name("ledger.json")},
+        "api": api | KINDS[kind][1],
+        "embedding": {"kind": object_kind(embedding)},
+        "privacy": {"noise_multiplier": 1, "delta": 1e-5},
+        "evolution": {"iterations": 2, "population": POPULATION, "lookahead": 0, "measure_degree": "never"},
+    }
+    surroundings = Surroundings(embedding=embedding, noise=SameNoise())
+    if (folder / "run").exists():
+        resume_run(folder / "run", surroundings)
+    else:
+        run_recipe(Recipe.parse(content, "the test"), folder / "run", surroundings)
+
+
+def address(kind: str, url: str) -> str:
+    return f"{url}/v1" if kind == "texts" else url
+
+
+def result(folder: Path) -> bytes:
+    return (folder / "run" / "synthetic.npz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "killed", "fault"),
+    [
+        ("texts", False, "dropped"),
+        ("texts", True, "503 html"),
+        ("images", False, "503 html"),
+        ("images", True, "dropped"),
+    ],
+)
+def test_three_outages_change_no_byte_and_nothing_is_paid_twice(
+    tmp_path: Path, kind: str, killed: bool, fault: str
+) -> None:
+    plain, folder, script = tmp_path / "plain", tmp_path / "outages", Script()
+    for each in (plain, folder):
+        each.mkdir()
+        make_private(each / PRIVATE[kind])
+    with serving(KINDS[kind][0](Script())) as url:
+        carry_out(plain, kind, address(kind, url))
+    away = Away(KINDS[kind][0](script), every=SAMPLES // 4, seconds=1.0, fault=fault)
+    with serving(away) as url:
+        process = forked(carry_out, folder, kind, address(kind, url))
+        for outage in range(1, 4 if killed else 0):
+            while away.gone < outage:
+                assert process.is_alive()
+                time.sleep(0.01)
+            time.sleep(0.4)  # by now all that was answered is committed, and the run waits
+            process.kill()
+            process.join(60)
+            process = forked(carry_out, folder, kind, address(kind, url))
+        process.join(100)
+        assert process.exitcode == 0
+    assert away.gone == 3
+    assert away.asked > 3
+    assert script.delivered == SAMPLES
+    assert result(folder) == result(plain)
+
+
+def test_a_run_that_has_waited_in_vain_keeps_no_failure_and_goes_on(tmp_path: Path) -> None:
+    folder, script = tmp_path / "outage", Script()
+    folder.mkdir()
+    make_private(folder / PRIVATE["texts"])
+    away = Away(ChatServer(script), every=4, seconds=3600, times=1)
+    with serving(away) as url:
+        for _ in range(2):
+            with pytest.raises(Unavailable, match=r"HTTP 503: 503 Service unavailable\).*`pe resume .*run` goes on"):
+                carry_out(folder, "texts", address("texts", url), patience=0.3)
+            with read_journal(Run.open(folder / "run")) as journal:
+                assert journal.misses("population/0") == []
+        away.since = 0.0
+        carry_out(folder, "texts", address("texts", url))
+    assert script.delivered == SAMPLES
