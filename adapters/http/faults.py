@@ -54,6 +54,7 @@ _OF_A_SETTING = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """That the request or the account is at fault, and so will the next one be."""
+_STREAMS = (b"data: ", b"data:{", b"event:")
 _SAYING = ("message", "detail", "error", "errors", "title")
 _HIDDEN = ("script", "style")
 
@@ -82,6 +83,8 @@ class Fault(Exception):
         """The fault that a response with an error status, or of the wrong kind, is."""
         body = body[:LOOKED_AT]
         words, code = body_words(body)
+        if status < 400 and (body if isinstance(body, bytes) else body.encode()).lstrip()[:6] in _STREAMS:
+            words = f"the server answered with an event stream; send or set stream to false: {words}"
         wait = retry_after(headers)
         return cls(words or "no words", status, code, _retry_info(body) if wait is None else wait)
 

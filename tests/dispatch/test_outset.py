@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from adapters.chat import Chat
+from adapters.hf_inference import HFInference
 from adapters.http import policy as policy_module
 from adapters.openai_images import OpenAIImages
+from adapters.sdapi import SDAPI
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Meter
 from pe.errors import APIError
@@ -16,6 +21,8 @@ from pe.plugins.price import Price
 from pe.plugins.protocols import Answer, Failed, RandomRequest
 from pe.store.writer import RunWriter
 from tests.endpoints.faults import Script
+from tests.endpoints.hosts import HOSTS
+from tests.endpoints.job_hosts import generator
 from tests.endpoints.openai_server import OpenAIServer
 from tests.endpoints.serving import serving
 from tests.generators import Moody, Shades, images_of
@@ -104,3 +111,46 @@ def test_reasons_are_the_same_if_they_differ_in_numbers_alone(tmp_path: Path, re
 def test_a_phase_that_has_begun_well_goes_on_as_before(tmp_path: Path) -> None:
     api = Moody(fail=2, max_chunk=4)
     assert len(dispatcher(tmp_path / "run", api, attempts=60).random(LABELS).samples) == len(LABELS)
+
+
+BODIES = {
+    "an event stream": 'data: {"choices": [{"index": 0, "delta": {"content": "so"}}]}\n\ndata: [DONE]\n\n',
+    "named events": 'event: ping\ndata: {"type": "ping"}\n\n',
+    "a detail": '{"detail": "Model m is not served"}',
+    "a portal's page": "<html><body>Please log in</body></html>",
+    "null": '{"data": null, "choices": null, "images": null}',
+    "nothing": '{"data": [], "choices": [], "images": []}',
+    "an error": '{"error": {"message": "Provider returned error", "code": 429}}',
+    "a list": "[]",
+    "no bytes": "",
+    "a number": "7",
+}
+GIVEN = {"key_env": None, "prompts": "a {label}", "timeout": 5}
+APIS: dict[str, Callable[[str], Any]] = {
+    "chat": lambda url: Chat(model="m", base_url=f"{url}/v1", concurrency=4, **GIVEN),
+    "openai_images": endpoint,
+    "sdapi": lambda url: SDAPI(base_url=url, image_size=16, **GIVEN),
+    "hf_inference": lambda url: HFInference(base_url=url, image_size=16, concurrency=2, **GIVEN),
+    "bfl": lambda url: generator("bfl", url, Path()),
+    "together": lambda url: HOSTS["together"].make(url, prompts="a", concurrency=2),
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("kind", APIS)
+def test_whole_answers_that_are_not_what_was_asked_cost_a_dozen_calls(tmp_path: Path, kind: str, body: str) -> None:
+    calls = list[str]()
+
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        calls.append(scope["method"])
+        while (await receive()).get("more_body"):
+            pass
+        kind = b"text/event-stream" if "event" in body else b"application/json"
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        await send({"type": "http.response.body", "body": BODIES[body].encode()})
+
+    with serving(app) as url, pytest.raises(APIError, match=r"which took 12 calls.*`pe resume` goes on") as error:
+        dispatcher(tmp_path / "run", APIS[kind](url)).random(LABELS)
+    assert calls.count("POST") == 12
+    named = "event" in body and kind != "hf_inference"  # whose answers are images, and no words
+    assert ("an event stream; send or set stream to false" in str(error.value)) == named
