@@ -20,7 +20,6 @@ from adapters.http.settings import Concurrent, Prompted
 from adapters.prompts import Prompts, prompts_of
 from pe.data.conditions import DRAWN, Conditions
 from pe.data.images import Images
-from pe.errors import APIError
 from pe.plugins.jobs import JobNote
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.validation import read_settings

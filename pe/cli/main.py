@@ -114,7 +114,8 @@ def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
         _tell(f"pe: What is printed cannot be written: {unwritten.strerror}.")
     else:
         place = f"{error.filename}: " if error.filename else ""
-        remedy = "raise `ulimit -n`" if getattr(error, "errno", 0) == errno.EMFILE else "see to the disk, or the machine"
+        is_full = getattr(error, "errno", 0) == errno.EMFILE
+        remedy = "raise `ulimit -n`" if is_full else "see to the disk, or the machine"
         _tell(f"pe: {printable(f'{place}{error.strerror or error}')}: {remedy}.")
     return 2
 

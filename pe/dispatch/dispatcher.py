@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Members, Population, parse_columns
-from pe.data.samples import Samples
+from pe.data.samples import Samples, Shape
 from pe.dispatch.answers import Answers, Items, Standing, Stored, gather
 from pe.dispatch.finished import columns_of
 from pe.dispatch.limits import LimitToRaise, Meter
@@ -23,7 +23,7 @@ from pe.dispatch.outset import Outset
 from pe.dispatch.reuse import lend
 from pe.dispatch.waits import Waits
 from pe.dispatch.work import Work
-from pe.errors import APIError, DamagedFile, Interrupted, PEError, PluginError
+from pe.errors import APIError, ContractError, DamagedFile, Interrupted, PEError, PluginError
 from pe.plugins.protocols import GenerationAPI
 from pe.progress import Progress, Task
 from pe.store.places import FOUNDERS, population_place
@@ -51,6 +51,8 @@ class Dispatcher:
             sample is drawn anew.
         progress: told of every finished chunk.
         meter: says before each request whether it may be made.
+        made: the modality and the shape that its samples must have; None: any. A shape of one number is a longest
+            length, which the generator may choose.
         command: what goes on when a limit or the user stops it, from the recipe's key of the limit to raise (or "").
     """
 
@@ -62,6 +64,7 @@ class Dispatcher:
     retries: int = 2
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
+    made: tuple[type[Samples], Shape] | None = None
     command: Callable[[str], str] = lambda key: "pe resume"
 
     def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
@@ -293,7 +296,26 @@ class Dispatcher:
         job = self._answers.job_of(work.name_request(items, standing), items)
         job.check_stop = check_stop
         answer = work.ask(self.api, items, standing, job)
+        self._check_made(answer.samples)
         return self._answers.store(work.phase, items, answer, time.monotonic() - started, job)
+
+    def _check_made(self, samples: Samples) -> None:
+        """Refuse samples of another modality or shape than was declared, before anything is spent on them."""
+        if self.made is None or not len(samples):
+            return
+        kind, shape = self.made
+        if not isinstance(samples, kind):
+            came, declared = samples.noun, kind.noun
+        elif len(shape) > 1 and samples.shape != shape:
+            came, declared = (
+                f"{kind.noun} of {'×'.join(map(str, one))} ({kind.axes})" for one in (samples.shape, shape)
+            )
+        else:
+            return
+        raise ContractError(
+            f"{type(self.api).__name__} made {came} where {declared} are declared: have it make these (by "
+            "`image_size`, where it has that), declare others in its PluginInfo.shape, or change `private`."
+        )
 
     def _keep(self, stored: list[Stored], standing: Standing, task: Task) -> None:
         """Commit answers and enter them."""

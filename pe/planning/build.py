@@ -79,6 +79,7 @@ def build_dispatcher(
         retries=recipe.refusals.retries,
         progress=progress,
         meter=Meter(limits, price_of(recipe), stop, expected),
+        made=(recipe.private.modality, info_of(api).shape or recipe.private.shape),
         command=command,
     )
 
