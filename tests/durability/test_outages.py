@@ -35,9 +35,11 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def carry_out(folder: Path, kind: str, url: str, patience: float = 900.0) -> None:
+def carry_out(
+    folder: Path, kind: str, url: str, patience: float = 900.0, pauses: tuple[float, float] = (0.02, 0.1)
+) -> None:
     """Begin the run, or go on with it."""
-    policy_module.FIRST, policy_module.MOST = 0.02, 0.1
+    policy_module.FIRST, policy_module.MOST = pauses
     api = {"base_url": url, "key_env": None, "prompts": "a", "concurrency": 2, "tries": 2, "patience": patience}
     source: dict[str, Any] = {"kind": "npz", "size": 4, "channels": 1}
     if kind == "texts":
