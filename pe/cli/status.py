@@ -54,7 +54,6 @@ def _page(folder: Path, found: Status, certified: bool, own: bool) -> str:
 
 
 def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
-    from pe.planning.measuring import in_words
     from pe.plugins.usage import KINDS
     from pe.privacy.words import NO_EPSILON, round_up
 
@@ -71,7 +70,7 @@ def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
     if found.waits:
         facts.insert(2, ("Waits", found.waits))
     if found.degree is not None:
-        facts.append(("Degree", in_words(found.degree)))
+        facts.append(("Variations", f"as tried: {found.degree}"))
     if spent.tokens:
         told = ((getattr(spent, kind), kind) for kind in KINDS)
         kinds = ", ".join(f"{kind}: {count:,}" for count, kind in told if count)

@@ -137,10 +137,11 @@ class Dispatcher:
         """Variations of every member, k each, by chunk: (the members they are of, samples), without refused ones."""
         return self._by_chunk(self._lookahead_work(t, population, k, degree), f"lookahead {t}")
 
-    def vary_each(self, phase: str, stream: str, population: Population, degree: float, description: str) -> ByChunk:
-        """One variation of every member, as in iteration 1, by chunk; phases of one `stream` have equal seeds."""
-        work = self._variation_work(phase, population, np.arange(len(population)), degree)
-        return self._by_chunk(replace(work, stream=stream), description)
+    def vary_each(self, phase: str, population: Population, degree: float, t: int, description: str) -> ByChunk:
+        """One variation of every member, as in iteration t, by chunk, without refused ones."""
+        return self._by_chunk(
+            self._variation_work(phase, population, np.arange(len(population)), degree, t), description
+        )
 
     def forget(self, phase: str) -> None:
         """Delete the samples of a phase, once what was to be made of them is durable."""

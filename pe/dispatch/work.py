@@ -49,7 +49,6 @@ class Work:
         explores: whether they are offspring; see `VariationRequest`.
         kept: bool (n,), the items that are their parents as they are; None: none is.
         loan: the lookahead's variations that some of the items are.
-        stream: seeds the items in place of `phase`, so that phases of one stream have equal seeds; None: `phase` does.
         alike: all new samples get the first one's condition.
     """
 
@@ -66,7 +65,6 @@ class Work:
     explores: bool = False
     kept: npt.NDArray[np.bool_] | None = None
     loan: Loan | None = None
-    stream: str | None = None
     alike: bool = False
     _drawn: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
 
@@ -176,7 +174,7 @@ class Work:
 
     def _seeds(self, items: Items, standing: Standing) -> Seeds:
         """Of the next try of each of `items`."""
-        return item_seeds(self.seed, self.stream or self.phase, items, standing.tries(items))
+        return item_seeds(self.seed, self.phase, items, standing.tries(items))
 
     def name_request(self, items: Items, standing: Standing) -> str:
         """The name of the next request for `items`: the same after a kill, and none else's."""

@@ -19,7 +19,7 @@ from pe.engine.fitting import fit_generator
 from pe.engine.going_on import to_resume
 from pe.engine.loggers import logging_of
 from pe.engine.logs import logging_to
-from pe.engine.measuring import check_degree
+from pe.engine.measuring import check_parents
 from pe.engine.private_side import PrivateSide
 from pe.engine.public_pool import PublicPool
 from pe.engine.software import software_versions
@@ -30,7 +30,6 @@ from pe.planning.build import build_dispatcher, build_embedding, build_generator
 from pe.planning.cautions import guarantee_warnings, pool_warnings, vote_warnings
 from pe.planning.choice import settle
 from pe.planning.layout import budget_of, lay_out
-from pe.planning.measuring import degrees_asked
 from pe.planning.readiness import (
     check_labels,
     check_price,
@@ -131,8 +130,8 @@ class Execution:
         """
         check_labels(self.api, self.plan.classes)
         if isinstance(self.api, DescribesDegree):
-            for degree, t in degrees_asked(self.recipe, self.plan, self.api):
-                self.api.describe_degree(degree, t)
+            for step in self.plan.steps:
+                self.api.describe_degree(step.degree, step.t)
         if isinstance(self.api, ChecksMachine):
             self.api.check_machine()
         if isinstance(self.api, DescribesPrecision):
@@ -190,11 +189,11 @@ class Execution:
         stop, command = self.surroundings.stop, partial(to_resume, run.folder, python=self.surroundings.python)
         dispatcher = build_dispatcher(self.recipe, self.api, run, progress=progress, stop=stop, command=command)
         if not isinstance(self.api, Trainer):  # else there is nothing to ask yet
-            check_degree(self.recipe, self.plan, dispatcher, self.embedding)  # before anything is charged
+            check_parents(self.recipe, self.plan, dispatcher, self.embedding)  # before anything is charged
         plan = self._size_plan(ledger)
         self._fit(run, ledger)
         if isinstance(self.api, Trainer):
-            check_degree(self.recipe, self.plan, dispatcher, self.embedding)
+            check_parents(self.recipe, self.plan, dispatcher, self.embedding)
         private = partial(self.private.embeddings, run)
         told = self.surroundings.loggers
         with logging_of(self.recipe, plan, run, ledger, told=told, progress=progress) as made:

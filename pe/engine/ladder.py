@@ -1,4 +1,4 @@
-"""The same parents varied at several degrees with equal seeds: whether a generator heeds degree and parent."""
+"""The same parents varied at one degree or several: whether a generator heeds its parents, and the degree."""
 
 from __future__ import annotations
 
@@ -26,30 +26,45 @@ FEWEST = 5
 """Parents, at the fewest, by which anything is judged."""
 STRAYED = 1 / 4
 """Share of variations, at the least, that lie with another parent where parents are mixed up."""
+NEAREST = 1 / 2
+"""Share of variations, at the least, whose nearest parent is their own where they are heeded; chance makes 1 of 8."""
 SPACES = ("samples", "embedding")
 """Where distances are measured: between samples, as their modality does, and between their vectors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rung:
-    """The variations of one degree. NaN in `apart` and `nearer` has no vector.
+    """The variations of one degree. NaN in `apart` has no vector.
 
     Attributes:
         degree: in [0, 1].
         parents: int64 (m,), the parents of those variations that were made, ascending.
         samples: the m variations.
         apart: for each of SPACES, float64 (m,): the distance of each from its parent.
-        nearer: likewise (≤ m,): of each that came in one answer with others: how much nearer its parent is than theirs,
-            on average.
-        strayed: likewise, how many of these lie nearer to another's parent than half way from there to their own.
+        nearest: for each of SPACES, how many lie no nearer to another of the parents than to their own.
+        strayed: likewise, how many lie nearer to another parent than half way from there to their own.
     """
 
     degree: float
     parents: Items
     samples: Samples
     apart: dict[str, Floats]
-    nearer: dict[str, Floats]
+    nearest: dict[str, int]
     strayed: dict[str, int]
+
+    @property
+    def follows(self) -> bool:
+        """Whether these are variations of their own parents, as either space shows."""
+        least = NEAREST * len(self.parents)
+        return any(least <= self.nearest[space] > self.strayed[space] for space in SPACES)
+
+    @property
+    def mixed_up(self) -> bool:
+        """Whether these are variations of others' parents instead."""
+        return not self.follows and any(map(self._strays, SPACES))
+
+    def _strays(self, space: str) -> bool:
+        return self.strayed[space] >= STRAYED * len(self.parents)
 
     def means(self) -> dict[str, float | None]:
         """The mean distance from the parent in each of SPACES; None where there is none."""
@@ -78,41 +93,33 @@ def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Sam
         answers: request by request: (the parents of those that were made, one variation of each).
         embedding: maps samples to vectors.
     """
-    at = embed(embedding, founders).astype(np.float64)
-    parents: list[Items] = [np.empty(0, np.int64)]
-    samples = [founders.take(slice(0)).array]
-    tables: dict[str, list[Floats]] = {space: [] for space in SPACES}
-    strayed = dict.fromkeys(SPACES, 0)
-    for members, made in answers:
-        own, vectors = founders.take(members), embed(embedding, made).astype(np.float64)
-        found = {
-            "samples": (_table(made, own), _table(own, own)),
-            "embedding": (_norms(vectors, at[members]), _norms(at[members], at[members])),
-        }
-        for space, (table, between) in found.items():
-            tables[space].append(table)
-            strayed[space] += int((table < between / 2).any(axis=1).sum())
-        parents.append(members)
-        samples.append(made.array)
-    order = np.argsort(whole := np.concatenate(parents))
+    answered = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
+    whole = np.concatenate([items for items, _ in answered])
+    order = np.argsort(whole)
+    made = type(founders)(np.concatenate([samples.array for _, samples in answered])[order])
+    parents, at = founders.take(whole[order]), embed(embedding, founders).astype(np.float64)[whole[order]]
+    vectors = embed(embedding, made).astype(np.float64) if len(made) else at
+    tables = {"samples": _table(made, parents), "embedding": _norms(vectors, at)}
+    between = {"samples": _table(parents, parents), "embedding": _norms(at, at)}
     return Rung(
         degree=degree,
         parents=whole[order],
-        samples=type(founders)(np.concatenate(samples)[order]),
-        apart={space: _joined(map(np.diagonal, tables[space]))[order] for space in SPACES},
-        nearer={space: _joined(map(_nearer, tables[space])) for space in SPACES},
-        strayed=strayed,
+        samples=made,
+        apart={space: np.diagonal(table) for space, table in tables.items()},
+        nearest={
+            space: int((np.diagonal(one) <= one.min(axis=1, initial=np.inf)).sum()) for space, one in tables.items()
+        },
+        strayed={space: int((tables[space] < between[space] / 2).any(axis=1).sum()) for space in SPACES},
     )
 
 
 def judge(low: Rung, high: Rung, unit: str) -> Verdict:
-    """Whether variations of a low degree know their parent, and those of a high one go farther.
+    """Whether variations of a low degree are of their own parents, and those of a high one go farther.
 
-    Either is taken for shown if, between samples or in the embedding, the differences are more than chance makes of
-    their signs (CHANCE), for degrees by GROWTH, too. Of 8 parents, honest variations whose differences scatter by two
+    The latter is taken for shown if, between samples or in the embedding, the differences are more than chance makes of
+    their signs (CHANCE), and by GROWTH, too. Of 8 parents, honest variations whose differences scatter by two
     thirds of their mean fail once in 300 times; those that do not depend on the degree pass once in ten times, and
-    never if equal seeds make them equal. Parents are called mixed up only if variations lie with others', besides, and
-    neither samples nor vectors deny it.
+    never if equal seeds make them equal.
 
     Args:
         low: of the lower degree, above 0.
@@ -123,12 +130,8 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
     count, least, most = len(mine), f"{low.degree:g}", f"{high.degree:g}"
     if count < FEWEST:
         return Verdict("unknown", f"{count} parents, not {FEWEST}, have variations of the degrees {least} and {most}")
-    if (strayed := _mixed_up(low)) is not None:
-        return Verdict(
-            "mixed up",
-            f"of {len(low.parents)} variations of degree {least}, {strayed} belong to the parent of another one in the "
-            "same answer, and all together lie no nearer to their own parents than to the others'",
-        )
+    if low.mixed_up:
+        return Verdict("mixed up", described(low))
     farther = any(_grows(low.apart[space][mine], high.apart[space][its]) for space in SPACES)
     near, far = (
         " and ".join(f"{_mean(one.apart[space][rows]) or 0:.3g}" for space in SPACES)
@@ -148,13 +151,13 @@ def _grows(near: Floats, far: Floats) -> bool:
     return chance(far - near) <= CHANCE and bool(far[known].sum() >= GROWTH * near[known].sum())
 
 
-def _mixed_up(low: Rung) -> int | None:
-    """How many variations lie with another's parent; None where they are not many, or one of SPACES denies it."""
-    many = {space: low.strayed[space] >= STRAYED * len(low.parents) for space in SPACES}
-    own = {space: chance(low.nearer[space]) <= CHANCE for space in SPACES}
-    if any(own[space] and not many[space] for space in SPACES):
-        return None
-    return max((low.strayed[space] for space in SPACES if many[space] and not own[space]), default=None)
+def described(rung: Rung) -> str:
+    """How near variations of one degree lie to their own parents, in a clause."""
+    nearest, strayed = max(rung.nearest.values()), max(rung.strayed.values())
+    return (
+        f"of {len(rung.parents)} variations of degree {rung.degree:g}, {nearest} lie nearest to their own parents, and "
+        f"{strayed} lie with another's"
+    )
 
 
 def chance(differences: Floats) -> float:
@@ -183,26 +186,16 @@ def equal(rung: Rung, other: Rung) -> int:
     return int((rung.samples.take(mine).distances(other.samples.take(its)) == 0).sum())
 
 
-def _nearer(table: Floats) -> Floats:
-    """Of a table of distances, (i, j) that of variation i from j's parent: the others' mean less one's own."""
-    count = len(table)
-    own = np.diagonal(table)
-    return (table.sum(axis=1) - own) / (count - 1) - own if count > 1 else np.empty(0)
-
-
 def _table(samples: Samples, others: Samples) -> Floats:
     """(i, j): how far sample i is from the j-th of the others, which are as many."""
-    return np.stack([samples.take([i] * len(samples)).distances(others) for i in range(len(samples))])
+    rows = [samples.take([i] * len(samples)).distances(others) for i in range(len(samples))]
+    return np.stack(rows).astype(np.float64) if rows else np.empty((0, 0))
 
 
 def _norms(vectors: Floats, others: Floats) -> Floats:
     """(i, j): how far vector i is from the j-th of the others."""
     found: Floats = np.linalg.norm(vectors[:, None] - others[None], axis=2)
     return found
-
-
-def _joined(parts: Iterable[Floats]) -> Floats:
-    return np.concatenate([np.empty(0), *parts])
 
 
 def _mean(values: Floats) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, equal, judge, measur
 from pe.engine.probe import Call, check_degrees, known_label, meaning_of, page_of
 from pe.errors import APIError, RecipeError
 from pe.planning.build import build_embedding, build_generator, price_of
-from pe.planning.measuring import in_words
 from pe.planning.readiness import check_public_place
 from pe.plugins.price import Price
 from pe.plugins.protocols import Answer, Embedding, GenerationAPI
@@ -28,6 +27,12 @@ from pe.plugins.usage import NOTHING
 from pe.recipe.schema import Recipe
 
 _GROWS = {"samples": "between samples", "embedding": "in the embedding"}
+_FOUND = {
+    "heeded": "heeded",
+    "ignored": "not heeded",
+    "mixed up": "unknown, because parents are mixed up",
+    "unknown": "unknown",
+}
 DEGREES = (0.0, 0.1, 0.3, 0.6, 1.0)
 PARENTS = FEWEST
 
@@ -68,7 +73,7 @@ class LadderProbe:
             "parents",
             f"Does the distance grow with the degree? {grows}",
         ]
-        return "\n".join([*lines, f"The degree is {in_words(asdict(self.verdict))}"])
+        return "\n".join([*lines, f"The degree is {_FOUND[self.verdict.degree]}, as measured: {self.verdict.told}"])
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_() + picture(self.picture(), "one row per parent: itself, then each degree")

@@ -60,7 +60,7 @@ class Status:
         price: the recipe's.
         journal: what the journal tells; None: it was purged.
         waits: what it waits for; empty: for nothing.
-        degree: what was measured of how the generator heeds the degree (`Run.degree`); None: nothing.
+        degree: what a try of the generator's variations found (`Run.degree`); None: nothing.
     """
 
     state: State
@@ -71,7 +71,7 @@ class Status:
     price: Price
     journal: Progressed | None
     waits: str = ""
-    degree: dict[str, Any] | None = None
+    degree: str | None = None
 
     @property
     def iteration(self) -> int:
@@ -110,7 +110,7 @@ class Status:
             "epsilon_charged": finite(found.epsilon_charged) if found and self.promises else None,
             "epsilon_planned": finite(self.epsilon_planned),
             "delta": self.delta if self.promises else None,
-            "degree": self.degree["degree"] if self.degree else None,
+            "degree": self.degree,
             "started": found.events[0][0] if found and found.events else None,
             "last_event": event,
             "last_event_at": at,

@@ -23,7 +23,6 @@ from pe.planning.fitting import fit_dry_runs
 from pe.planning.forecast_text import page_of
 from pe.planning.forecast_values import Forecast
 from pe.planning.layout import lay_out
-from pe.planning.measuring import degrees_asked
 from pe.planning.readiness import cap_obstacles
 from pe.plugins.protocols import GenerationAPI
 from pe.privacy.accounting import epsilon
@@ -62,7 +61,7 @@ def forecast(
     spent = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     told = [
         *here,
-        *refusals(degrees_asked(recipe, plan, api), api),
+        *refusals([(step.degree, step.t) for step in plan.steps], api),
         *cost_warnings(bill.price, api, bill.calls, images, noun),
     ]
     told += limit_warnings(recipe, images, (bill.least, bill.most), samples_per_second)

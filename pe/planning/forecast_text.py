@@ -8,7 +8,7 @@ from typing import Any
 from pe.fit.trainer import DryRun
 from pe.planning.calls import Span
 from pe.planning.forecast_values import Forecast, Iteration
-from pe.planning.measuring import HIGH, LOW, PARENTS
+from pe.planning.measuring import PARENTS
 from pe.privacy.release import Poisson, Release
 from pe.privacy.words import guarantee, round_up
 
@@ -99,9 +99,9 @@ def _measuring(found: Forecast) -> list[tuple[str, ...]]:
 
 
 def _measured(found: Forecast) -> list[tuple[str, str]]:
-    """That the run measures how the degree is heeded, and what may come of it."""
-    tried = f"first tried on {PARENTS} new samples, each varied at {LOW:g} and {HIGH:g}"
-    told = f"{tried}: a run stops unless the server heeds the degree and the parent"
+    """That the run tries whether parents are heeded, and what may come of it."""
+    degree = min((one.degree for one in found.iterations if one.t and one.degree), default=0.0)
+    told = f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops unless they are its parents"
     return [("", told)] if found.measuring else []
 
 

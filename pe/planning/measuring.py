@@ -1,39 +1,32 @@
-"""Whether a run measures how its generator heeds the degree, and what that asks for; pe/engine/measuring.py does it."""
+"""Whether a run tries if its generator varies the parents it is handed, and what that asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from pe.planning.calls import Span
 from pe.plugins.passing import PassesOn
 from pe.plugins.protocols import GenerationAPI, PluginInfo, info_of
 from pe.recipe.schema import Recipe
-from pe.steps import Plan
+from pe.steps import Plan, Step
 
 PARENTS = 8
-LOW, HIGH = 0.1, 1.0
-"""The degrees at which each of the parents is varied once."""
-IMAGES = 3 * PARENTS
+"""Of which each is varied once."""
+IMAGES = 2 * PARENTS
+WIDEST = 0.6
+"""The degree up to which variations must be known for those of their parents."""
 _NONE = Span()
-_FOUND = {
-    "heeded": "heeded",
-    "ignored": "not heeded",
-    "mixed up": "unknown, because parents are mixed up",
-    "unknown": "unknown",
-}
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """What a run asks for to measure how its generator heeds the degree.
+    """What a run asks for to try whether its generator varies the parents it is handed.
 
     Attributes:
         random: calls of RANDOM_API.
         variation: calls of VARIATION_API.
-        images: of both; none where it is not measured.
+        images: of both; none where it is not tried.
     """
 
     random: Span = _NONE
@@ -46,29 +39,23 @@ class Measuring:
         if api is None or not _is_measured(recipe, plan, api):
             return cls()
         if isinstance(api, PassesOn):  # who makes how many of them, and in how many calls, is drawn
-            return cls(Span(1, PARENTS), Span(2, 2 * PARENTS), Span(IMAGES, IMAGES))
+            return cls(Span(1, PARENTS), Span(1, PARENTS), Span(IMAGES, IMAGES))
         can = api.capabilities
         whole = ceil(PARENTS / can.max_chunk)
-        varied = 2 * (PARENTS if can.shares == "parent" else whole)
+        varied = PARENTS if can.shares == "parent" else whole
         return cls(Span(whole, whole), Span(varied, varied), Span(IMAGES, IMAGES))
 
     def __bool__(self) -> bool:
         return bool(self.images.most)
 
 
-def in_words(found: Mapping[str, Any]) -> str:
-    """What a run measured of the degree (`Run.degree`), in a clause."""
-    return f"{_FOUND.get(found['degree'], 'unknown')}, as measured: {found['told']}"
-
-
-def degrees_asked(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> list[tuple[float, int]]:
-    """The degrees of all variations that a run asks for, each with the iteration that it is of, in their order."""
-    tried = [(LOW, 1), (HIGH, 1)] if Measuring.of(recipe, plan, api) else []
-    return [*tried, *((step.degree, step.t) for step in plan.steps)]
+def tried(plan: Plan) -> Step | None:
+    """The iteration at whose degree it is tried: that of the least one above 0; None where that is too wide."""
+    return min((step for step in plan.steps if 0 < step.degree <= WIDEST), key=lambda step: step.degree, default=None)
 
 
 def may_measure(recipe: Recipe, info: PluginInfo) -> bool:
-    """Whether a run of the recipe may measure it, as far as the generator's info tells."""
+    """Whether a run of the recipe may try it, as far as the generator's info tells."""
     how = recipe.evolution.measure_degree
     return how == "always" or (how == "auto" and info.hosts != () and not info.anew)
 
@@ -79,7 +66,7 @@ def _is_measured(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
     That is a degree that is only put in words, where there are several to be told apart; or which of several parents
     of one request an image is a variation of, where no request has the same answer twice by which that could be known.
     """
-    if not plan.steps or not may_measure(recipe, info_of(api)):
+    if tried(plan) is None or not may_measure(recipe, info_of(api)):
         return False
     can, degrees = api.capabilities, {step.degree for step in plan.steps if step.degree}
     words = can.degree == "wording" and len(degrees) > 1

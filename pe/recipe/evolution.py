@@ -82,9 +82,9 @@ class Evolution(Settings):
     )
     measure_degree: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="whether the run first measures, by 24 samples at degrees 0.1 and 1, that the generator heeds the "
-        "degree and the parent, and stops if not; auto: if it asks other machines, and only puts several degrees in "
-        "words, or sends several parents at once",
+        description="whether the run first tries, by 8 new samples and a variation of each at its own least degree, "
+        "that these are variations of their parents, and stops if not; auto: if it asks other machines, and only puts "
+        "several degrees in words, or sends several parents at once",
     )
     attempts: Count = Field(5, description="how often a sample may fail before the run stops")
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from pe.planning.cautions import guarantee_warnings
-from pe.planning.measuring import in_words
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
 from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, found_at_most, round_up
@@ -62,7 +61,7 @@ def shareable_report(run: Run) -> str:
         "varieties": [whole(by_label) for by_label in variety],
         "variety": variety[-1],
         "near": NEAR,
-        "degree": "" if run.degree is None else in_words(run.degree),
+        "degree": run.degree,
         "noun": populations[-1].samples.noun,
         "unit": populations[-1].samples.unit,
         "extensions": [(len(one), strips(one, plan.classes)) for one in run.extensions()],

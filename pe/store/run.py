@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from html import escape
@@ -22,6 +21,7 @@ from pe.store.certified import (
     extensions,
     read_certificate,
     read_finished,
+    read_json_file,
 )
 from pe.store.export import export
 from pe.store.formats import Format
@@ -129,20 +129,14 @@ class Run:
         return populations[-1]
 
     @property
-    def degree(self) -> dict[str, Any] | None:
-        """What the run measured of how its generator heeds the degree; None: nothing, or nothing yet.
+    def degree(self) -> str | None:
+        """What the run found when it tried its generator's variations, in a clause; None: it did not, or not yet.
 
         Raises:
             RunError: the file is damaged.
         """
         path = self.folder / DEGREE
-        if not path.is_file():
-            return None
-        try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return {**found, "degree": str(found["degree"]), "told": printable(str(found["told"]))}
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise RunError(f"{path} is damaged: restore it from a copy.") from error
+        return printable(str(read_json_file(path).get("told", ""))) if path.is_file() else None
 
     def extensions(self) -> list[Population]:
         """What `pe extend` added, in order, memory-mapped; as far as the certificate covers it."""

@@ -84,7 +84,7 @@ def test_captions_go_with_the_samples_into_every_export_and_the_report(tmp_path:
     assert captions[0] in unescape(write_report(run.folder).read_text(encoding="utf-8"))
 
 
-def test_a_degree_of_captions_is_not_measured_on_drawings_from_scratch(tmp_path: Path) -> None:
+def test_parents_of_captions_are_not_tried_on_drawings_from_scratch(tmp_path: Path) -> None:
     evolution = {"iterations": 2, "population": 4, "degree": [0.9, 0.2]}
     with serving(ChatServer(Script())) as one, serving(OpenAIServer(Script(), side=SIDE)) as other:
         captions = chat(one, variation="paraphrase")
@@ -92,7 +92,7 @@ def test_a_degree_of_captions_is_not_measured_on_drawings_from_scratch(tmp_path:
         told = recipe(tmp_path, captions, web(other), evolution=evolution | {"measure_degree": "always"})
         planned = forecast(told, *set_up_generator(told.api)[:1])
     assert run.degree is None
-    assert planned.images.most == 3 * 4 + 24
+    assert planned.images.most == 3 * 4 + 16
 
 
 def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

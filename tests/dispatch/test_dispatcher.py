@@ -83,8 +83,8 @@ def test_a_request_says_which_iteration_s_it_is(tmp_path: Path) -> None:
         dispatch.variations(t, first, Members.offspring(np.arange(9)), 0.5, reuse=t)
         assert {request.iteration for request in api.variation_requests} == {t}
         api.variation_requests.clear()
-    assert list(dispatch.vary_each("degree/1", "degree", first, 1.0, "trying the degree"))
-    assert {request.iteration for request in api.variation_requests} == {1}
+    assert list(dispatch.vary_each("degree/0.5", first, 0.5, 2, "trying the degree"))
+    assert {request.iteration for request in api.variation_requests} == {2}
 
 
 def test_variations_are_given_while_others_are_asked_for(tmp_path: Path) -> None:

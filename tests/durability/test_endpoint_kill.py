@@ -21,7 +21,7 @@ from tests.generators import Mean
 
 N, CONCURRENCY, POPULATION = 2, 4, 40
 IN_FLIGHT = 2 * (CONCURRENCY + 1) * N
-TRIED = 24
+TRIED = 16
 IMAGES = TRIED + POPULATION * (1 + 2 + 1)
 TRYING, EVOLVING = (2, TRIED), (TRIED, IMAGES - 8)
 

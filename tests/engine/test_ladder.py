@@ -20,7 +20,7 @@ def rung(degree: float, apart: np.ndarray) -> Rung:
         parents=np.arange(apart.shape[1]),
         samples=NOISE,
         apart=dict(zip(SPACES, apart, strict=True)),
-        nearer=dict.fromkeys(SPACES, np.empty(0)),
+        nearest=dict.fromkeys(SPACES, apart.shape[1]),
         strayed=dict.fromkeys(SPACES, 0),
     )
 
@@ -71,6 +71,20 @@ def test_equal_answers_never_pass_for_a_degree_that_is_heeded() -> None:
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
 def test_variations_of_their_own_parents_pass(batch: int) -> None:
     assert ladder(varied(0.1, NOISE, 1), varied(1.0, NOISE, 1), batch) == "heeded"
+
+
+def follows(degree: float, made: Images) -> bool:
+    return measure(degree, NOISE, [(np.arange(PARENTS), made)], Mean()).follows
+
+
+@pytest.mark.parametrize("degree", [0.1, 0.4, 0.6])
+def test_variations_follow_their_parents_at_any_degree_that_leaves_something_of_them(degree: float) -> None:
+    times = [follows(degree, varied(degree, NOISE, seed)) for seed in range(50)]
+    assert all(times)
+
+
+def test_new_samples_seldom_pass_for_variations() -> None:
+    assert sum(follows(0.4, varied(1.0, NOISE, seed)) for seed in range(100)) < 5
 
 
 @pytest.mark.parametrize("batch", [2, 4, 8])

@@ -1,7 +1,10 @@
-"""A run over an endpoint measures whether the server heeds the degree and the parent, once, before all else."""
+"""A run over an endpoint tries once, before all else, whether variations are of their own parents."""
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +69,10 @@ def images(folder: Path) -> int:
 
 
 def carry_out(wanted: Recipe, folder: Path) -> list[str]:
-    """Run it; what was warned of the degree."""
+    """Run it; what was warned of the parents."""
     told = Told()
     run_recipe(wanted, folder / "run", Surroundings(progress=told))
-    return [warning for warning in told.warnings if "degree" in warning]
+    return [warning for warning in told.warnings if "parents" in warning]
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_server_that_heeds_the_degree_is_told_as_measured(folder: Path) -> None:
+def test_a_server_that_varies_its_parents_is_told_as_tried(folder: Path) -> None:
     script = Script()
     with serving(OpenAIServer(script, heeds="strength")) as url:
         wanted = recipe(folder, url)
@@ -90,25 +93,24 @@ def test_a_server_that_heeds_the_degree_is_told_as_measured(folder: Path) -> Non
     assert planned.calls is not None
     assert planned.calls.most == planned.images.most
     assert f"{'try':>3}{IMAGES:>7}" in planned.page
-    assert "first tried on 8 new samples, each varied at 0.1 and 1" in planned.page
+    assert "first tried on 8 new samples, each varied at 0.3" in planned.page
+    assert {float(body["strength"]) for body in script.requests if "strength" in body} == {0.6, 0.3}
     run = Run.open(folder / "run")
-    found = run.degree
-    assert found is not None
-    assert (found["degree"], planned.degree, planned.to_dict()["measured_by"]) == ("heeded", "wording", IMAGES)
-    low, high = found["distances"]
-    assert 25 < low["samples"] < 45 < 90 < high["samples"]
-    told = "heeded, as measured: variations of degree 1 lie farther from their 8 parents than those of degree 0.1"
-    assert told in shareable_report(run)
+    told = "of 8 variations of degree 0.3, 8 lie nearest to their own parents, and 0 lie with another's"
+    assert (run.degree, planned.degree, planned.to_dict()["measured_by"]) == (told, "wording", IMAGES)
+    assert told in unescape(shareable_report(run))
     assert told in " ".join(CliRunner().invoke(status, [str(run.folder)]).output.split())
     assert "degree.json" in [one["file"] for one in run.guarantee["covered"]]
     assert examine(run.folder)[1] == []
 
 
-def test_one_that_ignores_it_stops_the_run_before_it_has_cost_much(folder: Path) -> None:
+def test_one_that_ignores_them_stops_the_run_before_it_has_cost_much(folder: Path) -> None:
     script = Script()
-    with serving(OpenAIServer(script, heeds="nothing")) as url:
-        wanted = recipe(folder, url)
-        sentence = r"OpenAIImages does not heed the degree: variations of degree 1 lie no farther from their 8 parents"
+    with serving(OpenAIServer(script)) as url:
+        wanted = recipe(folder, url, limits={"max_concurrency": 1})
+        sentence = (
+            r"OpenAIImages does not vary the parents it is handed: of 8 variations of degree 0.3, [0-3] lie nearest"
+        )
         for attempt in (lambda: carry_out(wanted, folder), lambda: resume_run(folder / "run", Surroundings())):
             with pytest.raises(APIError, match=sentence) as caught:
                 attempt()
@@ -119,20 +121,30 @@ def test_one_that_ignores_it_stops_the_run_before_it_has_cost_much(folder: Path)
         assert Run.open(folder / "run").populations() == []
         resume_run(folder / "run", Surroundings(), stored_recipe(folder / "run", ("evolution.measure_degree=never",)))
     assert script.delivered == IMAGES + 3 * POPULATION
-    assert "not heeded, as measured" in shareable_report(Run.open(folder / "run"))
+
+
+@pytest.mark.parametrize("before", ["heeded", "unknown", "ignored", "mixed up"])
+def test_what_a_version_before_has_found_still_holds(folder: Path, before: str) -> None:
+    with serving(OpenAIServer(Script(), heeds="strength")) as url:
+        wanted = recipe(folder, url, limits={"max_images": IMAGES + 3})
+        with pytest.raises(LimitReached):
+            carry_out(wanted, folder)
+        (folder / "run/degree.json").write_text(json.dumps({"degree": before, "told": "so"}))
+        goes_on = nullcontext() if before in ("heeded", "unknown") else pytest.raises(APIError, match=r"is handed: so;")
+        with goes_on:
+            resume_run(folder / "run", Surroundings(), stored_recipe(folder / "run", ("limits.max_images=900",)))
 
 
 @pytest.mark.parametrize(("takes", "batch"), [("list", 4), ("list", 8), ("first", 2), ("first", 8)])
 def test_a_server_that_varies_the_first_of_several_parents_alone_stops_the_run(
     folder: Path, takes: str, batch: int
 ) -> None:
-    script = Script()
+    script, evolution = Script(), {"degree": [0.6, 0.1]}
     with serving(SDServer(script, side=SIDE, takes=takes, spread=83)) as url:
-        wanted = recipe(folder, url, api={"kind": "sdapi", "batch": batch, "several_parents": True})
+        api = {"kind": "sdapi", "batch": batch, "several_parents": True}
+        wanted = recipe(folder, url, api=api, evolution=evolution)
         if takes == "first":
-            with pytest.raises(
-                APIError, match=r"SDAPI mixes parents up: of 8 variations of degree 0.1, [4-8] belong to"
-            ):
+            with pytest.raises(APIError, match=r"SDAPI does not vary the parents .* and [4-8] lie with another's"):
                 carry_out(wanted, folder)
             assert script.delivered == IMAGES
         else:
@@ -149,6 +161,7 @@ def test_a_server_that_varies_the_first_of_several_parents_alone_stops_the_run(
         ({}, {"measure_degree": "never"}, False),
         ({"degree_exact": True}, {}, False),
         ({"degree_exact": True}, {"measure_degree": "always"}, True),
+        ({}, {"measure_degree": "always", "degree": [1.0, 0.0]}, False),
         ({"variation": "variations", "degree_field": None}, {}, False),
         ({"kind": "sdapi", "batch": 8}, {}, False),
         ({"kind": "sdapi", "batch": 8, "several_parents": True}, {"degree": [0.5, 0.5]}, True),
@@ -170,22 +183,18 @@ def test_a_server_that_refuses_is_not_judged(folder: Path) -> None:
         wanted = recipe(folder, url, limits={"max_concurrency": 1}, refusals={"retries": 0})
         (warning,) = carry_out(wanted, folder)
     assert warning == (
-        "Whether OpenAIImages heeds the degree could not be measured: 4 parents, not 5, have variations of the degrees "
-        "0.1 and 1."
+        "Whether OpenAIImages varies the parents it is handed is not known: 4 of 8 parents have a variation, not 5."
     )
-    found = Run.open(folder / "run").degree
-    assert found is not None
-    assert found["degree"] == "unknown"
 
 
 def test_limits_hold_and_what_was_answered_is_not_asked_again(folder: Path) -> None:
     script = Script()
     with serving(OpenAIServer(script, heeds="strength")) as url:
         wanted = recipe(folder, url, limits={"max_images": PARENTS + 3, "max_cost": 100})
-        with pytest.raises(LimitReached, match=r"3 of 8 samples of degree/0.1 are there; `pe resume"):
+        with pytest.raises(LimitReached, match=r"3 of 8 samples of degree/0.3 are there; `pe resume"):
             carry_out(wanted, folder)
         assert script.delivered == PARENTS + 3
         page = CliRunner().invoke(status, [str(folder / "run")]).output
-        assert "degree/0.1: 3 of 8 samples" in page
+        assert "degree/0.3: 3 of 8 samples" in page
         resume_run(folder / "run", Surroundings(), stored_recipe(folder / "run", ("limits.max_images=200",)))
     assert script.delivered == IMAGES + 3 * POPULATION == images(folder)

@@ -23,7 +23,7 @@ from tests.peers.routes import Route
 pytestmark = pytest.mark.timeout(1200)
 
 POPULATION = 20
-IMAGES = 2 * POPULATION + 24
+IMAGES = 2 * POPULATION + 16
 """S_0, a variation of each of its parents, and what measuring the degree takes."""
 
 LABELS = ["3", "7"]
