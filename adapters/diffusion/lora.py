@@ -31,11 +31,11 @@ class LoRA:
             return cls(tuple((place, float(weight)) for place, weight in setting.items()))
         return cls(tuple((place, 1.0) for place in ([setting] if isinstance(setting, str) else setting)))
 
-    def add_to(self, pipeline: Any, offline: bool) -> None:
-        """Add them to the pipeline's network and text encoders; pipelines over the same parts have them, too.
+    def add_to(self, pipeline: Any, model: str, offline: bool) -> None:
+        """Add them to the network and text encoders of a model's pipeline, and so to those over the same parts.
 
         Raises:
-            RecipeError: the pipeline takes none, or a place holds none.
+            RecipeError: the pipeline takes none, or a place holds none that fits.
             MissingDependency: peft is not installed.
         """
         if not self.parts:
@@ -46,10 +46,25 @@ class LoRA:
         names = [f"lora{i}" for i in range(len(self.parts))]
         for name, (place, _) in zip(names, self.parts, strict=True):
             where, file = _split(place)
-            pipeline.load_lora_weights(
-                where, weight_name=file, adapter_name=name, use_safetensors=True, local_files_only=offline
-            )
+            try:
+                pipeline.load_lora_weights(
+                    where, weight_name=file, adapter_name=name, use_safetensors=True, local_files_only=offline
+                )
+                if not any(name in attached for attached in pipeline.get_list_adapters().values()):
+                    raise ValueError("no weight in it is of a layer that the model has")
+            except OSError as error:
+                raise RecipeError(f"lora: {place} cannot be read ({brief(error)}): name LoRA weights.") from error
+            except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+                raise RecipeError(
+                    f"lora: {place} does not fit the model {model} ({brief(error)}): name LoRA weights of "
+                    "the same architecture."
+                ) from error
         pipeline.set_adapters(names, [weight for _, weight in self.parts])
+
+
+def brief(error: Exception) -> str:
+    """The beginning of a library's words, in one line."""
+    return " ".join(str(error).split())[:200].rstrip(".")
 
 
 def _split(place: str) -> tuple[str, str | None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters.diffusion.description import Description, class_of, describe
-from adapters.diffusion.lora import LoRA
+from adapters.diffusion.lora import LoRA, brief
 from adapters.diffusion.weights import SAFETENSORS, cached_model, local_model, model_folder, read_json, require
 from pe.errors import RecipeError
 
@@ -89,7 +89,7 @@ class TextFiles:
             with quiet_loading():
                 given |= {name: self._part(name, place, index, dtypes) for name, place in self.components.items()}
                 found = self._pipeline(kind, folder, dtypes, given)
-                self.lora.add_to(found, self.offline)
+                self.lora.add_to(found, self.model, self.offline)
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             raise RecipeError(_not_loaded(self.model, folder, error)) from error
         return found
@@ -204,8 +204,7 @@ def _existing(path: str, setting: str, *endings: str) -> Path:
 
 
 def _not_loaded(model: str, folder: Path, error: Exception) -> str:
-    why = " ".join(str(error).split())[:200].rstrip(".")
     remedy = (
         "fetch it anew with all its .safetensors files" if local_model(model) is None else "put the whole model there"
     )
-    return f"The model {model} in {folder} cannot be loaded ({why}): {remedy}."
+    return f"The model {model} in {folder} cannot be loaded ({brief(error)}): {remedy}."

@@ -12,6 +12,7 @@ import pytest
 import torch
 from diffusers import StableDiffusionPipeline
 from PIL import Image, ImageOps
+from safetensors.torch import save_file
 
 from adapters.diffusion.text_to_image import TextToImage
 from pe.data.images import Images
@@ -135,8 +136,28 @@ def test_a_lora_is_loaded_and_effective_by_its_weight(tmp_path: Path) -> None:
     np.testing.assert_array_equal(levels(drawn(none)), plain)
     changed = levels(varied(whole, parents, 0.5)) - levels(varied(none, parents, 0.5))
     assert np.abs(changed).mean() > 0.1
-    with pytest.raises(RecipeError, match=r"cannot be loaded"):
-        drawn(TextToImage(model=model, lora=model, **COMMON))  # there is none
+
+
+LAYER = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"
+MISFITS = {
+    "a transformer's": ("transformer.blocks.0.attn.to_q.lora_{}.weight", 4, "does not fit"),
+    "a layer that the model lacks": (f"unet.no.such.{LAYER}.lora_{{}}.weight", 4, "does not fit"),
+    "another width": (f"unet.{LAYER}.lora_{{}}.weight", 999, "does not fit"),
+    "none at all": ("unet.conv_in.weight{}", 4, "does not fit"),
+    "no such file": ("", 0, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_lora_that_does_not_fit_is_named_and_so_is_the_model(name: str, tmp_path: Path) -> None:
+    key, width, says = MISFITS[name]
+    model, file = saved(tiny.stable_diffusion(), tmp_path / "model"), tmp_path / "style.safetensors"
+    if key:
+        weights = {"A": torch.zeros(4, width), "B": torch.zeros(width, 4)}
+        save_file({key.format(side): weight for side, weight in weights.items()}, file)
+    with pytest.raises(RecipeError, match=f"^lora: {file} {says}") as told:
+        drawn(TextToImage(model=model, lora=str(file), **COMMON))
+    assert (str(model) in str(told.value)) == (says == "does not fit")
 
 
 def test_one_file_draws_as_the_folder(tmp_path: Path) -> None:
