@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pe.errors import RecipeError
 from pe.fit.trainer import DryRun, FitTerms, Rehearsing, Trainer
 from pe.plugins.protocols import info_of
@@ -27,10 +29,18 @@ def fit_releases(recipe: Recipe, classes: tuple[str, ...], unit: str) -> tuple[R
     """Every release of the fit, calibrated to its share of the budget; none where nothing is fitted.
 
     Raises:
-        RecipeError: the recipe's `fit` is missing, superfluous or at odds with the rest of it.
+        RecipeError: the recipe's `fit` is missing, superfluous or at odds with the rest of it, or two releases have
+            one name.
     """
     trainer = _trainer(recipe)
-    return () if trainer is None else tuple(trainer.planned(fit_terms(recipe, classes, unit)))
+    found = () if trainer is None else tuple(trainer.planned(fit_terms(recipe, classes, unit)))
+    twice = [name for name, count in Counter(release.name for release in found).items() if count > 1]
+    if twice:
+        raise RecipeError(
+            f"api: two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}': leave one of them "
+            "out of api.easy."
+        )
+    return found
 
 
 def is_fitted(kind: str) -> bool:

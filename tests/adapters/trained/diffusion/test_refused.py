@@ -85,6 +85,16 @@ def unlabelled(folder: Path) -> str:
             RecipeError,
             "expected_batch is 99: it must be at most",
         ),
+        (
+            {"api": api("dp_feta", easy=[EASY | {"kind": "dpgan"}])},
+            RecipeError,
+            "have a release named 'fit/training/1'",
+        ),
+        (
+            {"api": api("dp_feta", easy=[EASY | {"kind": "dp_merf"}, EASY | {"kind": "dp_mepf"}])},
+            RecipeError,
+            "two parts of the fit of 'dp_feta' have a release named 'fit/mean_features': leave one of them out",
+        ),
         ({"api": api("dpdm", device="tpu")}, RecipeError, "device is 'tpu'"),
         ({"api": api("dpdm", device="cuda:99")}, RecipeError, "device is 'cuda:99', and this machine has"),
         (
