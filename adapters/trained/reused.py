@@ -71,7 +71,7 @@ class Trained:
             raise RecipeError(f"private_sets is '{private_sets}': it must be may_overlap or disjoint.")
         self._path, self._disjoint, self._settings = Path(path), private_sets == "disjoint", settings or {}
         if self._disjoint:
-            self.info = replace(self.info, disjoint_from=self._path)
+            self.info = replace(self.info, disjoint_from=(self._path,))
         self._fitted: Fitted | None = None
         self._api: GenerationAPI | None = None
 
@@ -119,6 +119,11 @@ class Trained:
                 f"api.private_sets is 'disjoint', but {self._path} took its model over from the run "
                 f"'{self._fitted.run}', whose records count: name that run's directory in api.path."
             )
+        if self._disjoint and self._fitted.built_on:
+            raise RecipeError(
+                f"private_sets is 'disjoint', but the model of {self._path} was built on that of the run "
+                f"'{self._fitted.built_on[0].run}', whose records count: leave it out."
+            )
         for what, theirs, ours in (
             ("the labels", self._fitted.classes, terms.classes),
             ("height, width and channels", self._fitted.shape, terms.shape),
@@ -132,7 +137,7 @@ class Trained:
                 )
         if self._disjoint:
             return ()
-        found, budget = _named_apart(self._fitted.releases), terms.budget
+        found, budget = _named_apart(self._fitted.cost), terms.budget
         if (spent := epsilon(found, budget.delta)) > budget.epsilon:
             raise RecipeError(
                 f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {round_up(spent)} "

@@ -24,12 +24,12 @@ from pe.engine.private_side import PrivateSide
 from pe.engine.public_pool import PublicPool
 from pe.engine.software import software_versions
 from pe.errors import PluginError
-from pe.fit.fitted import Fitted
 from pe.fit.trainer import MODEL, Trainer
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
 from pe.planning.cautions import guarantee_warnings, pool_warnings, vote_warnings
 from pe.planning.choice import settle
 from pe.planning.layout import budget_of, lay_out
+from pe.planning.other_fits import Taken, taken_from_runs, undeclared
 from pe.planning.readiness import (
     check_labels,
     check_price,
@@ -98,6 +98,7 @@ class Execution:
     embedding: Embedding
     private: PrivateSide
     surroundings: Surroundings
+    taken: tuple[Taken, ...]
 
     @classmethod
     def of(cls, recipe: Recipe, surroundings: Surroundings) -> Execution:
@@ -119,7 +120,8 @@ class Execution:
             plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
         embedding = build_embedding(recipe, surroundings.embedding)
         private = PrivateSide(recipe.private, embedding, surroundings.progress, surroundings.work)
-        return cls(recipe, plan, api, embedding, private, surroundings)
+        taken = taken_from_runs(recipe, plan.releases, api, embedding)
+        return cls(recipe, plan, api, embedding, private, surroundings, taken)
 
     def check_start(self) -> None:
         """Refuse what the generator cannot do, or cannot do here, before there is a run.
@@ -232,6 +234,7 @@ class Execution:
                 progress=given.progress,
                 stop=given.stop,
                 check_public=lambda: self.check_pool(run),
+                taken=self._taken(run),
             )
 
     def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
@@ -248,19 +251,24 @@ class Execution:
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=_recipients(self.embedding),
-            fitted_on_others=self._other_fit(run),
+            fitted_on_others=self._other_fits(run),
             pool_overlaps="declared" if overlap_warnings(self.recipe, self.api, self.embedding) else None,
             warnings=[*vote_warnings(self.recipe, self.plan), *pool_warnings(self.recipe, self.api)],
         )
         for name, content in certificate_files(certificate).items():
             run.write(name, content)
 
-    def _other_fit(self, run: RunWriter) -> tuple[str, tuple[Release, ...]] | None:
-        """By which run, and at what cost, the generator was fitted on records that are declared to be none of ours."""
-        if info_of(self.api).disjoint_from is None:
-            return None
-        fitted = Fitted.read(run.folder / MODEL)
-        return fitted.run, fitted.releases
+    def _taken(self, run: RunWriter) -> tuple[Taken, ...]:
+        """What is taken from other runs: as it was when the run began, where it began since that is noted."""
+        return Taken.read(run.folder) or self.taken
+
+    def _other_fits(self, run: RunWriter) -> tuple[str, tuple[Release, ...]] | str | None:
+        """What other runs released that this ledger does not count, as `build_certificate` takes it."""
+        fits = {one.fit for one in self._taken(run) if not one.fit.counted}
+        if not fits:
+            return NOT_DECLARED if undeclared(self.recipe, self.api) else None
+        names = "', '".join(sorted(fit.run for fit in fits))
+        return names, tuple(release for fit in fits for release in fit.releases)
 
     def _enter(self, run: RunWriter, ledger: Ledger) -> dict[str, Any] | None:
         """The data set's total with this run in it; one that is all drawn was entered, and stays as it was."""

@@ -243,7 +243,7 @@ class PrivateSide:
         identity = Identity.load(path)
         if self._check(identity.key) == identity.fingerprint:
             raise RecipeError(
-                f"api.private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
+                f"private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
             )
 
     def overlap(self, public: Iterable[tuple[str, Array]]) -> Overlap:

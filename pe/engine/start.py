@@ -8,6 +8,7 @@ from pe.engine.execution import Execution, Surroundings
 from pe.engine.private_side import IDENTITY
 from pe.errors import DamagedFile, RunError
 from pe.planning.meaning import differences
+from pe.planning.other_fits import TAKEN, Taken, places_of
 from pe.planning.readiness import check_place
 from pe.plugins.protocols import info_of
 from pe.privacy.words import NO_NOISE
@@ -40,10 +41,12 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     recipe = execution.recipe  # with all of its evolution chosen
     execution.check_start()
     identity = execution.private.preflight()
-    if (other := info_of(execution.api).disjoint_from) is not None:
+    for other in places_of(execution.taken):
         execution.private.check_not_those_of(other)
     pool = execution.pool()
     pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(execution.private)}
+    if execution.taken:
+        pinned[TAKEN] = Taken.dump(execution.taken)
     if recipe.evolution.iterations:
         execution.private.try_embedding(info_of(execution.api).shape)
     execution.private.check_cap(execution.plan.releases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,31 @@ FITTED = "fitted.json"
 
 
 @dataclass(frozen=True)
+class OtherFit:
+    """What another run released of its private records, and this one makes use of; all of it public.
+
+    Attributes:
+        run: the other run's name.
+        releases: each as often as it was charged.
+        counted: whether they stand on this run's ledger, too.
+    """
+
+    run: str
+    releases: tuple[Release, ...]
+    counted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"run": self.run, "counted": self.counted, "releases": [one.to_dict() for one in self.releases]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> OtherFit:
+        """The reverse of `to_dict`; raises KeyError, TypeError or PrivacyError."""
+        releases = tuple(Release.from_dict(one) for one in values["releases"])
+        return cls(str(values["run"]), releases, values["counted"] is True)
+
+
+@dataclass(frozen=True)
 class Fitted:
     """What a fitted model came from; all of it public, or released.
 
@@ -33,6 +59,7 @@ class Fitted:
         shape: of every sample.
         releases: of the fit, each as often as it was charged.
         holds: whether only safe noise was used, so that there is a guarantee.
+        built_on: fits of other runs that went into it; those that are not counted are missing in `releases`.
     """
 
     run: str
@@ -42,6 +69,12 @@ class Fitted:
     shape: Shape
     releases: tuple[Release, ...]
     holds: bool
+    built_on: tuple[OtherFit, ...] = ()
+
+    @property
+    def cost(self) -> tuple[Release, ...]:
+        """Everything that was released to make it, by whatever run."""
+        return (*self.releases, *(one for fit in self.built_on if not fit.counted for one in fit.releases))
 
     def write(self, folder: Path) -> None:
         """Write it beside the model in `folder`."""
@@ -53,6 +86,7 @@ class Fitted:
             "shape": list(self.shape),
             "releases": [release.to_dict() for release in self.releases],
             "holds": self.holds,
+            "built_on": [fit.to_dict() for fit in self.built_on],
         }
         (folder / FITTED).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -74,6 +108,7 @@ class Fitted:
                 shape=tuple(map(int, content["shape"])),
                 releases=tuple(Release.from_dict(one) for one in content["releases"]),
                 holds=content["holds"] is True,
+                built_on=tuple(map(OtherFit.from_dict, content.get("built_on", ()))),
             )
         except OSError as error:
             raise RecipeError(f"{folder} holds no fitted model: name a run whose generator was fitted.") from error

@@ -23,6 +23,7 @@ from pe.planning.fitting import fit_dry_runs
 from pe.planning.forecast_text import page_of
 from pe.planning.forecast_values import Forecast
 from pe.planning.layout import lay_out
+from pe.planning.other_fits import taken_obstacles
 from pe.planning.readiness import cap_obstacles
 from pe.plugins.protocols import GenerationAPI
 from pe.privacy.accounting import epsilon
@@ -93,6 +94,6 @@ def forecast(
 
 
 def _of_the_guarantee(recipe: Recipe, plan: Plan, clock: HeldBack, spent: float) -> list[str]:
-    """Warnings about ε, δ, votes, deadlines, and the data set's cap."""
+    """Warnings about ε, δ, votes, deadlines, the data set's cap, and other runs."""
     found = [*guarantee_warnings(recipe, plan, spent), *recipe_warnings(recipe, clock.terms)]
-    return [*found, *cap_obstacles(recipe, plan.releases)]
+    return [*found, *cap_obstacles(recipe, plan.releases), *taken_obstacles(recipe, plan.releases)]

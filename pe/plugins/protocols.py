@@ -69,7 +69,8 @@ class PluginInfo:
         anew: variations are drawn from scratch, of a varied caption, say: how far one is from its parent does not tell
             whether the degree was heeded, so a run does not measure it unless it is told to.
         fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
-        disjoint_from: of such a one, the run whose records are declared to be others than this run's.
+        disjoint_from: runs whose models or data it takes, with records declared to be nobody's of this run; () for
+            none; None: not declared. Paths among a plug-in's settings need no declaration.
         standard_inception: of an embedding, that distances between its vectors are FID and KID as published.
 
     Raises:
@@ -90,7 +91,7 @@ class PluginInfo:
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
     anew: bool = False
     fitted_before: bool = False
-    disjoint_from: Path | None = None
+    disjoint_from: tuple[Path, ...] | None = None
     standard_inception: bool = False
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ def build_certificate(
     software: Mapping[str, str],
     data_set: Mapping[str, Any] | None = None,
     private_data_sent_to: str | None = None,
-    fitted_on_others: tuple[str, Sequence[Release]] | None = None,
+    fitted_on_others: tuple[str, Sequence[Release]] | str | None = None,
     pool_overlaps: str | None = None,
     declared_units: int | None = None,
     warnings: Sequence[str] = (),
@@ -41,8 +41,9 @@ def build_certificate(
         data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
         private_data_sent_to: the host to which the recipe lets private records go; None: to nobody; or
             words.NOT_DECLARED, where the embedding does not say.
-        fitted_on_others: the run that fitted the generator, and that fit's releases, which this ledger does not hold
-            because the recipe declares that run's private records disjoint from these; None: there is no such run.
+        fitted_on_others: the run that fitted a model of the generator's (or several), and its releases, which this
+            ledger does not hold because the recipe declares that run's private records disjoint from these; None: there
+            is no such run; or words.NOT_DECLARED, where the generator does not say.
         pool_overlaps: "declared" where public samples may be private records, as the recipe declares; else None.
         declared_units: the public number of privacy units, where these are not records; None: not stated.
         warnings: what else a reader should worry about, which does not follow from the certificate's own numbers.
@@ -50,7 +51,10 @@ def build_certificate(
     events = ledger.events()
     promise = _promise(ledger)
     delta = promise["delta"]
-    others = None if fitted_on_others is None or delta is None else _others(*fitted_on_others, events, delta)
+    told: dict[str, Any] | str | None = None
+    if delta is not None and fitted_on_others is not None:
+        others = fitted_on_others
+        told = others if isinstance(others, str) else _others(*others, events, delta)
     implied = words.warnings(promise["epsilon"], delta, declared_size, declared_units)
     return {
         "format": FORMAT,
@@ -63,8 +67,8 @@ def build_certificate(
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
         "private_data_sent_to": private_data_sent_to,
-        "fitted_on_others": others,
-        "not_covered": words.not_covered(private_data_sent_to, others, pool_overlaps),
+        "fitted_on_others": told,
+        "not_covered": words.not_covered(private_data_sent_to, told, pool_overlaps),
         "notes": words.notes(events),
         "warnings": [*implied, *warnings],
         "voided_by": _voided_by(ledger),
@@ -108,6 +112,7 @@ def _others(run: str, fit: Sequence[Release], events: Sequence[Release], delta: 
         "delta": delta,
         "epsilon": epsilon_of(fit, delta),
         "epsilon_if_in_both": epsilon_of([*fit, *events], delta),
+        "releases": [release.to_dict() for release in fit],
     }
 
 

@@ -49,7 +49,7 @@ NO_EPSILON = "none: no guarantee"
 
 
 def not_covered(
-    private_data_sent_to: str | None, fitted_on_others: Mapping[str, Any] | None, pool_overlaps: str | None
+    private_data_sent_to: str | None, fitted_on_others: Mapping[str, Any] | str | None, pool_overlaps: str | None
 ) -> list[str]:
     """What the certificate does not speak of, one sentence each.
 
@@ -59,7 +59,13 @@ def not_covered(
         pool_overlaps: as the certificate has it.
     """
     found = list(NOT_COVERED)
-    if fitted_on_others is not None:
+    if fitted_on_others == NOT_DECLARED:
+        found.insert(
+            0,
+            "Models or data of other runs over the same private records that the generator may take: the generator of "
+            "this run is an object that does not declare any, nor that there are none.",
+        )
+    elif isinstance(fitted_on_others, Mapping):
         other, delta = fitted_on_others, fitted_on_others["delta"]
         found.insert(
             0,

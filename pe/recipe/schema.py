@@ -62,6 +62,11 @@ class Privacy(Settings):
         description="public samples that are private records; declared: allowed, because the records are published, "
         "and the certificate says so",
     )
+    private_sets: Literal["may_overlap", "disjoint"] = Field(
+        "may_overlap",
+        description="of models and data of other runs that the recipe names; disjoint: no privacy unit is in their "
+        "private records and in these, which the certificate calls declared, not verified",
+    )
     schedule: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
         None, description="each iteration's share of the budget (of μ²); any scale; default: equal shares"
     )
