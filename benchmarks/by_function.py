@@ -13,20 +13,14 @@ from typing import Any
 from pe import evolution, histogram, lookahead
 from pe.dispatch import answers, dispatcher, waits
 from pe.engine import execution, private_side, python  # noqa: F401 (imported before the clock starts)
-from pe.privacy import register
 from pe.private.dataset import PrivateDataset
 from pe.store.writer import RunWriter
 
 PHASES = "neighbour search", "embedding", "API", "fsync"
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (execution.Execution, "of", "planning the noise: imports SciPy, root finding"),
-    (
-        PrivateDataset,
-        "preflight",
-        "private records read, decoded, hashed for the run's fingerprint and for the register",
-    ),
+    (PrivateDataset, "preflight", "private records read, decoded, hashed for the run's fingerprint"),
     (PrivateDataset, "blocks", "private records read again, for the embedding: they are kept nowhere"),
-    (register.Remembered, "sample", "the register's keyed digest of each record"),
     (private_side, "embed_private", "private vectors written"),
     (private_side, "sha256", "private vectors hashed: a resumed run takes them as they are"),
     (answers.Answers, "store", "answers written and hashed: none is asked for again after a kill"),

@@ -87,7 +87,6 @@ def measure(rule: str, evolution: dict[str, Any], seed: int) -> None:
     changes = given(rule, evolution) if rule != AUTO else auto(evolution["max_images"])
     recipe = Recipe.load(RECIPES["glyphs"], (*changes, f"seed={seed}"))
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_STATE_HOME"] = folder  # runs over the same records do not add up here
         run = run_recipe(recipe, Path(folder) / "run", Surroundings())
         with read_journal(run) as journal:
             spent = int(journal.totals().usage.images)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -195,7 +194,6 @@ def _few(digits: Any, records: int, epsilon: float, run: int) -> list[float]:
     """LR and MLP of a run, and of its generator's samples, over `records` of the stand-in's private digits."""
     rows = np.arange(run * records, (run + 1) * records) % len(digits.private)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_STATE_HOME"] = folder  # runs over the same records do not add up here
         private = Path(folder) / "private.npz"
         np.savez(private, images=digits.private.array[rows], labels=digits.private_labels[rows].astype(str))
         kind = {"kind": "npz", "path": str(private), "size": 28, "channels": 1, "declared_size": records}

@@ -1,4 +1,4 @@
-"""What a Parquet source of up to 10^7 records holds in memory: opened, checked, compared, and noted in the register.
+"""What a Parquet source of up to 10^7 records holds in memory: opened, checked, and compared.
 
     python benchmarks/memory.py [--records N M]
 
@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from record import keep, where
 
 from pe.data.images import Images
-from pe.privacy.register import Remembered
 from pe.private import ImageParquet, image_source
 from pe.private.digests import find_overlap
 
@@ -53,7 +52,7 @@ def peak() -> int:
 
 
 def measure(path: Path, unit: str) -> list[int]:
-    """The peak after opening, after the check, and after comparing with public samples and the register's sample."""
+    """The peak after opening, after the check, and after comparing with public samples."""
     image_source.decode_image = lambda *args, **settings: PIXEL  # type: ignore[assignment]
     public = np.random.default_rng(0).integers(0, 256, (PUBLIC, 1, 1, 1), dtype=np.uint8)
     source = ImageParquet(
@@ -64,7 +63,6 @@ def measure(path: Path, unit: str) -> list[int]:
     found = dataset.preflight(bytes(32))
     peaks.append(peak())
     find_overlap(found.digests, named(public), Images, source.shape)
-    Remembered(found.digests).sample(bytes(32))
     return [*peaks, peak()]
 
 
@@ -100,7 +98,7 @@ def main() -> None:
         f"{where()}. Bytes a record, at the most, since the process began: (peak at {many:,} − peak at {few:,}) / "
         f"{many - few:,}. `python benchmarks/memory.py`",
         "",
-        "| a privacy unit | opened | and checked | and compared with public samples, and in the register "
+        "| a privacy unit | opened | and checked | and compared with public samples "
         f"| peak at {few:,}, GB | at {many:,}, GB |",
         "| --- |" + "--: |" * 5,
         *rows,

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # what a benchmark makes is in no user's register of data sets
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import tempfile
-from collections.abc import Generator, Iterator
-from pathlib import Path
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from tests.adapters.server.serving import FOLDER, HELD, STARTING
 settings.register_profile("without timings", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("without timings")
 
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pe-state-")  # whatever is made outside of a test
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"  # servers of tests are behind no proxy
 
 
@@ -52,23 +49,3 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
-
-
-def _apart(factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A register of data sets of its own, so that no test meets another's records, nor writes into a home."""
-    base = factory.getbasetemp()  # where its own numbered folders, if they stayed, would be counted for each new one
-    with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory(prefix="state-", dir=base) as folder:
-        patched.setenv("XDG_STATE_HOME", folder)
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _state_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """For what a module's fixtures make."""
-    yield from _apart(tmp_path_factory)
-
-
-@pytest.fixture(autouse=True)
-def state_home(_state_of_module: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the test's register of data sets lies."""
-    yield from _apart(tmp_path_factory)

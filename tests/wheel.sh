@@ -14,7 +14,7 @@ pip="pip install --quiet --disable-pip-version-check"
 
 "$python" -m venv "$here/clean"
 "$here/clean/bin/python" -m $pip -c constraints.txt "$(echo "$here"/dist/*.whl)[cpu]"
-export PATH="$here/clean/bin:$PATH" XDG_STATE_HOME="$here/state"
+export PATH="$here/clean/bin:$PATH"
 unset PYTHONPATH
 cd "$here"
 pe --version

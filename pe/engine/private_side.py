@@ -6,7 +6,6 @@ import json
 import logging
 import secrets
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from pe.plugins.embed import check_comparable, try_embedding
 from pe.plugins.protocols import Embedding
 from pe.privacy.clock import PublicClock
 from pe.privacy.data_set import DataSetLedger
-from pe.privacy.register import Register, Remembered
 from pe.privacy.release import Release
 from pe.private.dataset import Preflight, PrivateDataset
 from pe.private.digests import Overlap, find_overlap
@@ -108,7 +106,6 @@ class PrivateSide:
     _dataset: PrivateDataset | None = field(default=None, init=False)
     _embedded: PrivateEmbeddings | None = field(default=None, init=False)
     _found: Preflight | None = field(default=None, init=False)
-    _remembered: Remembered | None = field(default=None, init=False)
 
     def preflight(self) -> Identity:
         """Check all records before the run exists.
@@ -144,7 +141,6 @@ class PrivateSide:
 
         Raises:
             BudgetExceeded: the file's cap would be exceeded.
-            RecipeError: runs over the same records stand in another file.
         """
         data_set = self._data_set()
         if data_set is None:
@@ -159,9 +155,8 @@ class PrivateSide:
         if not identity.run or identity.inode != here:
             identity = replace(identity, run=identity.run or secrets.token_hex(16), inode=here)
             run.write(IDENTITY, identity.dump())
-        with self._register(data_set, identity.run):
-            total = data_set.enter(identity.run, releases, delta)
-        self._found = self._remembered = None  # 32 bytes a record that nothing needs any more
+        total = data_set.enter(identity.run, releases, delta)
+        self._found = None  # 32 bytes a record that nothing needs any more
         return total
 
     def drew(self, run: RunWriter) -> None:
@@ -192,24 +187,13 @@ class PrivateSide:
         return None if data_set is None else data_set.total(delta)
 
     def check_cap(self, releases: Sequence[Release]) -> None:
-        """Refuse a new run that the data set's cap forbids, before the run exists; the pre-flight comes first.
+        """Refuse a new run that the data set's cap forbids, before the run exists.
 
         Raises:
             BudgetExceeded: the cap would be exceeded.
-            RecipeError: runs over the same records stand in another ledger file, as for a copy or a link.
         """
-        data_set = self._data_set()
-        if data_set is None:
-            return
-        if self._remembered is not None and self.source.place is not None:
-            Register().check(self._remembered, data_set, self.source.ledger_file is not None)
-        data_set.check(releases)
-
-    def _register(self, data_set: DataSetLedger, run: str) -> AbstractContextManager[None]:
-        """What notes that these records' runs stand in `data_set`; of a run that is all drawn, this was done before."""
-        if self._remembered is None or self.source.place is None:
-            return nullcontext()
-        return Register().entering(self._remembered, data_set, self.source.ledger_file is not None, run)
+        if (data_set := self._data_set()) is not None:
+            data_set.check(releases)
 
     def _data_set(self) -> DataSetLedger | None:
         return data_set_ledger(self.source)
@@ -276,9 +260,8 @@ class PrivateSide:
 
     def _check(self, key: str) -> str:
         with self.progress.task("checking private records", None), listing(self.source.place):
-            found = self.dataset().preflight(bytes.fromhex(key))
-        self._found, self._remembered = found, Remembered(found.digests)
-        return found.fingerprint
+            self._found = self.dataset().preflight(bytes.fromhex(key))
+        return self._found.fingerprint
 
     def log_bad_records(self) -> None:
         """Name the records that cast no vote in the run's confidential log, and nowhere else: the run goes on."""

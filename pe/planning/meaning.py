@@ -23,9 +23,9 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     """The keys whose change gives the run another meaning: `key: old → new`, sorted.
 
     What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
-    whether they are the same), where their ledger file does (the register tells whether it holds their runs), and the
-    settings that a plug-in's `info` names as machine_settings (device, concurrency, batch size, the key's environment
-    variable). So may the declared size, unless a fit is planned by it.
+    whether they are the same), where their ledger file does, and the settings that a plug-in's `info` names as
+    machine_settings (device, concurrency, batch size, the key's environment variable). So may the declared
+    size, unless a fit is planned by it.
     """
     old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]

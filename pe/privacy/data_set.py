@@ -57,9 +57,7 @@ class DataSetLedger:
         """
         with self._open() as (content, save):
             runs = self._with(content, run, releases)
-            struck = [one for one in content.get("struck", []) if one != run]
-            entered = {"runs": runs, "deltas": {**content.get("deltas", {}), run: delta}}
-            save(content | entered | ({"struck": struck} if "struck" in content else {}))
+            save(content | {"runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
@@ -91,13 +89,7 @@ class DataSetLedger:
                 raise PrivacyError(f"{self.path} does not hold this run: name the file that does.")
             if run in content.get("drawn", {}):
                 raise PrivacyError(f"By {self.path} this run has begun to draw noise, so its entry stays.")
-            left = {name: _without(content.get(name, {}), run) for name in ("runs", "deltas")}
-            save({**content, **left, "struck": [*content.get("struck", []), run]})
-
-    def knows(self, run: str) -> bool:
-        """Whether the run is, or once was, entered here."""
-        content = self.read()
-        return run in content["runs"] or run in content.get("struck", [])
+            save(content | {name: _without(content.get(name, {}), run) for name in ("runs", "deltas")})
 
     def drawn(self, run: str) -> int:
         """How many releases the run has drawn and kept, as far as it is noted."""
@@ -167,14 +159,13 @@ class DataSetLedger:
         theirs = other.read()
         with self._open() as (content, save):
             both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
-            struck = {*theirs.get("struck", []), *content.get("struck", [])} - both["runs"].keys()
-            save(content | both | ({"struck": sorted(struck)} if struck else {}))
+            save(content | both)
 
     def read(self) -> dict[str, Any]:
         """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
 
-        Also deltas (identity → the run's δ), drawn (identity → releases kept, of a run that has begun to draw) and
-        struck (identities of runs that drew nothing), which a file may lack.
+        Also deltas (identity → the run's δ) and drawn (identity → releases kept, of a run that has begun to draw),
+        which a file may lack.
 
         Raises:
             PrivacyError: it is not a ledger file, or cannot be read.
@@ -209,10 +200,8 @@ class DataSetLedger:
         try:
             content: dict[str, Any] = json.loads(written.decode())
             cap, runs, drawn = content["cap"], content["runs"], content.get("drawn", {})
-            maps, struck = (runs, drawn, content.get("deltas", {})), content.get("struck", [])
+            maps = (runs, drawn, content.get("deltas", {}))
             if content["format"] != FORMAT or not all(isinstance(one, dict) for one in maps):
-                raise ValueError("another format")
-            if not isinstance(struck, list) or not all(isinstance(one, str) for one in struck):
                 raise ValueError("another format")
             for releases in runs.values():
                 for release in releases:

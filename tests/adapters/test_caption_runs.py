@@ -186,9 +186,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path, monkey
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     for folder in (whole, broken):
         folder.mkdir()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "one"))
     alone(whole)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
     process = forked(alone, broken)
     while process.is_alive() and not any(broken.glob("run/confidential/chunks/lookahead-2-*.chunk")):
         time.sleep(0.001)

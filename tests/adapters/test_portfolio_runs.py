@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -98,7 +97,6 @@ def families(folder: Path, **changes: Any) -> Any:
 
 def carry_on(folder: Path, alone: bool = False) -> None:
     """Begin the run of all generators, or of one `alone`, or go on with it."""
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
     surroundings = Surroundings(embedding=Mean(), noise=SameNoise())
     if (folder / "run").exists():
         resume_run(folder / "run", surroundings)

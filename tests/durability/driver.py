@@ -151,7 +151,6 @@ def recipe(private: Path, rule: str = "plain") -> Recipe:
 
 def carry_out(folder: Path, kind: str = "images", rule: str = "plain") -> None:
     """Begin the run in `folder`/run, or go on with it, to its end; what the API is asked goes to `folder`/asked."""
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
     private, run = folder / PRIVATE[kind], folder / "run"
     if not private.exists():
         make_private(private)
@@ -174,12 +173,6 @@ def forked(target: Callable[..., object], *arguments: Any) -> BaseProcess:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(WARM))
-    process = context.Process(target=_at_home, args=(os.environ["XDG_STATE_HOME"], target, *arguments))
+    process = context.Process(target=target, args=arguments)
     process.start()
     return process
-
-
-def _at_home(state: str, target: Callable[..., object], *arguments: Any) -> None:
-    """With the register of data sets of the test that asks for it: the server has that of the first."""
-    os.environ["XDG_STATE_HOME"] = state
-    target(*arguments)

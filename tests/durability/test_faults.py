@@ -59,9 +59,7 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str
 
     @cache
     def of(kind: str) -> dict[str, bytes]:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-            return shareable(begin(tmp_path_factory.mktemp("whole"), kind).folder)
+        return shareable(begin(tmp_path_factory.mktemp("whole"), kind).folder)
 
     return of
 

@@ -77,7 +77,6 @@ def carry_out(folder: Path, kind: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
     os.chdir(folder)  # where `finetune` finds its checkpoint, by the same name in all folders
     run, surroundings = folder / "run", Surroundings(noise=Foreseen())
     if run.exists():

@@ -35,7 +35,6 @@ STRUCK: dict[tuple[str, str], tuple[Any, str]] = {
 
 def carry_out(folder: Path, kind: str, instant: str = "") -> None:
     """Begin the run in `folder`/run, or go on with it, to its end, or until it is killed at `instant`."""
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")  # all folders hold the same records
     surroundings = Surroundings(noise=driver.SameNoise())
 
     def kill(*_args: Any, **_settings: Any) -> None:

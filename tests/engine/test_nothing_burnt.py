@@ -169,16 +169,6 @@ def test_a_killed_run_that_has_drawn_nothing_is_forgotten_and_entered_again_befo
     assert evolve(private, dead.parent / "next", Shades()).guarantee["data_set"]["runs"] == 2
 
 
-def test_a_struck_run_is_still_known_so_that_a_copy_of_the_records_finds_their_file(
-    private: pe.ImageNpz, dead: Path
-) -> None:
-    forget_run(dead, ledger_of(private))
-    copied = shutil.copy(private.path, dead.parent / "copy.npz")
-    again = pe.ImageNpz(Path(copied), size=4, channels=1, classes=["a", "b"])
-    with pytest.raises(RecipeError, match=r"set private\.ledger_file: .*private\.npz\.ledger\.json"):
-        evolve(again, dead.parent / "next", Shades())
-
-
 def test_a_run_that_is_being_run_is_not_forgotten(private: pe.ImageNpz, dead: Path) -> None:
     with RunLock(dead / "confidential" / "lock"), pytest.raises(RunError, match="is being written by process"):
         forget_run(dead, ledger_of(private))

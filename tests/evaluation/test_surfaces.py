@@ -17,7 +17,6 @@ from embeddings.tfidf import TfIdf
 from pe.engine.bars import Bars
 from pe.engine.report import write_report
 from pe.plugins.protocols import GenerationAPI
-from pe.privacy.register import register_path
 from pe.report.live import LivePage
 from tests.evaluation.surfaces import compare_surfaces
 from tests.evaluation.worlds import (
@@ -191,7 +190,6 @@ def test_a_record_that_is_skipped_is_named_in_the_confidential_log_alone(
         assert ("casts no vote" in logged) == (str(path) in logged) == (side == "bad")
         shown.append((run.folder, listener.told, capfd.readouterr()))
         records.with_name("records.ledger.json").unlink()
-        register_path().unlink()
     (good, told, printed), (bad, told_too, printed_too) = shown
     assert compare_surfaces(good, bad) == []
     assert told == told_too

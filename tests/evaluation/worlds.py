@@ -18,7 +18,6 @@ from embeddings.tfidf import TfIdf
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise
-from pe.privacy.register import register_path
 from pe.privacy.release import Release
 from pe.progress import Progress, Task
 from tests.generators import Mean, Shades
@@ -188,7 +187,6 @@ EVOLVED: dict[str, Evolved] = {"images": evolved_images, "texts": evolved_texts}
 def alone(path: Path) -> Path:
     """The file, of which no run is recorded: each world has its own ledger."""
     path.with_name(f"{path.name}.ledger.json").unlink(missing_ok=True)
-    register_path().unlink(missing_ok=True)
     return path
 
 

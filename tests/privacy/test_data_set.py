@@ -78,7 +78,6 @@ def test_runs_that_start_together_are_all_counted(tmp_path: Path) -> None:
         "[]",
         '{"format": 9, "cap": null, "runs": {}}',
         '{"format": 1, "cap": 3, "runs": {}}',
-        '{"format": 1, "cap": null, "runs": {}, "struck": [3]}',
     ],
 )
 def test_what_is_no_ledger_file_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
@@ -139,8 +138,6 @@ def test_a_run_is_struck_out_only_before_it_begins_to_draw(tmp_path: Path) -> No
     for run, sentence in (("one", "does not hold this run"), ("two", "has begun to draw noise")):
         with pytest.raises(PrivacyError, match=sentence):
             budget.strike(run)
-    assert budget.knows("one")
-    assert not budget.knows("three")
 
 
 def test_a_run_that_was_struck_out_draws_only_after_it_was_entered_again(tmp_path: Path) -> None:
@@ -151,7 +148,6 @@ def test_a_run_that_was_struck_out_draws_only_after_it_was_entered_again(tmp_pat
         budget.drew("one", 0)
     assert budget.enter("one", RUN, 1e-5)["runs"] == 1
     budget.drew("one", 1)
-    assert budget.read()["struck"] == []
 
 
 def test_a_run_is_either_struck_out_or_begins_to_draw_never_both(tmp_path: Path) -> None:
@@ -173,16 +169,6 @@ def test_a_run_is_either_struck_out_or_begins_to_draw_never_both(tmp_path: Path)
             thread.join()
         assert len(outcomes) == 1
         assert (f"{i}" in budget.read()["runs"]) == (outcomes == ["drew"])
-
-
-def test_what_was_struck_out_here_counts_where_another_file_counts_it(tmp_path: Path) -> None:
-    one, other = DataSetLedger(tmp_path / "one.json"), DataSetLedger(tmp_path / "other.json")
-    for run in ("a", "b"):
-        one.enter(run, RUN, 1e-5)
-        one.strike(run)
-    other.enter("a", RUN, 1e-5)
-    one.add(other)
-    assert (one.read()["runs"].keys(), one.read()["struck"]) == ({"a"}, ["b"])
 
 
 def test_what_a_cap_would_refuse_is_told_from_the_file_alone(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from pe.engine.start import run_recipe
 from pe.fit.trainer import Fitting
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise
-from pe.privacy.register import register_path
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
 from tests.adapters.trained.finetune.brought import brought
@@ -54,7 +53,6 @@ def fitted(folder: Path, kind: str, chosen: list[int]) -> tuple[pe.Run, list[obj
     """A run on these of the records, which always lie in the same file, and all that it told."""
     path = folder.parent.parent / "private.npz"
     path.with_name("private.npz.ledger.json").unlink(missing_ok=True)  # each world has its own
-    register_path().unlink(missing_ok=True)
     images = np.random.default_rng(1).integers(0, 256, (COUNT, SIDE, SIDE, 1), dtype=np.uint8)
     np.savez(path, images=images[chosen], labels=np.array(CLASSES)[np.array(chosen) % 2])
     shape = {"size": SIDE, "channels": 1, "classes": CLASSES, "declared_size": 40}
