@@ -291,7 +291,9 @@ class Policy:
             else f"no answer from the server ({fault}), trying again at"
         )
         self._wait, self._waits_until = f"{told} {_clock(seconds)}", until
-        log.info("%s: %s", self.name, self._wait)
+        log.log(
+            logging.INFO if outage is None else logging.WARNING, "%s: %s", self.name, self._wait
+        )  # outside a run, too
 
 
 def policy_of(given: Connection, name: str, concurrency: int, credentials: Credentials) -> Policy:

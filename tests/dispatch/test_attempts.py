@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from adapters.chat import Chat
+from adapters.portfolio.adapter import Portfolio
 from pe.dispatch.dispatcher import Dispatcher
-from pe.errors import APIError
+from pe.dispatch.limits import Limits, Meter
+from pe.errors import APIError, Interrupted, LimitReached, Unavailable
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from pe.store.writer import RunWriter
+from tests.endpoints.chat_server import ChatServer
+from tests.endpoints.faults import Script
+from tests.endpoints.serving import serving
 from tests.generators import Shades, images_of
 
 LABELS = np.zeros(3, np.int32)
@@ -81,6 +89,29 @@ def test_failures_that_are_no_attempts_move_the_seed_and_end_no_run(tmp_path: Pa
     made = dispatcher(tmp_path / "run", api, attempts=1).random(LABELS)
     assert len(made.samples) == len(LABELS)
     assert len(set(api.seeds)) == len(api.seeds) > len(LABELS)
+
+
+def chat(url: str, patience: float) -> dict[str, object]:
+    known = {"model": "m", "base_url": f"{url}/v1", "key_env": None, "prompts": "a", "longest": 99}
+    return known | {"concurrency": 3, "tries": 2, "patience": patience}
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("limits", "error"), [({}, Interrupted), ({"max_seconds": 2.0}, LimitReached), ({"patience": 2.0}, Unavailable)]
+)
+def test_a_run_that_waits_for_its_server_is_stopped_at_once(
+    tmp_path: Path, several: bool, limits: dict[str, Any], error: type[APIError]
+) -> None:
+    gone = chat("http://127.0.0.1:9", limits.get("patience", 900.0))
+    with serving(ChatServer(Script())) as url:
+        members = [chat(url, 900.0) | {"kind": "chat"}, gone | {"kind": "chat"}]
+        api = Portfolio(of=members) if several else Chat(**gone)
+        meter = Meter(Limits(max_seconds=limits.get("max_seconds")))
+        if error is Interrupted:
+            threading.Timer(1.0, meter.stop.set).start()
+        with pytest.raises(error, match=r"samples of population/0 are there; `pe resume` goes on"):
+            dispatcher(tmp_path / "run", api, meter=meter).random(np.zeros(20, np.int32))
 
 
 def test_items_that_fail_in_a_row_stop_a_phase_that_had_begun_well(tmp_path: Path) -> None:
