@@ -17,6 +17,7 @@ from typing import TextIO, TypeVar, cast
 from pe.data.columnar import COLUMNAR, open_columns
 from pe.data.public_folders import LABELS_CSV, is_clutter
 from pe.data.remote import TablePath
+from pe.data.strict_json import unlike
 from pe.data.text_decoding import UTF_8, with_mark
 from pe.errors import BadTable, nearest_name
 
@@ -191,19 +192,12 @@ def _objects(file: TablePath, lines: Iterator[str]) -> Iterator[dict[str, object
         if not line.strip():
             continue
         try:
-            found = json.loads(line, object_pairs_hook=_unlike)
+            found = json.loads(line, object_pairs_hook=unlike)
         except (ValueError, RecursionError) as error:
             raise BadTable(f"Line {number:,} of {file} is no JSON object whose keys differ.") from error
         if not isinstance(found, dict):
             raise BadTable(f"Line {number:,} of {file} is no JSON object: write one in each line.")
         yield found
-
-
-def _unlike(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key comes twice")
-    return found
 
 
 def _columnar_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pe.data.samples import Array, Shape
+from pe.data.strict_json import json_object
 from pe.errors import DamagedFile, PEError, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
 from pe.planning.deadlines import EMBEDDING
@@ -81,7 +82,7 @@ class Identity:
             DamagedFile: it is no such file.
         """
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            return cls(**json_object(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error
 

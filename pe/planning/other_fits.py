@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pe.data.strict_json import json_object
 from pe.errors import DamagedFile, PEError, PrivacyError, RecipeError
 from pe.fit.fitted import FITTED, Fitted, OtherFit
 from pe.fit.trainer import MODEL
@@ -53,7 +54,7 @@ class Taken:
         if not path.is_file():
             return ()
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json_object(path.read_text(encoding="utf-8"))["taken"]
             return tuple(cls(Path(one["place"]), OtherFit.from_dict(one)) for one in content)
         except (ValueError, KeyError, TypeError, PrivacyError) as error:
             raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error
@@ -61,7 +62,7 @@ class Taken:
     @staticmethod
     def dump(taken: Sequence[Taken]) -> bytes:
         """As TAKEN holds them."""
-        return json.dumps([{"place": str(one.place), **one.fit.to_dict()} for one in taken]).encode()
+        return json.dumps({"taken": [{"place": str(one.place), **one.fit.to_dict()} for one in taken]}).encode()
 
 
 def places_of(taken: Sequence[Taken]) -> set[Path]:

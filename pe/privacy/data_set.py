@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pe.data.strict_json import json_object
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
@@ -198,7 +199,7 @@ class DataSetLedger:
 
     def _parse(self, written: bytes) -> dict[str, Any]:
         try:
-            content: dict[str, Any] = json.loads(written.decode())
+            content = json_object(written.decode())
             cap, runs, drawn = content["cap"], content["runs"], content.get("drawn", {})
             maps = (runs, drawn, content.get("deltas", {}))
             if content["format"] != FORMAT or not all(isinstance(one, dict) for one in maps):
@@ -208,7 +209,7 @@ class DataSetLedger:
                     Release.from_dict(release)
             if cap is not None:
                 Budget(**cap)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise PrivacyError(f"{self.path} is not a ledger file of this software: restore it from a copy.") from error
         return content
 

@@ -16,25 +16,31 @@ Write = Callable[[str], None]
 def locked_file(path: Path) -> Iterator[tuple[bytes, Write]]:
     """The file's content (b"" of a new one), and a function that replaces it durably; no other process comes between.
 
-    A new file has mode 0600; an existing one keeps its mode, and a link to it stays one.
+    A new file has mode 0600, and is gone again if nothing is written; an existing one keeps its mode, and a link to it
+    stays one.
 
     Raises:
         OSError: the file cannot be made, read or replaced; what it held before stands.
     """
-    with _lock(path) as file:
+    with _lock(path) as (file, is_new):
         mode = os.fstat(file.fileno()).st_mode & 0o777
-        yield file.read(), lambda text: _replace(path.resolve(), text, mode)
+        try:
+            yield file.read(), lambda text: _replace(path.resolve(), text, mode)
+        finally:
+            if is_new and _is(file, path):
+                path.resolve().unlink()
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[BinaryIO]:
-    """The file, which no other process replaces meanwhile."""
+def _lock(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
+    """The file, which no other process replaces meanwhile, and whether it was made here."""
     while True:
+        is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if _is(file, path):
-                yield file
+                yield file, is_new and os.fstat(file.fileno()).st_size == 0
                 return
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pe.data.population import Population
+from pe.data.strict_json import json_object
 from pe.errors import RunError
 from pe.privacy.covered import SIGNED, hash_files, sha256
 from pe.privacy.markdown import certificate_files
@@ -19,8 +18,6 @@ from pe.store.places import CERTIFICATE, CONFIDENTIAL, PURGED, RECIPE, SYNTHETIC
 from pe.store.publish import level_times
 
 PAGE = CERTIFICATE.with_suffix(".md").name
-_DIGITS = 20
-"""Of the longest whole number that a run's files hold."""
 
 
 def check_run(folder: Path) -> None:
@@ -160,27 +157,12 @@ def read_json_file(path: Path) -> dict[str, Any]:
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:
-    """The JSON object that the file `path` holds, all of whose numbers are finite.
+    """The JSON object that the file `path` holds, all of whose numbers are finite and whose keys differ.
 
     Raises:
         RunError: it holds none: whoever wrote it, its reader neither crashes nor computes with infinity.
     """
-
-    def number(digits: str) -> float:
-        value = float(digits)
-        if not math.isfinite(value):
-            raise ValueError(digits)
-        return value
-
-    def whole(digits: str) -> int:
-        if len(digits) > _DIGITS:
-            raise ValueError(digits)
-        return int(digits)
-
     try:
-        values = json.loads(text, parse_float=number, parse_int=whole, parse_constant=number)
-    except (ValueError, RecursionError) as error:
+        return json_object(text)
+    except ValueError as error:
         raise RunError(f"{path} is damaged: restore it from a copy.") from error
-    if not isinstance(values, dict):
-        raise RunError(f"{path} is damaged: restore it from a copy.")
-    return values

@@ -78,6 +78,8 @@ def test_runs_that_start_together_are_all_counted(tmp_path: Path) -> None:
         "[]",
         '{"format": 9, "cap": null, "runs": {}}',
         '{"format": 1, "cap": 3, "runs": {}}',
+        '{"format": 1, "cap": null, "runs": {}, "runs": {}}',
+        '{"format": 1, "cap": {"epsilon": 1, "epsilon": 9, "delta": 1e-6}, "runs": {}}',
     ],
 )
 def test_what_is_no_ledger_file_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
@@ -86,6 +88,22 @@ def test_what_is_no_ledger_file_is_refused_and_left_alone(tmp_path: Path, text: 
     with pytest.raises(PrivacyError, match="not a ledger file"):
         budget.enter("one", RUN, 1e-5)
     assert budget.path.read_text() == text
+
+
+@pytest.mark.parametrize("use", ["check", "drew", "strike"])
+def test_what_is_refused_leaves_no_empty_file(tmp_path: Path, use: str) -> None:
+    budget = DataSetLedger(tmp_path / "b.json")
+    with suppress(PrivacyError):
+        if use == "check":
+            budget.check(RUN)
+        elif use == "drew":
+            budget.drew("one", 0)
+        else:
+            budget.strike("one")
+    assert not budget.path.exists()
+    budget.path.touch()  # by the owner, whose rights it has
+    budget.check(RUN)
+    assert budget.path.exists()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pe.engine.report import write_report
 from pe.engine.start import run_recipe
 from pe.errors import PEError, RecipeError
 from pe.privacy.accounting import epsilon
+from pe.privacy.covered import sha256
 from pe.privacy.noise import SystemNoise
 from pe.privacy.verify import certified_releases, verify
 from pe.recipe.schema import Recipe
@@ -220,6 +221,22 @@ def test_a_model_that_was_changed_or_is_unsafe_is_refused(files: Path, fitted: p
         run_recipe(recipe(files, reusing(unsafe)), tmp_path / "b", Surroundings())
 
 
+@pytest.mark.parametrize("name", ["model/fitted.json", "certificate.json"])
+def test_a_file_that_says_what_a_model_cost_twice_is_refused(
+    files: Path, fitted: pe.Run, tmp_path: Path, name: str
+) -> None:
+    copy = copied(fitted, tmp_path)
+    text = (copy / name).read_text()
+    (copy / name).write_text(text.replace('"releases": ', '"releases": [], "releases": ', 1))
+    if name == "model/fitted.json":
+        certificate = json.loads((copy / "certificate.json").read_text())
+        entry = next(one for one in certificate["covered"] if one["file"] == name)
+        entry["sha256"] = sha256(copy / name)
+        (copy / "certificate.json").write_text(json.dumps(certificate))
+    with pytest.raises(PEError, match=f"{name} is damaged"):
+        run_recipe(recipe(files, reusing(pe.Run.open(copy))), tmp_path / "b", Surroundings())
+
+
 def test_before_its_run_it_says_what_the_fitted_generator_would(fitted: pe.Run) -> None:
     api = Trained(path=fitted.folder)
     assert api.capabilities.max_chunk == 1024
@@ -232,8 +249,6 @@ def copied(run: pe.Run, folder: Path) -> Path:
 
 def recertified(run: Path, fitted: dict[str, Any]) -> None:
     """The model's record changed, and the certificate with it, as if the run had written both."""
-    from pe.privacy.covered import sha256
-
     path = run / "model/fitted.json"
     path.write_text(json.dumps(fitted))
     certificate = json.loads((run / "certificate.json").read_text())

@@ -1,0 +1,48 @@
+"""JSON of which every reader has the same: no key twice, no infinite number."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+_DIGITS = 20
+"""Of the longest whole number that is read."""
+
+
+def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The mapping of `pairs`, as an `object_pairs_hook`; ValueError: a key comes twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The object that `text` holds, all of whose numbers are finite and whose keys differ.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    try:
+        values = json.loads(
+            text, parse_float=_number, parse_int=_whole, parse_constant=_number, object_pairs_hook=unlike
+        )
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if not isinstance(values, dict):
+        raise ValueError("no object")
+    return values
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(digits)
+    return value
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise ValueError(digits)
+    return int(digits)
