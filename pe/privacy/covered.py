@@ -7,12 +7,18 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 CONFIDENTIAL = "confidential"
+RELEASES = "releases"
 BANNER = "NO-GUARANTEE.txt"
 """Of a run without noise: that nothing is promised, for whoever sees the folder and opens no certificate."""
 CERTIFICATES = frozenset({"certificate.json", "certificate.md"})
 SIGNED = "certificate.dsse.json"
 """The owner's signature under the certificate, if there is one."""
 _NOT_COVERED = CERTIFICATES | {SIGNED}
+
+
+def release_file(name: str) -> str:
+    """Where the noisy array of the release `name` lies in a run."""
+    return f"{RELEASES}/{name.replace('/', '-')}.npy"
 
 
 def hash_files(folder: Path) -> dict[str, str]:

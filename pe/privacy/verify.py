@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from pe.errors import PrivacyError
 from pe.privacy import words
 from pe.privacy.accounting import epsilon, gdp_mu
 from pe.privacy.certificate import FORMAT
-from pe.privacy.covered import BANNER, compare_files
+from pe.privacy.covered import BANNER, RELEASES, compare_files, release_file
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 
@@ -32,7 +32,12 @@ def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
         if certificate["format"] not in _FORMATS:
             return [f"The certificate has format {certificate['format']!r}; this software reads formats 1 to {FORMAT}."]
         covered = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
-        return [*_numbers(certificate), *_words(certificate), *compare_files(folder, covered)]
+        return [
+            *_numbers(certificate),
+            *_words(certificate),
+            *_listed(certificate, covered),
+            *compare_files(folder, covered),
+        ]
     except PrivacyError as error:
         return [f"The certificate is not valid: {error}"]
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -74,6 +79,16 @@ def _numbers(certificate: Mapping[str, Any]) -> list[str]:
     if (mu is None) != (claimed_mu is None) or not math.isclose(mu or 0, claimed_mu or 0, rel_tol=_TOLERANCE):
         problems.append(f"μ is {mu} by its releases, not {claimed_mu} as it says.")
     return problems
+
+
+def _listed(certificate: Mapping[str, Any], covered: Collection[str]) -> list[str]:
+    """Whether the releases that it lists as made are those whose files it covers."""
+    made = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
+    there = {name for name in covered if name.startswith(f"{RELEASES}/")}
+    return [
+        *(f"'{name}' is covered, and no release that was made is listed for it." for name in sorted(there - made)),
+        *(f"A release is listed as made, and '{name}' is not covered." for name in sorted(made - there)),
+    ]
 
 
 def _without_noise(certificate: Mapping[str, Any], releases: Sequence[Release]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pe.errors import DamagedFile, PrivacyError, RunError
+from pe.privacy.covered import RELEASES, release_file
 from pe.privacy.release import Release
 from pe.privacy.store import Array, StoredRelease
 from pe.store.durable import TEMPORARY, sha256, write_durably
@@ -44,9 +45,9 @@ class JournalReleases:
         for release, unsafe in stored_charges(run.journal):
             self._count(release, unsafe)
             self._stored[release.name] = replace(self._stored[release.name], array=self._read(release.name))
-        known = {_file(name) for name in self._stored}
-        for path in sorted((run.folder / "releases").iterdir()):
-            if f"releases/{path.name}" not in known:
+        known = {release_file(name) for name in self._stored}
+        for path in sorted((run.folder / RELEASES).iterdir()):
+            if f"{RELEASES}/{path.name}" not in known:
                 raise RunError(
                     f"{path} was released, and the journal does not know of it, so it was lost: start a new run, "
                     "whose ε adds to this one's."
@@ -74,9 +75,9 @@ class JournalReleases:
         """Store the noisy array of a charged release, all of it or nothing."""
         buffer = io.BytesIO()
         np.save(buffer, array, allow_pickle=False)
-        path = self._run.folder / _file(name)
+        path = self._run.folder / release_file(name)
         digest = write_durably(path, buffer.getvalue(), by_way_of=self._unseen(name).parent)
-        self._run.journal.add_release(name, _file(name), digest)
+        self._run.journal.add_release(name, release_file(name), digest)
         self._note()
         self._stored[name] = replace(self._stored[name], array=self._read(name))
 
@@ -86,7 +87,7 @@ class JournalReleases:
 
     def _unseen(self, name: str) -> Path:
         """Where a draw lies until it is kept."""
-        return self._run.run.confidential / (Path(_file(name)).name + TEMPORARY)
+        return self._run.run.confidential / (Path(release_file(name)).name + TEMPORARY)
 
     def _count(self, release: Release, unsafe: bool) -> None:
         before = self._stored.get(release.name)
@@ -97,10 +98,10 @@ class JournalReleases:
     def _read(self, name: str) -> Array | None:
         row = self._run.journal.release(name)
         if row is None:
-            path = self._run.folder / _file(name)
+            path = self._run.folder / release_file(name)
             if not path.is_file():
                 return None
-            row = (_file(name), sha256(path))
+            row = (release_file(name), sha256(path))
             self._run.journal.add_release(name, *row)
         path, digest = self._run.folder / row[0], row[1]
         if not path.is_file() or sha256(path) != digest:
@@ -125,7 +126,3 @@ def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
             raise DamagedFile(f"The charge of '{name}' in the journal is that of another: restore it from a copy.")
         charges.append((release, unsafe))
     return charges
-
-
-def _file(name: str) -> str:
-    return f"releases/{name.replace('/', '-')}.npy"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +69,16 @@ def test_a_certificate_that_states_less_is_found_out(run: pe.Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[1]", '{"epsilon": Infinity}', '{"epsilon": 1e400}', '{"n": ' + "9" * 400 + "}", "[" * 200_000]
+    "text",
+    [
+        "{",
+        "[1]",
+        '{"epsilon": Infinity}',
+        '{"epsilon": 1e400}',
+        '{"n": ' + "9" * 400 + "}",
+        "[" * 200_000,
+        '{"n": 1, "n": 1}',
+    ],
 )
 def test_a_certificate_that_is_no_json_of_finite_numbers_is_one_sentence(run: pe.Run, text: str) -> None:
     (run.folder / "certificate.json").write_text(text)
@@ -74,6 +86,25 @@ def test_a_certificate_that_is_no_json_of_finite_numbers_is_one_sentence(run: pe
     assert result.returncode == 1
     assert "certificate.json is damaged: restore it from a copy." in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("handed", [False, True])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda listed: listed[:-1], r"'releases/histogram-\d.npy' is covered, and no release that was made is listed"),
+        (lambda listed: [*listed[:-1], listed[-1] | {"state": "planned"}], "is covered, and no release that was made"),
+        (lambda listed: [*listed, listed[-1] | {"name": "x/9"}], "listed as made, and 'releases/x-9.npy' is not cove"),
+    ],
+)
+def test_the_releases_that_are_listed_are_those_that_are_there(
+    run: pe.Run, tmp_path: Path, handed: bool, change: Callable[[list[Any]], list[Any]], sentence: str
+) -> None:
+    folder = run.export(tmp_path / "out") if handed else run.folder
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert problems(folder) == []
+    (folder / "certificate.json").write_text(json.dumps(certificate | {"releases": change(certificate["releases"])}))
+    assert any(re.search(sentence, problem) for problem in problems(folder))
 
 
 @pytest.mark.parametrize("form", ["folder", "npz", "parquet"])
