@@ -43,6 +43,10 @@ class RecipeError(PEError):
     """A key or a value of the recipe is wrong."""
 
 
+BAD_FILES = "{}.bad-files.txt"
+"""Beside private data of this name: which of their files cannot be read, where a start was refused for many."""
+
+
 class PrivateDataError(PEError):
     """The private records cannot be read as declared.
 

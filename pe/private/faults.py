@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pe.data.remote import RemotePath
-from pe.errors import BadTable, PrivateDataError, printable
+from pe.errors import BAD_FILES, BadTable, PrivateDataError, printable
 
 SHOWN = 20
 """Most files at fault that the console names."""
@@ -59,7 +59,7 @@ def listing(place: Path | RemotePath | None) -> Iterator[None]:
 
 def _write(data: Path, faults: Sequence[str]) -> str:
     """Write the list; return where it is, or why it is not there."""
-    path = data.with_name(f"{data.name}.bad-files.txt")
+    path = data.with_name(BAD_FILES.format(data.name))
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pe.errors import RunError
+import yaml
+
+from pe.data.remote import is_remote
+from pe.errors import BAD_FILES, RunError
 from pe.store.certified import read_certificate, reissue
 from pe.store.durable import sync, write_durably
 from pe.store.lock import RunLock
@@ -20,6 +23,8 @@ _NOTE = (
 
 def purge(run: Run) -> None:
     """Delete `confidential/` of a finished run, and record, once all is deleted, that it was done.
+
+    With it goes the list of unreadable private files beside the data, which a refused start may have left.
 
     Export, certificate and report work as before; noise can no longer be drawn, nor the private
     embeddings used again. What a crash interrupts is finished by another call. Deleting removes names: what
@@ -37,6 +42,7 @@ def purge(run: Run) -> None:
     with RunLock(path):
         try:
             put_back(run.folder)
+            _delete_list(run.folder / FULL_RECIPE)
             _delete(run, path)
             write_durably(run.folder / PURGED, _NOTE.encode())
             reissue(run.folder, [PURGED])
@@ -46,6 +52,17 @@ def purge(run: Run) -> None:
             level_times(run.folder)
         except OSError as error:
             raise RunError(f"{error.filename or run.confidential} is not deleted: {error.strerror}.") from error
+
+
+def _delete_list(recipe: Path) -> None:
+    """Delete `<data>.bad-files.txt` of the data that a run's whole recipe names."""
+    content = yaml.safe_load(recipe.read_text(encoding="utf-8")) if recipe.is_file() else {}
+    place = content.get("private", {}).get("path")
+    if place is not None and not is_remote(place):
+        data = Path(place).resolve()
+        listed = data.with_name(BAD_FILES.format(data.name))
+        if listed.exists():
+            listed.unlink()
 
 
 def _delete(run: Run, lock: Path) -> None:

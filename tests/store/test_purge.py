@@ -26,6 +26,14 @@ def run(tmp_path: Path) -> pe.Run:
     return pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
 
 
+def test_the_list_of_unreadable_private_files_goes_too(run: pe.Run, tmp_path: Path) -> None:
+    listed, other = tmp_path / "private.npz.bad-files.txt", tmp_path / "other.npz.bad-files.txt"
+    for path in (listed, other):
+        path.write_text("a.png is damaged")
+    purge(run)
+    assert (listed.exists(), other.exists()) == (False, True)
+
+
 class Killed(BaseException):
     """As if the process ended here."""
 
