@@ -199,8 +199,8 @@ class PrivateDataset:
 
         Raises:
             PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or,
-                whatever it is, a record does not fit its declaration, no record at all is readable, the source as a
-                whole cannot be read, or has a misgiving.
+                whatever it is, a record does not fit its declaration, the source as a whole cannot be read, or has a
+                misgiving.
         """
         bad: list[BadRecord] = []
         self._misgiving()  # of what was read before
@@ -218,8 +218,6 @@ class PrivateDataset:
         if bad and self.on_bad_record == "fail":
             remedy = "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."
             raise refusal([one.reason for one in bad], "private records cannot be read", remedy)
-        if bad and len(bad) == len(self):
-            raise PrivateDataError(f"Not one private record can be read; the first: {bad[0].reason}")
         if why := self._misgiving():
             raise PrivateDataError(why)
         digest.update(np.ascontiguousarray(self.labels).data)

@@ -76,7 +76,8 @@ def embed_private(
     number of calls while there are no more than SPARE times the declared size. Nothing is printed or timed.
 
     Edge cases: a record that cannot be decoded or embedded, or whose vector is not finite, becomes a row of NaN; the
-    log names it. No record at all: padding is embedded to learn d, and the answer is (0, d).
+    log names it. No record at all: padding is embedded to learn d, and the answer is (0, d). If not one can vote, the
+    log says so and the run goes on, as its neighbour with one that can.
 
     Args:
         dataset: the private records.
@@ -89,7 +90,7 @@ def embed_private(
         The vectors, memory-mapped read-only where there is a folder.
 
     Raises:
-        ContractError: the embedding's batch_size is wrong, it changes its dimension, or it gives no record a vector.
+        ContractError: the embedding's batch_size is wrong, or it changes its dimension.
         PEError: it fails on blank samples, too (see `embed_block`).
         PrivateDataError: the source as a whole is gone or unreadable.
     """
@@ -123,7 +124,7 @@ def _bind(dataset: PrivateDataset, vectors: Vectors) -> PrivateEmbeddings:
 def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, embed: EmbedBlocks) -> Vectors:
     count, size = len(dataset), embedding.batch_size
     vectors: Vectors | None = None
-    any_usable = not count
+    any_usable = False
     masks: deque[npt.NDArray[np.bool_]] = deque()  # of the blocks under way
 
     def blocks() -> Iterator[Samples]:
@@ -146,7 +147,7 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
             log.warning("Record %d casts no vote: it has no finite vector.", index)
     assert vectors is not None
     if not any_usable:
-        raise ContractError(f"{type(embedding).__name__} gives no private record a finite vector: the log says more.")
+        log.warning("Not one record has a finite vector, or there is none: all votes are noise.")
     if isinstance(vectors, np.memmap):
         vectors.flush()
     return vectors

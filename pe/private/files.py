@@ -62,7 +62,6 @@ def list_files(
     root: Path,
     *,
     suffixes: frozenset[str],
-    noun: str,
     classes: Sequence[str] | None,
     privacy_unit: str,
     own_units: frozenset[str] = frozenset(),
@@ -73,13 +72,12 @@ def list_files(
         root: the folder.
         suffixes: lower-case suffixes of the records' files; "" for files without one. With labels.csv
             they do not matter.
-        noun: what messages call the records: `images`.
         classes: the public class list; see `PrivateSource`.
         privacy_unit: "record", "subfolder" or a column.
         own_units: units that the source reads from the files where labels.csv has no such column.
 
     Raises:
-        PrivateDataError: whatever the rules refuse; a missing or empty folder.
+        PrivateDataError: whatever the rules refuse; a missing folder.
     """
     if not root.is_dir():
         raise PrivateDataError(f"{root} is not a folder." if root.exists() else f"The folder {root} does not exist.")
@@ -90,8 +88,6 @@ def list_files(
             listed = _from_folders(root, suffixes, classes, privacy_unit, own_units)
     except OSError as error:
         raise PrivateDataError(f"The folder {root} cannot be read: {error.strerror}.") from error
-    if not listed.paths:
-        raise PrivateDataError(f"The folder {root} holds no {noun}.")
     _refuse_one_file_twice(listed)
     return listed
 

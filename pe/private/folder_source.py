@@ -46,7 +46,6 @@ class FolderSource(PrivateSource):
         return list_files(
             self.path,
             suffixes=self.suffixes,
-            noun=self.modality.noun,
             classes=self.class_names,
             privacy_unit=self.privacy_unit,
             own_units=own_units,

@@ -205,7 +205,7 @@ def encode_labels(
     if isinstance(values, LabelNumbers):
         return values.done()
     if values is None or (classes is not None and not classes):
-        if len(classes or ()) > 1:
+        if len(classes or ()) > 1 and count:
             raise PrivateDataError(
                 "classes lists several classes, but the private records have no labels: give them labels (docs/data.md "
                 "says where they stand), or leave classes out."

@@ -59,8 +59,6 @@ class ImageNpz(ImageSource):
         images = _header(self.path, IMAGES)
         self._check_images(images)
         count = images.shape[0]
-        if count == 0:
-            raise PrivateDataError(f"{self.path} holds no images.")
         members = [name for name in _members(self.path) if name not in (IMAGES, self.privacy_unit)]
         if LABELS not in members and (near := like_labels(members)) and self.class_names != ():
             raise PrivateDataError(

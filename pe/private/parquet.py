@@ -82,8 +82,6 @@ class ImageParquet(ImageSource):
                     if units is not None:
                         units.take(file.cells(batch, self.privacy_unit))
             ends.append(count)
-        if count == 0:
-            raise PrivateDataError(f"{self.path} holds no rows.")
         return self.bind(_Rows(self, paths), count, where, labels=labels, units=units)
 
     @classmethod

@@ -70,8 +70,6 @@ class TextTable(TextSource):
                 if units is not None:
                     units.take(row[-2:-1])
             ends.append(count)
-        if not count:
-            raise PrivateDataError(f"{self.path} holds no rows.")
         return self.bind(_Records(self, files), count, where, labels=labels, units=units)
 
     @classmethod

@@ -94,8 +94,6 @@ class WebDataset(ImageSource):
                     units.take([sample.value(self.privacy_unit, known=count > 0)])
                 count += 1
             ends.append(count)
-        if not count:
-            raise PrivateDataError(f"{self.path} holds no samples.")
         if count == 1 and is_view and len(sample.views()) > 1:
             raise sample.run_together()
         return self.bind(_Images(self, paths), count, where, labels=labels, units=units)

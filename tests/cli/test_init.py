@@ -147,7 +147,7 @@ def test_init_asks_nothing_that_its_flags_answer(scans: Path) -> None:
         ),
         ("scans", ["--longest", 100], "--longest is not of images, which scans holds: leave it out"),
         ("ct", [], "ct holds DICOM files: write a recipe with private.kind: dicom"),
-        ("empty", ["--classes", ""], "The folder empty holds no images"),
+        ("empty", ["--classes", ""], "There are no records"),
         ("scans", ["--classes", "benign,malignant", "--privacy-unit", "patient"], "'patient' would be a column of"),
         ("scans", ["--classes", "benign,malign"], "has the label 'malignant'.*malign"),
         ("scans", ["--classes", "", "--public", "notes.txt"], "public images notes.txt are neither a folder nor an"),

@@ -172,7 +172,7 @@ def test_a_recipe_over_a_generator_of_texts_is_planned_as_it_is_written(tmp_path
         ("a.csv", ["--size", 32], "--size is not of texts, which a.csv holds: leave it out"),
         ("reviews", ["--public", "reviews"], "The public texts reviews are the private records reviews"),
         ("reviews", ["--public", "numbers.pdf"], "is no file of public texts"),
-        ("empty", ["--public", "x"], "The folder empty holds no images"),
+        ("empty", ["--public", "x"], "There are no records"),
     ],
 )
 def test_init_refuses_what_the_run_would(tmp_path: Path, where: str, flags: list[str], sentence: str) -> None:

@@ -95,7 +95,7 @@ def test_the_mnist_test_digits_are_known_by_name() -> None:
             "an image of 5×8×3 where 8×8×3 are declared: bring the set to the run's size",
         ),
         ({"images": PIXELS[:1], "labels": NAMES[:1]}, "fewer than two images"),
-        ({"images": PIXELS[:0], "labels": NAMES[:0]}, "holds no images"),
+        ({"images": PIXELS[:0], "labels": NAMES[:0]}, "fewer than two images"),
         ({"images": PIXELS.astype(np.float32)}, "are float32: scale them to 0…255"),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_folder_of_files_has_the_labels_and_units_of_its_subfolders(tmp_path: 
     listed = TextFolder(tmp_path, classes=["bad", "good"], privacy_unit="who").open()
     assert read(listed) == TEXTS[1:2]
     (tmp_path / "empty").mkdir()
-    assert "empty holds no texts." in stopped(TextFolder(tmp_path / "empty").open)
+    assert len(TextFolder(tmp_path / "empty").open()) == 0
 
 
 ODD = {
@@ -183,7 +183,6 @@ def test_an_odd_cell_is_a_bad_record(tmp_path: Path, name: str, content: bytes, 
         ("a.csv", "text,label,text\nfine,bad,x\n", "{} has two columns of the same name."),
         ("a.csv", 'text,label\nfine,bad\n"open,bad\n', "Row 2 of {} cannot be read: its quotes do not match"),
         ("a.csv", "", "{} has no first row"),
-        ("a.csv", "text,label\n", "{} holds no rows."),
         ("a.csv", "=cmd|'/c calc'!A1,bad\n", "{} has no column 'label': name one that it has; of CSV"),
         ("a.csv", "texts,label\nfine,bad\n", "{} has no column 'text': did you mean 'texts'?"),
         ("a.csv", "text,label\n" + "x" * 200_000 + ",bad\n", "a cell has more than 131,072 characters."),
