@@ -62,7 +62,7 @@ def ledger(
 
 def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     """Print the total, the number of runs, and the cap."""
-    from pe.privacy.data_set import MIXED, mixed, total_epsilon
+    from pe.privacy.data_set import total_epsilon, whom
     from pe.privacy.words import finite, guarantee, round_up
 
     content = file.read()
@@ -85,7 +85,7 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
         )
     if as_json or not there:
         return
-    stated = (guarantee(total, at) if at else f"ε = {round_up(total)}") + (f", {MIXED}" if mixed(runs) else "")
+    stated = (guarantee(total, at) if at else f"ε = {round_up(total)}") + (f", {whom(runs)}" if whom(runs) else "")
     if finite(total) is None:
         stated = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {stated}.")

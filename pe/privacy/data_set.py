@@ -214,34 +214,49 @@ class DataSetLedger:
         return content
 
 
-MIXED = "for one record replaced by another, since the runs protect different units or relations"
-"""Whom a total over runs of several kinds is for."""
-
-
 def total_epsilon(runs: dict[str, Any], delta: float) -> float:
-    """ε of all runs together at `delta`: for their own unit and relation, or, of several kinds, for MIXED.
+    """ε of all runs together at `delta`, for those that `whom` names; infinite, if one of them added no noise.
 
-    Infinite, if one of them added no noise.
-
-    Every run protects a record that is replaced by another. What adds or removes a unit, or blanks it, does so with
-    twice the sensitivity: to change one of a unit's records is to take the unit away and to add another.
+    docs/privacy.md proves it ("All runs over one data set").
     """
     releases = [Release.from_dict(values) for run in runs.values() for values in run]
-    return epsilon(map(for_a_record, releases) if mixed(runs) else releases, delta)
+    if len({release.unit for release in releases}) > 1:
+        releases = list(map(for_a_record, releases))
+    elif whom(runs):
+        releases = list(map(_replaced, releases))
+    return epsilon(releases, delta)
 
 
-def mixed(runs: dict[str, Any]) -> bool:
-    """Whether releases of several relations or units are among them."""
-    return len({(values["relation"], values["unit"]) for run in runs.values() for values in run}) > 1
+def whom(runs: dict[str, Any]) -> str:
+    """Whom a total over runs of several relations or units is for; empty: of one, and for that."""
+    units = {values["unit"] for run in runs.values() for values in run}
+    if len(units) > 1:
+        return "for one record replaced by another, of the same unit or not, since the runs protect different units"
+    if len({values["relation"] for run in runs.values() for values in run}) > 1:
+        return f"for one {min(units)} replaced by another, since the runs protect different relations"
+    return ""
 
 
 def for_a_record(release: Release) -> Release:
-    """The release as it protects a record that is replaced by another, whatever its own relation and unit are."""
+    """The release as it protects a record that is replaced by another, whatever its own relation and unit are.
+
+    Two larger units change if the new record is somebody else's. Where units are sampled, that is two releases, each
+    with half of the noise's variance, since each unit has a coin of its own.
+    """
+    found = replace(_replaced(release), unit="record")
+    if release.unit == "record":
+        return found
+    if release.sampling is not None:
+        return replace(found, noise_multiplier=found.noise_multiplier / math.sqrt(2), count=2 * found.count)
+    return replace(found, sensitivity=found.sensitivity * 2, noise_multiplier=found.noise_multiplier / 2)
+
+
+def _replaced(release: Release) -> Release:
+    """The release as it protects one unit that is replaced by another: taken away, and added."""
     times = 1 if release.relation is Relation.REPLACE_ONE else 2
     return replace(
         release,
         relation=Relation.REPLACE_ONE,
-        unit="record",
         sensitivity=release.sensitivity * times,
         noise_multiplier=release.noise_multiplier / times,
     )
@@ -250,7 +265,7 @@ def for_a_record(release: Release) -> Release:
 def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
     epsilon_of_all = finite(total_epsilon(runs, delta))
     total = {"epsilon": epsilon_of_all, "delta": None if epsilon_of_all is None else delta, "runs": len(runs)}
-    return total | ({"for": MIXED} if mixed(runs) else {})
+    return total | ({"for": whom(runs)} if whom(runs) else {})
 
 
 def _without(entries: dict[str, Any], run: str) -> dict[str, Any]:

@@ -3,19 +3,24 @@ import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+from scipy.stats import norm
 
 from pe.errors import BudgetExceeded, PrivacyError
-from pe.histogram import histogram_releases
-from pe.privacy.accounting import epsilon
+from pe.histogram import count_votes, histogram_releases
+from pe.privacy.accounting import delta, epsilon
 from pe.privacy.closed_form import gaussian_epsilon
-from pe.privacy.data_set import DataSetLedger
+from pe.privacy.data_set import DataSetLedger, for_a_record
 from pe.privacy.ledger import Budget
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import Poisson, Relation, Release
+from pe.private.embeddings import PrivateEmbeddings
 
 RUN = histogram_releases(8.0, 3)
 
@@ -56,9 +61,53 @@ def test_runs_of_several_kinds_are_totalled_for_a_record_that_is_replaced(tmp_pa
     total = budget.enter("two", [other], 1e-5)
     assert total["for"].startswith("for one record replaced by another")
     moved = 1 if other.relation is Relation.REPLACE_ONE else 2  # to replace is to take away and to add
+    moved *= 1 if other.unit == "record" else 2  # from one unit to another
     mus = [2 / release.noise_multiplier for release in RUN] + [moved / 40.0]
     assert total["epsilon"] == pytest.approx(gaussian_epsilon(math.hypot(*mus), 1e-5))
     assert total["epsilon"] > epsilon(RUN, 1e-5) + epsilon([other], 1e-5) / 2
+
+
+def test_a_record_that_moves_to_another_patient_moves_the_votes_by_no_more_than_the_total_says(tmp_path: Path) -> None:
+    candidates, labels = np.array([[0, 0], [9, 9]], np.float32), np.zeros(2, np.int32)
+
+    def votes(at: float, unit: int) -> npt.NDArray[np.float64]:
+        vectors = np.array([[0, 0], [at, at]], np.float32)  # patient 0 has the first record
+        private = PrivateEmbeddings(vectors, np.zeros(2, np.int32), np.array([0, unit]), ("all",))
+        return count_votes(private, candidates, labels, 2**20) / 2**20
+
+    moved = float(np.linalg.norm(votes(0, 1) - votes(9, 0)))
+    assert moved == pytest.approx(1.474, abs=1e-3)  # above √2, a patient's
+    budget, sigma = DataSetLedger(tmp_path / "b.json"), 2.0
+    votes_of = {"mechanism": "discrete_gaussian", "grid": 2**20, "relation": Relation.REPLACE_ONE}
+    patients = Release("votes", sensitivity=2**0.5, noise_multiplier=sigma, unit="patient", **votes_of)
+    weak = Release("votes", sensitivity=2**0.5, noise_multiplier=1e3, **votes_of)
+    budget.enter("one", [patients], 1e-5)
+    total = budget.enter("two", [weak], 1e-5)
+    assert total["epsilon"] >= gaussian_epsilon(moved / (2**0.5 * sigma), 1e-5)
+    assert "of the same unit or not" in total["for"]
+
+
+def test_two_sampled_units_are_no_better_off_than_the_total_says() -> None:
+    """Either is seen with probability 1 − (1 − q)², which one unit of twice the sensitivity does not cover."""
+    q, std, z = 0.1, 0.5, np.linspace(-8, 8, 40_001)
+    sampled = Release("x", "discrete_gaussian", 2.0, std / 2, Relation.REPLACE_ONE, "patient", Poisson(q), 1, 2**20)
+    one_unit = replace(sampled, sensitivity=4.0, noise_multiplier=std / 4)
+    seen = [(1 - q) ** 2, 2 * q * (1 - q), q * q]
+    before, after = (sum(p * norm.pdf(z, at * k, std) for k, p in enumerate(seen)) for at in (-1, 1))
+    covers = []
+    for budget in (0.01, 0.1, 1.0):
+        true = float(np.maximum(after - math.exp(budget) * before, 0).sum() * (z[1] - z[0]))
+        assert delta([for_a_record(sampled)], budget) >= true * 0.999
+        covers.append(delta([one_unit], budget) >= true * 0.999)
+    assert not all(covers)
+
+
+def test_runs_by_patients_that_differ_in_relation_are_totalled_for_a_patient(tmp_path: Path) -> None:
+    budget = DataSetLedger(tmp_path / "b.json")
+    for run, relation in (("one", Relation.ADD_REMOVE), ("two", Relation.REPLACE_ONE)):
+        total = budget.enter(run, [Release("v", "discrete_gaussian", 1.0, 40.0, relation, "patient", grid=2**20)], 1e-5)
+    assert total["for"].startswith("for one patient replaced by another")
+    assert total["epsilon"] == pytest.approx(gaussian_epsilon(math.hypot(2, 1) / 40, 1e-5))
 
 
 def test_runs_that_start_together_are_all_counted(tmp_path: Path) -> None:
