@@ -161,10 +161,11 @@ def _runs_near(path: Path, fitted_before: bool) -> list[tuple[Path, list[OtherFi
         fitted_before: it is named as a run whose model is meant, and nothing else of it.
     """
     try:
-        here = path.expanduser().resolve()
-        within = [one.path for one in os.scandir(here) if one.is_dir()] if here.is_dir() else []
-        if not here.exists():
+        if path == Path() or not path.expanduser().exists():
             return []
+        here = path.expanduser().resolve()
+        folder = path.is_absolute() and here.is_dir()  # else it may be a word that names a folder by chance
+        within = [one.path for one in os.scandir(here) if one.is_dir()] if folder else []
     except (OSError, ValueError, RuntimeError):  # a text that is no path
         return []
     above = list(dict.fromkeys((here, *here.parents, *path.absolute().parents)))

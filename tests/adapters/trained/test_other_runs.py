@@ -178,6 +178,6 @@ def test_an_own_object_that_declares_nothing_is_told_so(files: Path, network: Pa
 def test_words_that_name_a_folder_of_runs_by_chance_refuse_nothing(
     files: Path, merf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(merf, tmp_path / "cpu" / "runs" / "a")
+    shutil.copytree(merf, tmp_path / "cpu" / "a")
     monkeypatch.chdir(tmp_path)
     assert taken_from_runs(recipe(files / "private.npz", api=api("dpdm")), ()) == ()
