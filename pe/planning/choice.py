@@ -26,10 +26,10 @@ SIGNAL_ONCE, SIGNAL = 0.25, 0.75
 """The votes that an average candidate shall get, over the noise on it: in one vote, which needs many candidates to
 choose from; in each of several."""
 
-BLIND, ONCE, VARIED, AGAIN = 2.5, -1.0, 0.5, 1.0
+BLIND, ONCE, AGAIN = 2.5, 0.5, 1.0
 """H, in standard deviations of the noise: of every vote for samples of unknown labels, of which most are of another
-label; of samples of known ones, of one vote over a pool, so that hardly any is left out, of one vote if the chosen are
-varied, and of each of several, or of one whose choice could be varied, and is not."""
+label; of samples of known ones, of one vote, and of each of several, or of one whose choice could be varied, and is
+not."""
 
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
@@ -76,6 +76,7 @@ class Numbers:
         degrees: the generator's, widest first.
         by_label: whether it makes what a label names.
         distinct: different new samples of a label that it has; None: it makes ever new ones.
+        lookahead: k, that the recipe gives: variations of each candidate in an iteration; a list has one for each.
         final_share: of the images, for the end; 0 where one vote's choice is taken as it is.
     """
 
@@ -89,6 +90,7 @@ class Numbers:
     degrees: tuple[float, ...]
     by_label: bool
     distinct: int | None
+    lookahead: int | list[int] = 0
     final_share: float = FINAL_SHARE
 
     def noise(self, iterations: int) -> float:
@@ -97,7 +99,12 @@ class Numbers:
 
     def limit(self, iterations: int) -> float:
         """Candidates of a label in each iteration that the images allow."""
-        return self.images * (1 - self.final_share) / (max(iterations, 1) * self.labels)
+        return self.images * (1 - self.final_share) / (max(self.each(iterations), 1) * self.labels)
+
+    def each(self, iterations: int) -> int:
+        """Images that a candidate takes in all iterations: itself, and its lookahead's variations."""
+        ahead = self.lookahead if isinstance(self.lookahead, list) else [self.lookahead] * iterations
+        return iterations + sum(ahead)
 
     @property
     def fewest(self) -> int:
@@ -150,8 +157,8 @@ def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
         return {"iterations": 0, "population": _population(numbers, 0, 1)} | given
     chosen_degree = [0.0] if is_sparing(numbers, given) else _degrees(numbers.degrees, iterations)
     degree = given.get("degree", chosen_degree)
-    if iterations == 1 and degree in (0, [0]):
-        numbers = replace(numbers, final_share=0.0)
+    if degree in (0, [0] * iterations):  # nobody is asked for a lookahead of copies
+        numbers = replace(numbers, final_share=0.0 if iterations == 1 else numbers.final_share, lookahead=0)
     neighbors: int = given.get("neighbors", _neighbors(numbers, iterations, given.get("population")))
     chosen: dict[str, Any] = {
         "iterations": iterations,
@@ -174,7 +181,7 @@ def is_sparing(numbers: Numbers, given: dict[str, Any]) -> bool:
 
     Then there is one vote, and what it chooses is taken as it is, so that all images are candidates.
     """
-    if given.keys() & {"degree", "initial_variations"} or given.get("iterations", 1) != 1:
+    if given.get("lookahead") or given.keys() & {"degree", "initial_variations"} or given.get("iterations", 1) != 1:
         return False
     return _iterations(numbers) == 1 < _iterations(replace(numbers, images=inf))
 
@@ -185,7 +192,7 @@ def _threshold(numbers: Numbers, iterations: int) -> float:
         return BLIND
     if iterations > 1 or (any(numbers.degrees) and not numbers.final_share):
         return AGAIN
-    return VARIED if numbers.final_share else ONCE
+    return ONCE
 
 
 def _iterations(numbers: Numbers) -> int:
@@ -220,7 +227,7 @@ def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
     """
     members = max(_affordable(numbers, iterations, neighbors), neighbors, LEAST)
     wanted = numbers.records if numbers.paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
-    allowed = numbers.images - iterations * members * numbers.labels
+    allowed = numbers.images - numbers.each(iterations) * members * numbers.labels
     if not numbers.final_share:
         allowed = members * numbers.labels if any(numbers.degrees) else wanted
     final = max(int(min(wanted, allowed)) // numbers.labels, 1) * numbers.labels
@@ -264,6 +271,7 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
         degrees=info.degrees,
         by_label=info.by_label,
         distinct=info.distinct,
+        lookahead=recipe.evolution.given.get("lookahead", 0),
     )
 
 

@@ -144,6 +144,24 @@ def test_a_limit_on_what_the_run_may_cost_is_kept() -> None:
     assert found.synthetic == 5000  # as many as there are records, since each costs something
 
 
+@pytest.mark.parametrize("ahead", [3, 8])
+@pytest.mark.parametrize("given", [{}, {"iterations": 2}, {"iterations": 1, "degree": 0}, {"reuse_lookahead": True}])
+def test_a_limit_is_kept_with_a_lookahead_too(ahead: int, given: dict[str, Any]) -> None:
+    priced, evolution = {"price": {"image": 0.02}}, {"lookahead": ahead} | given
+    found = forecast(recipe_of(5000, 2, api=priced, limits={"max_cost": 50}, evolution=evolution), Drawn())
+    assert 35 < (found.cost or 0) <= 50
+    free = forecast(recipe_of(5000, 2, limits={"max_images": 2500}, evolution=evolution), Drawn())
+    assert free.images.most <= 2500
+
+
+@pytest.mark.parametrize("by_label", [False, True])
+def test_one_vote_over_a_pool_has_the_threshold_of_any_one_vote(by_label: bool) -> None:
+    class Pool(Blind):
+        info = PluginInfo(hosts=(), degrees=(0.0,), by_label=by_label)
+
+    assert settle(recipe_of(4000, epsilon=4), Pool()).recipe.evolution.threshold_sigmas == (0.5 if by_label else 2.5)
+
+
 @pytest.mark.parametrize(("distinct", "candidates"), [(40, 400), (700, 7000), (None, 10_000), (50_000, 20_000)])
 def test_no_more_candidates_than_a_pool_has_different_ones(distinct: int | None, candidates: int) -> None:
     class Pool(Blind):
