@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pe.planning.layout import plan_of
 from pe.recipe.schema import Recipe
 from pe.report.variety import collapse_warnings, varieties, whole
 from pe.store.places import RECIPE
@@ -22,7 +23,8 @@ def summary(run: Run) -> dict[str, Any]:
     recipe = Recipe.load(run.folder / RECIPE)
     populations = run.populations(len(recipe.private.labels))
     certificate, synthetic = run.guarantee, populations[-1].samples
-    last = whole(varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1])
+    last = varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1]
+    steps = plan_of(run, recipe).steps
     with read_journal(run) as journal:
         calls = journal.totals().usage.calls
     return {
@@ -31,8 +33,8 @@ def summary(run: Run) -> dict[str, Any]:
         "data_set": certificate["data_set"],
         "noun": synthetic.noun,
         "images": len(synthetic),
-        "different": last.different,
+        "different": whole(last).different,
         "api_calls": calls,
-        "warnings": collapse_warnings(len(populations) - 1, last),
+        "warnings": collapse_warnings(len(populations) - 1, last, steps[-1] if steps else None),
         "run": str(run.folder),
     }

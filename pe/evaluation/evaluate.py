@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -17,13 +17,13 @@ from pe.evaluation.fidelity import fidelity
 from pe.evaluation.loss_attack import attack_model
 from pe.evaluation.memorisation import memorisation
 from pe.evaluation.real import RealSet
-from pe.evaluation.remedies import MOST, ONE_VOTE_INSTEAD, remedies
+from pe.evaluation.remedies import MOST, ONE_VOTE_INSTEAD, TAKEN_AS_CHOSEN, remedies
 from pe.evaluation.request import METRICS, Request
 from pe.evaluation.sets import REAL, SYNTHETIC_DATA, Notes, Sets, gather
 from pe.evaluation.stored import pairs_file, store_evaluation
 from pe.evaluation.trials import trials_of
 from pe.evaluation.utility import choose_classifiers, try_out
-from pe.evaluation.verdict import HELPED, Verdict, collapsed, verdict
+from pe.evaluation.verdict import HELPED, Verdict, collapsed, first_named, verdict
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import construct
@@ -181,17 +181,20 @@ def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress)
     judged = verdict(found, chosen, labels, sets.modality.noun)
     if judged is None:
         return values
-    lost = {"collapsed": collapsed(found[judged.classifier], labels, sets.modality.noun, sets.classes)}
+    lost = collapsed(found[judged.classifier], labels, sets.modality.noun, sets.classes)
+    judged = replace(judged, collapsed=len(lost))
     told = {"sentence": f"{judged.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
-    return {"verdict": judged.to_dict() | told | lost | _remedies(sets, judged)} | values
+    lost_first = {"collapsed": first_named(lost)}
+    return {"verdict": judged.to_dict() | told | lost_first | _remedies(sets, judged)} | values
 
 
 def _remedies(sets: Sets, judged: Verdict) -> Values:
     """What to change, where the votes did not help, or several not more than one."""
-    found = [] if judged.evolving in (None, HELPED) else [ONE_VOTE_INSTEAD]
-    if judged.outcome == HELPED:
+    plan, found = plan_of(sets.run, sets.recipe), []
+    if judged.evolving not in (None, HELPED) and any(step.degree for step in plan.steps):
+        found = [ONE_VOTE_INSTEAD if len(plan.steps) > 1 else TAKEN_AS_CHOSEN]
+    if judged.outcome == HELPED and not judged.collapsed:
         return {"remedies": found}
-    plan = plan_of(sets.run, sets.recipe)
     more = remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))
     return {"remedies": [*found, *more][:MOST]}
 

@@ -20,7 +20,10 @@ ONE_VOTE_INSTEAD = (
     "Evolving is not shown to be worth its iterations: try evolution.iterations: 1, which gives one vote the whole "
     "budget; `pe plan` says what `evolution: auto` chooses then."
 )
-"""Where evolving did not beat one vote."""
+TAKEN_AS_CHOSEN = (
+    "Varying is not shown to be worth it: try evolution.degree: 0, which takes what the vote chose as it is."
+)
+"""Where evolving did not beat one vote: of several iterations, and of one."""
 
 WIDE = 2.0
 """How many times the generator's own finest degree the last one is when it is called wide."""
@@ -73,12 +76,13 @@ def _embedding(recipe: Recipe) -> list[str]:
 
 
 def _degree(plan: Plan, api: GenerationAPI | None) -> list[str]:
-    finest = () if api is None else info_of(api).degrees
-    if not finest or not plan.steps or plan.steps[-1].degree < WIDE * min(finest):
+    degrees = () if api is None else info_of(api).degrees
+    finest = min((degree for degree in degrees if degree), default=None)
+    if finest is None or not plan.steps or plan.steps[-1].degree < WIDE * finest:
         return []
     return [
         f"The last variations are wide, so that what was voted for is lost: their degree is {plan.steps[-1].degree:g}, "
-        f"and this generator's own finest is {min(finest):.2g}; lower evolution.degree, or take `evolution: auto`."
+        f"and this generator's own finest is {finest:.2g}; lower evolution.degree, or take `evolution: auto`."
     ]
 
 

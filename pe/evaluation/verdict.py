@@ -68,6 +68,7 @@ class Verdict:
         test_images: their number.
         accuracy: after the synthetic data, the mean over the seeds.
         differences: from each control that there is, and from CHANCE, the share of the largest class in the test set.
+        collapsed: how many classes have; see `collapsed`.
         evolving: against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not compared.
     """
 
@@ -78,6 +79,7 @@ class Verdict:
     accuracy: float
     differences: dict[str, Difference]
     evolving: str | None
+    collapsed: int = 0
 
     @property
     def sentence(self) -> str:
@@ -87,13 +89,20 @@ class Verdict:
         missing = [words for name, words in _CONTROLS.items() if name not in found]
         rightly = f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test {self.noun} rightly"
         parts = [
-            f"{_SAID[self.outcome]}: after training on the synthetic data, {self.classifier} labels {rightly}, "
-            f"{' and '.join(against)}",
+            f"{_SAID[self.outcome]}{self._but}: after training on the synthetic data, {self.classifier} labels "
+            f"{rightly}, {' and '.join(against)}",
             *(f"there is no control by {words} to compare with" for words in missing),
             ("" if chance.low > 0 else "that is no better than chance: ")
             + f"always saying the largest class gives {100 * chance.accuracy:.1f} %",
         ]
         return "; ".join(parts) + "." + self._on_one_vote
+
+    @property
+    def _but(self) -> str:
+        """What a headline of success must not hide."""
+        if self.outcome != HELPED or not self.collapsed:
+            return ""
+        return f" over all classes, but {self.collapsed:,} {'class' if self.collapsed == 1 else 'classes'} collapsed"
 
     @property
     def _on_one_vote(self) -> str:
@@ -105,7 +114,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """As docs/evaluation.md has it."""
         differences = {name: vars(each) for name, each in self.differences.items()}
-        values = {name: value for name, value in vars(self).items() if name != "noun"}
+        values = {name: value for name, value in vars(self).items() if name not in ("noun", "collapsed")}
         return values | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 
@@ -177,10 +186,14 @@ def collapsed(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes:
         if against:
             share = f"{100 * recall:.1f} % of its {int(rows.sum()):,} test {noun} are labelled rightly"
             found.append((recall, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
-    found.sort(key=lambda each: each[0])
-    more = len(found) - NAMED
+    return [sentence for _, sentence in sorted(found)]
+
+
+def first_named(sentences: Sequence[str]) -> list[str]:
+    """The first NAMED of sentences on classes that collapsed, and how many more there are."""
+    more = len(sentences) - NAMED
     rest = [f"So did {more:,} more {'class' if more == 1 else 'classes'}."] if more > 0 else []
-    return [sentence for _, sentence in found[:NAMED]] + rest
+    return [*sentences[:NAMED], *rest]
 
 
 def compare(ours: Right, others: Right, level: float = LEVEL) -> Difference:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pe.privacy.words import found_at_most
 from pe.report.charts import Line
+from pe.report.diagnostics import certificate_of
 from pe.report.page import shown
 from pe.store.run import Run
 
@@ -47,6 +49,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "judge": judge,
         "judged": judged,
         "judged_sets": [_title(name) for name in judged],
+        "bound": _bound(run, (metrics.get("run") or {}).get("noun", "images")),
         "nearest": _nearest,
         "pairs": _pairs(run, memorisation, ".png"),
         "text_pairs": [pair for one in _pairs(run, memorisation, ".json") for pair in _text_pairs(one)],
@@ -57,6 +60,16 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "spread": spread,
         "title": _title,
     }
+
+
+def _bound(run: Run, noun: str) -> str:
+    """What the certificate allows of the difference that the membership test sees."""
+    certificate = certificate_of(run)
+    if certificate is None or not certificate["holds"]:
+        return f"No certificate bounds what the {noun} tell of a record."
+    epsilon, delta, unit = certificate["epsilon"], certificate["delta"], certificate["unit"]["name"]
+    most = found_at_most(epsilon, delta, certificate["gdp_mu"])
+    return f"Of one {unit} the certificate allows a test that wrongly accuses 1 in 100 to find at most {most}."
 
 
 def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:

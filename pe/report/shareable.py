@@ -50,7 +50,8 @@ def shareable_report(run: Run) -> str:
     found, populations, certificate = values["found"], run.populations(len(values["plan"].classes)), certificate_of(run)
     plan = values["plan"]
     variety = varieties(populations, plan.classes, plan.seed)
-    collapse = collapse_warnings(len(populations) - 1, whole(variety[-1]))
+    t = len(populations) - 1
+    collapse = collapse_warnings(t, variety[-1], plan.steps[t - 1] if t else None)
     values |= {
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,

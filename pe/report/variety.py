@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import isqrt
+from math import inf, isqrt
 
 import numpy as np
 
 from pe.data.population import Population
 from pe.data.samples import Samples, distinct
 from pe.data.seeds import generator
+from pe.steps import Step
 
 NEAR = 0.2
 """Two samples are nearly equal if they are no further apart than this share of the usual distance in S_0."""
@@ -22,8 +23,9 @@ PAIRS = 1000
 MOST, WORK = 1000, 1e8
 """Samples of a label that are compared with each other, at most; and bytes times pairs of a population, at most."""
 
-COLLAPSED = 0.2
-"""Share of the samples compared that differ clearly, below which a population has collapsed."""
+COLLAPSED, FEW = 0.2, 10
+"""Share of the samples compared that differ clearly, below which a population has collapsed; of one that holds copies
+of what votes chose, as many of a label are enough."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,24 @@ def usual_distance(population: Population, seed: int) -> float:
     return float(np.median(population.samples.take(one[apart]).distances(population.samples.take(other[apart]))))
 
 
-def collapse_warnings(t: int, found: Variety) -> list[str]:
-    """A sentence on an S_t that has collapsed; none if it has not."""
-    if found.apart >= COLLAPSED * found.compared:
+def collapse_warnings(t: int, found: dict[str, Variety], step: Step | None) -> list[str]:
+    """A sentence on an S_t that has collapsed; none if it has not.
+
+    Args:
+        t: its number.
+        found: by label.
+        step: the iteration that made it; None for S_0.
+    """
+    every = whole(found)
+    copies = step is not None and not step.degree
+    if every.apart >= min(COLLAPSED * every.compared, FEW * len(found) if copies else inf):
         return []
-    more = "more candidates, a lower threshold or a higher last degree" if t else "a generator that varies more"
+    ways = ["a generator that varies more"] if step is None else ["more candidates"]
+    ways += ["a lower threshold"] if step is not None and step.threshold > 0 else []
+    ways += ["a higher last degree"] if step is not None and step.degree < 1 else []
+    more = " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
     return [
-        f"S_{t} has collapsed: of {found.compared:,} samples that were compared, only {found.apart:,} differ clearly "
+        f"S_{t} has collapsed: of {every.compared:,} samples that were compared, only {every.apart:,} differ clearly "
         f"from the others of their label: take {more}."
     ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.evaluation.remedies import MOST, remedies
 from pe.evaluation.utility import Utility
-from pe.evaluation.verdict import HELPED, HURT, NAMED, NOT_SHOWN, collapsed, compare, verdict
+from pe.evaluation.verdict import HELPED, HURT, NAMED, NOT_SHOWN, collapsed, compare, first_named, verdict
 from pe.planning.layout import lay_out
 from pe.recipe.schema import Recipe
 from tests.generators import Shades
@@ -84,6 +86,18 @@ def test_the_linear_probe_judges_and_without_it_the_classifier_that_held_out_par
     assert (without.classifier, without.outcome) == ("mlp", HELPED)
 
 
+@pytest.mark.parametrize(
+    ("lost", "headline"), [(0, ":"), (1, " over all classes, but 1 class collapsed:"), (5, " over all classes, but 5 ")]
+)
+def test_a_headline_of_success_names_the_classes_that_collapsed(lost: int, headline: str) -> None:
+    helped = verdict(results(synthetic=0.9, unevolved=0.2), {}, LABELS, "images")
+    hurt = verdict(results(synthetic=0.2, unevolved=0.9), {}, LABELS, "images")
+    assert helped is not None
+    assert hurt is not None
+    assert replace(helped, collapsed=lost).sentence.startswith(f"The votes helped{headline}")
+    assert replace(hurt, collapsed=lost).sentence == hurt.sentence
+
+
 def recalls(*shares: float) -> Utility:
     """Three seeds, right on the first `shares[c]` of the hundred test images of class c."""
     right = np.zeros(len(LABELS), bool)
@@ -108,7 +122,7 @@ def test_a_class_is_lost_if_its_recall_falls_below_half_of_a_control_or_the_reco
     )
     by_set["synthetic"] = recalls(0.02, 0.03, 0.01, 0)
     by_set["real"] = recalls(1, 1, 1, 1)
-    *named, rest = collapsed(by_set, LABELS, "images", names)
+    *named, rest = first_named(collapsed(by_set, LABELS, "images", names))
     assert [sentence.split("'")[1] for sentence in named] == ["dog", "cat", "ant"]
     assert len(named) == NAMED
     assert rest == "So did 1 more class."
@@ -151,14 +165,16 @@ def recipe(**changes: object) -> Recipe:
     return Recipe.parse(content, "recipe")
 
 
-def advice(test_images: int = 5000, **changes: object) -> list[str]:
+def advice(test_images: int = 5000, finest: float = 0.4, **changes: object) -> list[str]:
     read = recipe(**changes)
     size = read.evolution.population
     assert isinstance(size, int)
     blank = Images(np.zeros((size, 8, 8, 3), np.uint8))
     labels = np.arange(size, dtype=np.int32) % 2
     populations = [Population(blank, labels, Conditions(), np.full(size, NO_PARENT))] * 3
-    return remedies(read, lay_out(read, read.private.labels, "record"), populations, Shades(), test_images)
+    api = Shades()
+    api.info = replace(api.info, degrees=(finest,))
+    return remedies(read, lay_out(read, read.private.labels, "record"), populations, api, test_images)
 
 
 def test_remedies_come_from_public_numbers_the_most_probable_first() -> None:
@@ -169,6 +185,8 @@ def test_remedies_come_from_public_numbers_the_most_probable_first() -> None:
     (colour,) = advice(embedding__kind="pixels")
     assert "The votes compared pixels" in colour
     assert advice(embedding__kind="pixels", private__channels=1) == [nothing]
+    for degree, finest in ((0.0, 0.0), (0.3, 0.0), (0.0, 0.4)):
+        assert advice(evolution__degree=degree, finest=finest) == [nothing]
     (wide,) = advice(evolution__degree=0.9)
     assert "their degree is 0.9, and this generator's own finest is 0.4" in wide
     (unknown,) = advice(private__declared_size=None)

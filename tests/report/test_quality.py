@@ -112,7 +112,8 @@ def test_the_classifier_of_the_verdict_has_the_tile_the_classes_and_the_confusio
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "meaning"), [(0.48, 0.53, "finds nothing"), (0.6, 0.7, "tells something"), (0.3, 0.4, "one source")]
+    ("low", "high", "meaning"),
+    [(0.48, 0.53, "finds nothing"), (0.6, 0.7, "No certificate bounds"), (0.3, 0.4, "one source")],
 )
 def test_the_membership_test_is_put_into_words(low: float, high: float, meaning: str) -> None:
     member = {"auc": (low + high) / 2, "low": low, "high": high, "level": 0.95}

@@ -15,7 +15,9 @@ from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Samples
 from pe.engine.report import write_report
+from pe.privacy.release import Release
 from pe.report.variety import MOST, NEAR, WORK, Variety, collapse_warnings, usual_distance, varieties, whole
+from pe.steps import Step
 from tests.cli.typed import pe as command
 from tests.words import Words
 
@@ -28,6 +30,11 @@ def population(samples: Samples, labels: list[int] | np.ndarray) -> Population:
 def shades(*values: float) -> Images:
     """2×2 grey images, each of one shade."""
     return Images(np.repeat(np.array(values, np.uint8), 4).reshape(-1, 2, 2, 1))
+
+
+def step(degree: float, threshold: float) -> Step:
+    release = Release("histogram/1", "discrete_gaussian", 1.0, 2.0, grid=64)
+    return Step(t=1, sizes=(60,), degree=degree, lookahead=0, threshold=threshold, release=release)
 
 
 FIRST = population(shades(*range(0, 250, 5)), np.zeros(50))
@@ -51,10 +58,32 @@ def test_of_nearly_equal_samples_of_a_label_one_counts() -> None:
 
 def test_a_population_of_copies_of_a_few_has_collapsed() -> None:
     rng = np.random.default_rng(0)
-    few = whole(variety_of(*rng.choice([20, 120, 220], 60) + rng.integers(0, 3, 60)))
-    (warning,) = collapse_warnings(3, few)
+    few = variety_of(*rng.choice([20, 120, 220], 60) + rng.integers(0, 3, 60))
+    (warning,) = collapse_warnings(3, few, step(0.5, 2.0))
     assert warning.startswith("S_3 has collapsed: of 60 samples that were compared, only 3 differ clearly")
-    assert collapse_warnings(1, whole(varieties([FIRST], ["a"], 0)[0])) == []
+    assert collapse_warnings(1, varieties([FIRST], ["a"], 0)[0], step(0.5, 2.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("degree", "threshold", "remedy"),
+    [
+        (0.5, 2.0, "more candidates, a lower threshold or a higher last degree"),
+        (0.5, 0.0, "more candidates or a higher last degree"),
+        (1.0, -1.0, "more candidates"),
+    ],
+)
+def test_a_remedy_against_collapse_can_be_followed(degree: float, threshold: float, remedy: str) -> None:
+    (warning,) = collapse_warnings(1, {"a": Variety(90, 2, 90, 2)}, step(degree, threshold))
+    assert warning.endswith(f": take {remedy}.")
+    (of_none,) = collapse_warnings(0, {"a": Variety(90, 2, 90, 2)}, None)
+    assert of_none.endswith(": take a generator that varies more.")
+
+
+@pytest.mark.parametrize(("apart", "warned"), [(9, True), (12, False)])
+def test_copies_of_enough_that_one_vote_chose_have_not_collapsed(apart: int, warned: bool) -> None:
+    one = {label: Variety(500, apart, 500, apart) for label in "ab"}
+    assert bool(collapse_warnings(1, one, step(0.0, 2.5))) == warned
+    assert collapse_warnings(1, one, step(0.5, 2.5))
 
 
 def test_alone_or_among_equal_first_samples_only_equal_ones_are_nearly_equal() -> None:
