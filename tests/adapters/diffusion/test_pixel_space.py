@@ -243,7 +243,7 @@ def test_private_evolution_runs_over_it_and_carries_the_class(tmp_path: Path) ->
     model = tiny.pixel_folder(tmp_path / "model", classes=5)
     make_private(tmp_path / "private.npz")
     run = pe.evolve(
-        pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"]),
+        pe.ImageNpz(tmp_path / "private.npz", size=8, channels=1, resize="stretch", classes=["a", "b"]),
         pe.api("pixel_diffusion", model=model, steps=4, classes={"a": [0, 1], "b": [2, 3, 4]}, device="cpu"),
         embedding=Mean(),
         out=tmp_path / "run",

@@ -102,7 +102,14 @@ IMAGES = POPULATION * (1 + LOOKAHEAD + 1)
 
 def carry_out(folder: Path, api: dict[str, Any], name: str = "run", population: int = POPULATION) -> None:
     """Begin the run, or go on with it."""
-    private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+    private = {
+        "kind": "npz",
+        "path": folder / "private.npz",
+        "size": 28,
+        "channels": 1,
+        "resize": "stretch",
+        "classes": ["a", "b"],
+    }
     content = {
         "private": private,
         "api": api,
