@@ -18,6 +18,9 @@ from pe.errors import ContractError
 _SMALL = 64
 """Pixels of a side up to which images are kept as they are."""
 
+TELLING = 64
+"""Pixels of the smallest image in which one colour alone is suspicious."""
+
 
 @dataclass(frozen=True, eq=False)
 class Images:
@@ -133,6 +136,14 @@ class Images:
         apart = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
         found: npt.NDArray[np.float64] = np.sqrt(np.square(apart).mean(axis=(1, 2, 3))).astype(np.float64)
         return found
+
+    def suspicion(self) -> str:
+        """How many have one colour alone, to a level or two, as filters and faulty weights give; empty: none."""
+        if self.shape[0] * self.shape[1] < TELLING:
+            return ""
+        blocks = (self.pixels[start : start + 256] for start in range(0, len(self), 256))
+        plain = sum(int((np.ptp(block, axis=(1, 2)).max(axis=1) <= 2).sum()) for block in blocks)
+        return f"{plain:,} of {len(self):,} images have one colour alone" if plain else ""
 
     def pictures(self) -> list[Image.Image]:
         """The images themselves, grey ones as RGB."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Members, Population, parse_columns
-from pe.data.samples import Samples, Shape
+from pe.data.samples import Samples, Shape, suspicions
 from pe.dispatch.answers import Answers, Items, Standing, Stored, gather
 from pe.dispatch.finished import columns_of
 from pe.dispatch.limits import LimitToRaise, Meter
@@ -202,6 +202,9 @@ class Dispatcher:
         self._fulfil(work, description)
         population = self.run.add_population(place, work.labels, work.parents, columns_of(self._answers, work))
         self._answers.forget(work.phase)
+        if place == population_place(0):
+            for sentence in suspicions("S_0", population.samples):
+                self.progress.warn(sentence)
         return population
 
     def _fulfil(self, work: Work, description: str) -> Standing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pe.data.samples import suspicions
 from pe.planning.layout import plan_of
 from pe.recipe.schema import Recipe
 from pe.report.variety import collapse_warnings, varieties, whole
@@ -18,13 +19,14 @@ def summary(run: Run) -> dict[str, Any]:
     Returns:
         epsilon and delta (None where no ε holds), data_set (the total of all runs), noun (what samples are called),
         images (their number), different (how many are left if equal ones of a label are counted once), api_calls,
-        warnings (a sentence, if nearly all are copies of a few) and run (its directory).
+        warnings (a sentence, if nearly all are copies of a few, or some look spoiled) and run (its directory).
     """
     recipe = Recipe.load(run.folder / RECIPE)
     populations = run.populations(len(recipe.private.labels))
     certificate, synthetic = run.guarantee, populations[-1].samples
     last = varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1]
     steps = plan_of(run, recipe).steps
+    t = len(populations) - 1
     with read_journal(run) as journal:
         calls = journal.totals().usage.calls
     return {
@@ -35,6 +37,9 @@ def summary(run: Run) -> dict[str, Any]:
         "images": len(synthetic),
         "different": whole(last).different,
         "api_calls": calls,
-        "warnings": collapse_warnings(len(populations) - 1, last, steps[-1] if steps else None),
+        "warnings": [
+            *collapse_warnings(t, last, steps[-1] if steps else None),
+            *suspicions(f"S_{t}", synthetic),
+        ],
         "run": str(run.folder),
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.samples import suspicions
 from pe.planning.cautions import guarantee_warnings
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
@@ -56,7 +57,11 @@ def shareable_report(run: Run) -> str:
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,
         "no_noise": NO_NOISE if run.noiseless else "",
-        "warnings": [*(certificate["warnings"] if certificate else _warnings(run, plan)), *collapse],
+        "warnings": [
+            *(certificate["warnings"] if certificate else _warnings(run, plan)),
+            *collapse,
+            *suspicions(f"S_{t}", populations[-1].samples),
+        ],
         "promise": promise(certificate) if certificate else "No guarantee can be stated before the run is finished.",
         "count": len(populations[-1]),
         "varieties": [whole(by_label) for by_label in variety],
