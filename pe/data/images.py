@@ -45,9 +45,14 @@ class Images:
 
     def __post_init__(self) -> None:
         array = self.pixels
-        if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
-            kind = getattr(array, "dtype", type(array).__name__)
-            raise ContractError(f"Images are uint8 arrays, not {kind}: scale to 0…255 and convert.")
+        if not isinstance(array, np.ndarray) or array.dtype == object:
+            kind = "an array of objects" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+            raise ContractError(
+                f"Images are one uint8 array, n×h×w×c, not {kind}: of pictures of one size it is "
+                "np.stack([np.asarray(picture.convert('RGB')) for picture in pictures])."
+            )
+        if array.dtype != np.uint8:
+            raise ContractError(f"Images are uint8 arrays, not {array.dtype}: scale to 0…255 and convert.")
         if array.ndim != 4 or array.shape[3] not in (1, 3):
             raise ContractError(f"Images are n×h×w×c with 1 or 3 channels, not of shape {array.shape}.")
 

@@ -234,6 +234,9 @@ def check_answer(where: str, answer: object, count: int) -> Answer:
     """
     if not isinstance(answer, Answer):
         raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(samples).")
+    if not hasattr(answer.samples, "kind"):
+        kind = type(answer.samples).__name__
+        raise ContractError(f"{where} returned a {kind} of samples: return pe.Answer(pe.Images(pixels)), or pe.Texts.")
     got = len(answer.samples)
     if got + len(answer.missing) != count or not all(0 <= i < count for i in answer.missing):
         raise ContractError(

@@ -122,7 +122,7 @@ def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -
 def _build(group: Group, spec: PluginSpec, given: object | None) -> Any:
     name = spec.kind.removeprefix(OBJECT)
     if given is not None:
-        if spec.kind != object_kind(given):
+        if class_of(spec.kind) != class_of(object_kind(given)):
             raise PluginError(f"The run was made with {name}, not with {object_kind(given).removeprefix(OBJECT)}.")
         return given
     if spec.kind.startswith(OBJECT):
@@ -134,6 +134,11 @@ def _build(group: Group, spec: PluginSpec, given: object | None) -> Any:
 def object_kind(plugin: object) -> str:
     """How the recipe records an object of the user's own."""
     return f"{OBJECT}{type(plugin).__module__}.{type(plugin).__qualname__}"
+
+
+def class_of(kind: str) -> str:
+    """A kind by which two recipes are compared: an object's class counts by its name, wherever it is defined."""
+    return f"{OBJECT}{kind.rpartition('.')[2]}" if kind.startswith(OBJECT) else kind
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
+from pe.planning.build import class_of
 from pe.planning.fitting import is_fitted
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins
@@ -24,10 +26,12 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 
     What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
     whether they are the same), where their ledger file does, and the settings that a plug-in's `info` names as
-    machine_settings (device, concurrency, batch size, the key's environment variable). So may the declared
-    size, unless a fit is planned by it.
+    machine_settings (device, concurrency, batch size, the key's environment variable). An object's class counts by its
+    name alone. So may the declared size, unless a fit is planned by it.
     """
     old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
+    for leaves, key in product((old, new), ("api.kind", "embedding.kind")):
+        leaves[key] = class_of(leaves[key])
     free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
     free += _machine_settings("pe.embeddings", "embedding", after.embedding)
     for key, member in members_of(after.api).items():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
 import pe
@@ -63,3 +67,12 @@ def test_what_declares_nothing_is_not_declared_and_what_declares_something_else_
     assert info_of(Shades()).hosts == ()
     with pytest.raises(ContractError, match="must be a PluginInfo"):
         info_of(Wrong())
+
+
+def test_the_page_on_adapters_names_no_field_that_there_is_not() -> None:
+    page = Path("docs/adapters.md").read_text(encoding="utf-8")
+    table = page.partition("| of `pe.PluginInfo` | |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {*re.findall(r"`info\.(\w+)", page), *re.findall(r"`(\w+)`", " ".join(rows))}
+    assert len(named) > 10
+    assert named <= {field.name for field in fields(pe.PluginInfo)}

@@ -146,6 +146,21 @@ def test_an_object_s_ladder_is_measured_from_python(private: pe.ImageNpz) -> Non
         pe.probe(private, Shades(), embedding=Mean(), degrees=(), **SETTINGS)
 
 
+@pytest.mark.parametrize("module", ["__main__", "moved.elsewhere"])
+def test_an_object_s_class_is_known_again_wherever_it_is_defined(
+    private: pe.ImageNpz, tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"out": tmp_path / "run", "progress": pe.Progress()} | SETTINGS
+    with pytest.raises(LimitReached):
+        pe.evolve(private, Shades(), embedding=Mean(), **settings, max_images=30)
+    for one in (Shades, Mean):
+        monkeypatch.setattr(one, "__module__", module)
+    assert len(pe.evolve(private, Shades(), embedding=Mean(), resume=True, max_images=1000, **settings).synthetic) == 20
+    assert pe.extend(tmp_path / "run", 2, changes={"limits.max_images": 1000}, api=Shades()).is_file()
+    with pytest.raises(PluginError, match=r"made with .*Shades, not with .*Dull"):
+        pe.extend(tmp_path / "run", 2, changes={"limits.max_images": 1000}, api=type("Dull", (Shades,), {})())
+
+
 def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private: pe.ImageNpz, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     silent, api = pe.Progress(), Shades()
