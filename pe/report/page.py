@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from pe.errors import printable
 from pe.privacy.words import guarantee, round_up
 from pe.report.charts import chart
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
@@ -30,11 +33,25 @@ def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("pe.report")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_without_controls,
+    )
     made.globals["guarantee"] = guarantee
     made.tests["bytes"] = lambda value: isinstance(value, bytes)
     made.filters |= {"chart": chart, "inlined": inlined, "prose": prose, "round_up": round_up, "shown": shown}
     return made
+
+
+def _without_controls(value: object) -> object:
+    """A value as a page shows it: an escape in place of each control character, which no page holds."""
+    if not isinstance(value, str) or not _CONTROL.search(value):
+        return value
+    return type(value)(_CONTROL.sub(lambda found: printable(found[0]), value))
 
 
 def prose(text: str) -> Markup:

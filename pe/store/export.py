@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -22,8 +21,9 @@ from pe.store.certified import (
     read_json,
     write_certificate,
 )
-from pe.store.durable import TEMPORARY, publish_folder
+from pe.store.durable import publish_folder
 from pe.store.formats import Format, convert
+from pe.store.lock import folder_beside
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, FITTED, RECIPE, check_absent
 from pe.store.shared_recipe import without_folders, without_paths
 
@@ -55,17 +55,15 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
     check_absent(to)
     if target.resolve().is_relative_to(folder.resolve()):
         raise RunError(f"{to} lies inside {folder}: export to another place.")
-    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
-        _copy(folder, temporary, certificate)
-        if form != "npz":
-            convert(temporary, form, certificate)
-            write_certificate(temporary, certificate, hash_files(temporary))
-        publish_folder(temporary, target)
+        with folder_beside(target) as temporary:
+            _copy(folder, temporary, certificate)
+            if form != "npz":
+                convert(temporary, form, certificate)
+                write_certificate(temporary, certificate, hash_files(temporary))
+            publish_folder(temporary, target)
     except OSError as error:
         raise RunError(f"{to} cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return to
 
 
@@ -105,7 +103,6 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
     Raises:
         RunError: a copy is not what was certified, or the certificate itself is not valid.
     """
-    target.mkdir(parents=True)
     for name in digests(certificate):
         path, parts = folder / name, PurePosixPath(name).parts
         inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
+import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import NoReturn, Self
 
 from pe.errors import RunError
+from pe.store.durable import TEMPORARY
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "9p"})
 _NETWORK_FUSE = ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.davfs")
@@ -62,12 +66,36 @@ class RunLock:
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """What is done inside no other process does in `folder` at the same time: it waits."""
+    with _held(folder, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def _held(folder: Path, how: int) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def folder_beside(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`, to be filled and renamed; it is deleted in the end if it is still there.
+
+    Those that killed processes left there go first.
+    """
+    for left in target.parent.glob(f"{escape(target.name)}.{'[0-9a-f]' * 8}{TEMPORARY}"):
+        with suppress(BlockingIOError), _held(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(left)
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{TEMPORARY}")
+    temporary.mkdir(parents=True)
+    try:
+        with _held(temporary, fcntl.LOCK_EX):
+            yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:

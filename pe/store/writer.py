@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from pe.store.durable import (
     writing,
 )
 from pe.store.journal import Journal
-from pe.store.lock import RunLock, check_local
+from pe.store.lock import RunLock, check_local, folder_beside
 from pe.store.places import (
     BANNER,
     CONFIDENTIAL,
@@ -69,18 +68,14 @@ class RunWriter:
         """
         check_absent(folder)
         check_local(folder)
-        temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{TEMPORARY}")
-        try:
-            with writing(folder):
-                for part in ("populations", "releases"):
-                    (temporary / part).mkdir(parents=True)
-                (temporary / CONFIDENTIAL).mkdir(mode=0o700)
-                for name, content in files.items():
-                    write_durably(temporary / name, content)
-                temporary.rename(folder)
-                sync(folder.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # nothing is left there, unless the above failed
+        with writing(folder), folder_beside(folder) as temporary:
+            for part in ("populations", "releases"):
+                (temporary / part).mkdir()
+            (temporary / CONFIDENTIAL).mkdir(mode=0o700)
+            for name, content in files.items():
+                write_durably(temporary / name, content)
+            temporary.rename(folder)
+            sync(folder.parent)
         return cls._begin(folder)
 
     @classmethod

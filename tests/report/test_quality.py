@@ -121,6 +121,14 @@ def test_the_membership_test_is_put_into_words(low: float, high: float, meaning:
     assert meaning in render("quality.html", quality(NOWHERE, metrics))
 
 
+@pytest.mark.parametrize("sign", ["\x1b", "\x00", "\x9b", "\x7f"])
+def test_no_page_holds_a_control_character(sign: str) -> None:
+    verdict = {"sentence": f"a{sign}[31m <b>\n", "collapsed": [], "remedies": []}
+    page = render("quality.html", quality(NOWHERE, {"verdict": verdict}))
+    assert f"a\\x{ord(sign):02x}[31m &lt;b&gt;\n" in page
+    assert sign not in page
+
+
 @pytest.mark.parametrize("allowed", [{"epsilon": 1.0, "delta": 1e-5, "by_epsilon": 0.272, "tpr": 0.16}, None])
 def test_the_attack_on_a_fitted_model_is_put_into_words(allowed: dict | None) -> None:
     hits = {"share": 0.123, "low": 0.09, "high": 0.16, "level": 0.95}

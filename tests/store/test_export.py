@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from pe.errors import RecipeError, RunError
 from pe.store.certified import reissue
 from pe.store.export import examine
 from pe.store.file_names import file_names
+from pe.store.lock import folder_beside
+from tests.durability.driver import forked
 from tests.generators import Mean, Shades
 
 LABELS = ("..", "labels.csv", "脑" * 60, "con")
@@ -174,6 +177,29 @@ def test_different_labels_have_different_file_names_on_any_system() -> None:
     assert all(set(name).isdisjoint('/\\:*?"<>|\x1b\n') and len(name.encode()) < 220 for name in found)
     assert all(name[0] not in ". " and name[-1] not in ". " for name in found)
     assert file_names(["x" * 200, "Łódź", "50% off", "e.g. this"]) == ["x" * 200, "Łódź", "50% off", "e.g. this"]
+    assert file_names(["a\u202egnp", "a\u2066b", "a\u200bb", "\ufeffa"]) == [
+        "a%E2%80%AEgnp", "a%E2%81%A6b", "a%E2%80%8Bb", "%EF%BB%BFa",
+    ]  # fmt: skip
+    assert file_names(joined := ["می\u200cشود", "👩\u200d🔬"]) == joined
+
+
+def begin(target: Path) -> None:
+    with folder_beside(target) as folder:
+        (folder / "half").touch()
+        time.sleep(60)
+
+
+def test_what_a_killed_export_left_goes_with_the_next_and_one_under_way_stays(run: pe.Run, tmp_path: Path) -> None:
+    parts = []
+    for number in (1, 2):
+        parts.append(forked(begin, tmp_path / "out"))
+        while len(list(tmp_path.glob("out.*.part/half"))) < number:
+            time.sleep(0.01)
+    for left in (1, 0):
+        parts[left].kill()
+        parts[left].join()
+        shutil.rmtree(run.export(tmp_path / "out"))
+        assert len(list(tmp_path.glob("out.*.part"))) == left
 
 
 def test_a_parquet_file_tells_hugging_face_what_it_holds(run: pe.Run, tmp_path: Path) -> None:
