@@ -97,15 +97,20 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
 
 def bound_size(response: httpx2.Response) -> None:
     """Let at most MAX_BYTES of a response be read, as it is unpacked."""
+    import httpx2
+
     unpacked = response.iter_bytes
 
     def bounded(chunk_size: int | None = None) -> Iterator[bytes]:
         size = 0
-        for part in unpacked(chunk_size):
-            size += len(part)
-            if size > MAX_BYTES:
-                raise Fault(f"the answer is larger than {MAX_BYTES} bytes", response.status_code)
-            yield part
+        try:
+            for part in unpacked(chunk_size):
+                size += len(part)
+                if size > MAX_BYTES:
+                    raise Fault(f"the answer is larger than {MAX_BYTES} bytes", response.status_code)
+                yield part
+        except httpx2.DecodingError as error:
+            raise Fault(f"the answer cannot be unpacked: {error}", response.status_code) from error
 
     response.iter_bytes = bounded  # type: ignore[method-assign]  # which `read` calls
 
@@ -195,7 +200,7 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
 
     try:
         response = client.request(method, url, **request)
-    except (httpx2.TransportError, httpx2.DecodingError) as error:
+    except httpx2.TransportError as error:
         raise Fault.of_transport(error) from error
     check_redirect(response.status_code, response.headers.get("location", ""))
     if response.status_code >= 400:
