@@ -30,24 +30,24 @@ def readable(folder: Path, one: bool) -> tuple[Any, Any]:
     for i in range(3):
         (folder / f"{i}.png").write_bytes(b"no image")
     if one:
-        Image.new("L", (8, 8), 200).save(folder / "0.png")
-    return pe.ImageFolder(folder, size=8, channels=1, declared_size=40, on_bad_record="skip"), Mean()
+        Image.new("L", (4, 4), 200).save(folder / "0.png")
+    return pe.ImageFolder(folder, size=4, channels=1, declared_size=40, on_bad_record="skip"), Mean()
 
 
 def in_a_folder(folder: Path, one: bool) -> tuple[Any, Any]:
     if one:
-        Image.new("L", (8, 8), 200).save(folder / "0.png")
-    return pe.ImageFolder(folder, size=8, channels=1, declared_size=40), Mean()
+        Image.new("L", (4, 4), 200).save(folder / "0.png")
+    return pe.ImageFolder(folder, size=4, channels=1, declared_size=40), Mean()
 
 
 def in_an_array(folder: Path, one: bool) -> tuple[Any, Any]:
-    np.savez(folder / "p.npz", images=np.full((int(one), 8, 8, 1), 200, np.uint8))
-    return pe.ImageNpz(folder / "p.npz", size=8, channels=1, declared_size=40), Mean()
+    np.savez(folder / "p.npz", images=np.full((int(one), 4, 4, 1), 200, np.uint8))
+    return pe.ImageNpz(folder / "p.npz", size=4, channels=1, declared_size=40), Mean()
 
 
 def with_a_vector(folder: Path, one: bool) -> tuple[Any, Any]:
-    np.savez(folder / "p.npz", images=np.array([0, 200 * one], np.uint8).repeat(64).reshape(2, 8, 8, 1))
-    return pe.ImageNpz(folder / "p.npz", size=8, channels=1, declared_size=40), Picky()
+    np.savez(folder / "p.npz", images=np.array([0, 200 * one], np.uint8).repeat(16).reshape(2, 4, 4, 1))
+    return pe.ImageNpz(folder / "p.npz", size=4, channels=1, declared_size=40), Picky()
 
 
 @pytest.mark.parametrize("world", [readable, in_a_folder, in_an_array, with_a_vector])

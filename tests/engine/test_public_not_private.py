@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,8 @@ def test_a_public_image_that_cannot_be_decoded_refuses_the_start(tmp_path: Path)
 
 class Witness(Shades):
     """Reads public images, and writes down all that it is handed before the run's first call."""
+
+    info = replace(Shades.info, shape=(4, 4, 1))
 
     def __init__(self, public: Path) -> None:
         super().__init__()
