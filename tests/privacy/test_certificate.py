@@ -14,7 +14,7 @@ from scipy.stats import norm
 from pe.planning.budget import PlanSettings, plan
 from pe.privacy.certificate import FORMAT, build_certificate
 from pe.privacy.closed_form import gaussian_epsilon
-from pe.privacy.covered import hash_files
+from pe.privacy.covered import hash_files, release_file
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.markdown import certificate_markdown
 from pe.privacy.noise import UnsafeSeededNoise
@@ -49,6 +49,8 @@ def certified(folder, *, noise=None, size=10_000, settings=SETTINGS, **more):
     ledger = Ledger(BUDGET, settings.relation, settings.unit, planned(settings), MemoryStore(), noise)
     first = ledger.planned[0]
     ledger.release(first, lambda noise: noise.discrete_laplace(2, first.scale))
+    (folder / "releases").mkdir(exist_ok=True)
+    (folder / release_file(first.name)).write_bytes(b"counts")
     certificate = build_certificate(
         ledger,
         run="cats-1",
@@ -65,7 +67,11 @@ def test_a_fresh_certificate_verifies_after_json(folder):
     assert verify(certificate, folder) == []
     assert certificate["holds"]
     assert 3.99 < certificate["epsilon"] <= 4
-    assert [one["file"] for one in certificate["covered"]] == ["recipe.yaml", "synthetic/0.png"]
+    assert [one["file"] for one in certificate["covered"]] == [
+        "recipe.yaml",
+        "releases/class_counts.npy",
+        "synthetic/0.png",
+    ]
     assert [one["state"] for one in certificate["releases"]] == ["released", "planned", "planned", "planned"]
 
 
