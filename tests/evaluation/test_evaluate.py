@@ -291,7 +291,7 @@ def test_it_stops_where_it_is_when_told_and_writes_nothing(run: pe.Run, test: st
     ("changes", "sentence"),
     [
         ({"metrics": ("fidelty",)}, "Unknown metric 'fidelty': did you mean 'fidelity'"),
-        ({"metrics": ("semantics",)}, "needs word vectors"),
+        ({"metrics": ("semantics",)}, "Unknown metric 'semantics'"),
         ({"classifiers": ("mpl",)}, "Unknown classifier 'mpl'"),
         ({"seeds": 0}, "one seed or more"),
     ],
