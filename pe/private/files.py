@@ -98,7 +98,7 @@ def find_labels(root: Path) -> tuple[str, ...]:
     Empty where there are no labels.
 
     Raises:
-        PrivateDataError: the folder is missing, or labels.csv is malformed.
+        PrivateDataError: the folder is missing, labels.csv is malformed, or a class folder's name is not UTF-8.
     """
     if not root.is_dir():
         raise PrivateDataError(f"The folder {root} does not exist.")
@@ -106,6 +106,9 @@ def find_labels(root: Path) -> tuple[str, ...]:
         return label_names(_from_csv(root, None, RECORD, frozenset()).labels or ())
     folders = _top_folders(root)
     _refuse_metadata(root, folders, None)
+    for name in folders:
+        if text_of(name) is None:
+            raise PrivateDataError(f"The name {root / name} is not UTF-8, so no recipe can hold it: rename it.")
     return label_names(folders)
 
 
