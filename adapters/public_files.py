@@ -102,8 +102,11 @@ def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:
     try:
         with np.load(file, allow_pickle=False) as archive:
             images: npt.NDArray[Any] = archive["images"]
-            found = archive["labels"] if "labels" in archive else np.empty(0)
-            labels = [str(label) for label in (found.reshape(-1) if found.size == len(found) else found)]  # n×1, too
+            labels_array = archive["labels"] if "labels" in archive else np.empty(0)
+            labels = [
+                str(label)
+                for label in (labels_array.reshape(-1) if labels_array.size == len(labels_array) else labels_array)
+            ]  # n×1, too
     except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
         raise RecipeError(f"path: '{file}' is no .npz file with an array 'images'.") from error
     if images.ndim not in (3, 4) or not len(images):

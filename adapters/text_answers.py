@@ -1,4 +1,4 @@
-"""What becomes of the texts that a language model wrote, and what is told of it."""
+"""Turn the texts that a language model wrote into samples, and count what was taken off or failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pe.plugins.protocols import Failed, Refused
 _WHOLE = ("", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete")
 _CUT = ("length", "max_tokens", "max_output_tokens", "model_length")
 _WITHHELD = ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "sensitive", "refusal")
-"""What finish_reason says: OpenAI's words, and those of text-generation-inference, Together, Anthropic, Cohere, Gemini,
+"""Values of finish_reason: OpenAI's, and those of text-generation-inference, Together, Anthropic, Cohere, Gemini,
 Mistral and Zhipu, as gateways pass them on."""
 
 
@@ -36,17 +36,17 @@ class TextAnswers:
             answer: as it came; white space, a template's markup and quotation marks around all of it are taken off.
             ended: the model ended it; else it was cut off.
         """
-        found, given = unwrap(plain(answer)), self._given
+        answer_text, given = unwrap(plain(answer)), self._given
         with self._lock:
             self._answers += 1
-            self._taken.update(found.taken)
-            self._faults.update([found.fault] if found.fault else [])
-        if found.fault:
+            self._taken.update(answer_text.taken)
+            self._faults.update([answer_text.fault] if answer_text.fault else [])
+        if answer_text.fault:
             return Failed(
-                f"{found.fault}: have the server keep thoughts and control tokens apart, switch thinking off, or raise "
-                "max_tokens"
+                f"{answer_text.fault}: have the server keep thoughts and control tokens apart, switch thinking off, or "
+                "raise max_tokens"
             )
-        text = _unquoted(found.text)
+        text = _unquoted(answer_text.text)
         if not text:
             spent = "" if ended else f": its {given.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
             return Failed(f"the model wrote nothing{spent}")
@@ -57,20 +57,20 @@ class TextAnswers:
         return text
 
     def take_finished(self, answer: str, reason: object) -> str | Failed | Refused:
-        """The same, of an answer of which a server says why it ended."""
-        told = str(reason or "").lower()
-        if told in _WITHHELD:
+        """Do the same for an answer with a finish_reason."""
+        word = str(reason or "").lower()
+        if word in _WITHHELD:
             return Refused(f"the endpoint's content filter withheld the text (finish_reason: {reason})")
-        if told not in (*_WHOLE, *_CUT):
-            fault = f"the endpoint broke off the text (finish_reason: {told[:40]!r})"
+        if word not in (*_WHOLE, *_CUT):
+            fault = f"the endpoint broke off the text (finish_reason: {word[:40]!r})"
             with self._lock:
                 self._answers += 1
                 self._faults[fault] += 1
             return Failed(fault)
-        return self.take(answer, ended=told not in _CUT)
+        return self.take(answer, ended=word not in _CUT)
 
     def describe(self) -> str:
-        """How many answers had something taken off, and how many were no text, in a sentence; empty: none."""
+        """Count the answers with markup and those that were no text, in a sentence; empty if there are none."""
         with self._lock:
             parts = [f"{count:,} × {what} taken off" for what, count in self._taken.most_common()]
             parts += [f"{count:,} × no text, because {why}" for why, count in self._faults.most_common()]

@@ -34,7 +34,7 @@ class SentPrivateData(Connection):
 
     @property
     def impatient(self) -> Self:
-        """The same, without patience."""
+        """These settings without patience."""
         return self.model_copy(update={"patience": 0.0})
 
     def check_trusted(self, kind: str, noun: str, host: str) -> None:
@@ -71,7 +71,7 @@ def ask_for(
     quick: OnFirstUse[Asker],
     patient: OnFirstUse[Asker],
 ) -> Entries:
-    """What `ask` brings for private samples by an endpoint without patience.
+    """Embed private samples by an endpoint without patience.
 
     Where it brings nothing, blank samples are asked for with patience first: if they bring something, the server is
     back, or only these samples fail.

@@ -216,16 +216,16 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
     """
     try:
         charset = response.encoding if response.charset_encoding else None
-        found = read_json(response.content, charset)
+        content = read_json(response.content, charset)
     except (ValueError, RecursionError) as error:  # nested too deep
         raise Fault.of_response(response.status_code, {}, response.content) from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise Fault("the answer is not a JSON object", response.status_code)
-    return found
+    return content
 
 
 def fetched(url: str, get: Callable[[], httpx2.Response], kept: dict[str, bytes]) -> bytes | Failed:
-    """What an image's address holds, or why it is gone for good.
+    """Return the bytes behind an image's address, or a Failed if it is gone for good.
 
     Args:
         url: the address.
@@ -251,14 +251,14 @@ def fetched(url: str, get: Callable[[], httpx2.Response], kept: dict[str, bytes]
 
 
 def read_json(content: bytes, charset: str | None = None) -> Any:
-    """What JSON holds; bytes that are no text become lone surrogates, whole numbers beyond any use None.
+    """Read JSON; bytes that are no text become lone surrogates, and too large whole numbers None.
 
     Raises:
         ValueError: it is no JSON.
         RecursionError: it is nested too deep.
     """
-    found = json.detect_encoding(content)
-    text = content.decode(charset if charset and found == "utf-8" else found, "surrogateescape")
+    encoding = json.detect_encoding(content)
+    text = content.decode(charset if charset and encoding == "utf-8" else encoding, "surrogateescape")
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None)
 
 

@@ -46,14 +46,14 @@ _BLOCKED = re.compile(
     |\bcontent\ exists\ risk\b|\bmoderation\ failed\b|content_?policy_?violation|moderation_blocked""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""That this content was withheld."""
+"""Words that say: this content was withheld."""
 _OF_A_SETTING = re.compile(
     r"""\b(?:parameter|field|value|option|propert|unknown|unexpected|unsupported|unrecogni[sz]ed|required|missing
            |must\ be|should\ be|permission|access\ denied|not\ (?:supported|permitted|available|enabled|a\ valid))
     |\b(?:account|resource|subscription|organi[sz]ation|api\ key|deployment)\ (?:has|was|is)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""That the request or the account is at fault, and so will the next one be."""
+"""Words that say: the request or the account is at fault, so the next request fails, too."""
 _STREAMS = (b"data: ", b"data:{", b"event:")
 _SAYING = ("message", "detail", "error", "errors", "title")
 _HIDDEN = ("script", "style")
@@ -127,12 +127,12 @@ class Fault(Exception):
 
     @property
     def whole(self) -> bool:
-        """Whether a whole answer came, which is not what was asked: it may have been billed."""
+        """True for a whole answer that is not what was asked for; it may have been billed."""
         return self.status is not None and self.status < 400
 
     @property
     def own(self) -> bool:
-        """Whether it may be of this request alone: the server is there, and fails."""
+        """True if this request alone may fail: the server is there."""
         return self.status not in (None, 429, 502, 503)
 
     @property

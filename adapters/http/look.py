@@ -100,7 +100,7 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
 
 
 def _compared(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
-    """What a recipe wants, and what the model of a server of `pe serve` does otherwise."""
+    """List the differences between a recipe and the model that a server of `pe serve` has."""
     said = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
     same = not ours or own["vary"] == settings.get("vary", "noise")
     yield Finding("ok", said) if same else Finding("problem", said, f"put `vary: {own['vary']}` in the recipe")

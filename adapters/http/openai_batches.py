@@ -207,10 +207,10 @@ def _id_of(answer: Mapping[str, Any]) -> str:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = read_json(line)
+        content = read_json(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _number(line: Mapping[str, Any]) -> int | None:

@@ -32,7 +32,7 @@ FIRST, MOST = 0.5, 30.0
 
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
-    """What came of a request.
+    """The outcome of a request.
 
     Attributes:
         result: the answer; None: there is none.
@@ -102,7 +102,7 @@ class Policy:
 
     @property
     def wait(self) -> str:
-        """What requests wait for now, if it takes long, in a clause; empty: for nothing."""
+        """The reason for which requests wait now, if it takes long, in a clause; empty: none."""
         return self._wait if self._outage is not None or time.monotonic() < self._waits_until else ""
 
     def call(
@@ -221,7 +221,7 @@ class Policy:
                 self._changed.notify_all()
 
     def _judge(self, fault: Fault, request: _Request, outage: _Outage | None) -> tuple[float, Outcome[Any] | None]:
-        """Seconds until a request with this fault is made again; or what came of it."""
+        """Return the seconds until a request with this fault is made again, or its outcome."""
         fault.words = self._clean(fault.words)
         if not fault.heals:
             self._note_answer()
@@ -242,7 +242,7 @@ class Policy:
         return 0.0, None
 
     def _give_up(self, fault: Fault, request: _Request, outage: _Outage | None) -> Outcome[Any] | None:
-        """What comes of a request that is not made again; None: it is.
+        """Return the outcome of a request that is given up; None to make it again.
 
         Raises:
             Unavailable: because its server is away, or throttles.
@@ -259,8 +259,8 @@ class Policy:
             return replace(alone, stops=True)
         waited = time.monotonic() - patience.since
         patience.renew(self._patience)
-        told = f"{waited:.0f} s" if waited < 100 else f"{waited / 60:.0f} minutes"
-        raise Unavailable(f"{self.name} gave no answer for {told} (the last fault: {fault}).") from None
+        duration = f"{waited:.0f} s" if waited < 100 else f"{waited / 60:.0f} minutes"
+        raise Unavailable(f"{self.name} gave no answer for {duration} (the last fault: {fault}).") from None
 
     def _rejected(self, fault: Fault) -> Rejected:
         if fault.untrusted:
@@ -285,12 +285,12 @@ class Policy:
         until = time.monotonic() + seconds
         if outage is None and (seconds < WORTH_TELLING or until <= self._waits_until):
             return
-        told = (
+        reason = (
             "rate limited by the server until"
             if fault.throttled
             else f"no answer from the server ({fault}), trying again at"
         )
-        self._wait, self._waits_until = f"{told} {_clock(seconds)}", until
+        self._wait, self._waits_until = f"{reason} {_clock(seconds)}", until
         log.log(
             logging.INFO if outage is None else logging.WARNING, "%s: %s", self.name, self._wait
         )  # outside a run, too
@@ -304,7 +304,7 @@ def policy_of(given: Connection, name: str, concurrency: int, credentials: Crede
 
 @dataclass
 class _Patience:
-    """How long a server is waited for."""
+    """The time for which a server is waited for."""
 
     since: float
     until: float

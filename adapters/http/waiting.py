@@ -44,7 +44,7 @@ class Ended(Exception):  # no Fault: the policy would make the request again
 
 
 def for_free(ask: Callable[[], Found]) -> Found:
-    """What `ask` brings; asking again costs nothing, so that whatever else comes may heal."""
+    """Call `ask`, and mark its faults as free: asking again costs nothing."""
     try:
         return ask()
     except Fault as fault:
@@ -105,10 +105,10 @@ class Watch:
             self.start()
         pause, known = self.poll, time.monotonic()
         while True:
-            asked = time.monotonic()
+            look_began = time.monotonic()
             look = self._look(gate)
             now = time.monotonic()
-            end, known = end + now - asked, known + now - asked  # no time in which the host was away
+            end, known = end + now - look_began, known + now - look_began  # no time in which the host was away
             if look.state == "done":
                 return look.answer
             if look.state == "waiting":
@@ -128,7 +128,7 @@ class Watch:
             pause = min(pause * RARER[0], self.poll * RARER[1])
 
     def _look(self, gate: Gate) -> Look:
-        """What the host says of the job."""
+        """Ask the host about the job."""
 
         def look() -> Look:
             return for_free(lambda: self.look(self.note.job))

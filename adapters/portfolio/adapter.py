@@ -230,8 +230,10 @@ class Portfolio:
 
     def describe_wait(self) -> str:
         """What requests wait for now, by generator."""
-        told = {one.name: one.api.describe_wait() for one in self._members if isinstance(one.api, DescribesWait)}
-        return "; ".join(f"{name}: {words}" for name, words in told.items() if words)
+        descriptions = {
+            one.name: one.api.describe_wait() for one in self._members if isinstance(one.api, DescribesWait)
+        }
+        return "; ".join(f"{name}: {words}" for name, words in descriptions.items() if words)
 
     def describe_answers(self) -> str:
         """See `TellsOfAnswers`; by generator."""

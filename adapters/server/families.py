@@ -150,8 +150,8 @@ class TextFamily:
         self._settings, own = settings, dict(settings.generator)
         offline = _is_offline(own)
         own.pop("offline", None)
-        given = _read(TextSettings, settings.model_copy(update={"generator": own}))
-        self._loader = TextSettings(**given).loader(settings.precision, offline)
+        text_settings = _read(TextSettings, settings.model_copy(update={"generator": own}))
+        self._loader = TextSettings(**text_settings).loader(settings.precision, offline)
         self._negative = False
 
     def check(self) -> None:

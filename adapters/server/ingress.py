@@ -249,8 +249,8 @@ class Ingress:
         if not digests:
             if not is_loopback((request.scope.get("server") or ("",))[0]):
                 raise Refusal(401, "This server has no API keys, so it answers its own machine alone.")
-            asked = f"//{request.headers.get('host', '')}", request.headers.get("origin", "//localhost")
-            if not all(map(names_loopback, asked)):  # by a page of another site in a browser on this machine
+            addresses = f"//{request.headers.get('host', '')}", request.headers.get("origin", "//localhost")
+            if not all(map(names_loopback, addresses)):  # by a page of another site in a browser on this machine
                 raise Refusal(
                     401, "This server has no API keys, so call it 127.0.0.1 or localhost, from no other site."
                 )

@@ -94,7 +94,7 @@ def is_loopback(host: str) -> bool:
 
 
 def names_loopback(url: str) -> bool:
-    """Whether a URL names this machine as only itself can: a site whose name was bound to 127.0.0.1 does not."""
+    """True if a URL names this machine by localhost or a loopback address; other names may be bound to it by a site."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:

@@ -38,14 +38,14 @@ def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None, as_js
         found = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
     else:
         found = findings()
-    told = []
+    rows = []
     for finding in found:
-        told.append(asdict(finding))
+        rows.append(asdict(finding))
         if not as_json:
             click.echo(
                 f"{_MARKS[finding.state]} {finding.what}" + (f"\n    {finding.remedy}" if finding.remedy else "")
             )
     if as_json:
-        click.echo(json.dumps(told, indent=1))
-    if any(one["state"] == "problem" for one in told):
+        click.echo(json.dumps(rows, indent=1))
+    if any(one["state"] == "problem" for one in rows):
         raise click.exceptions.Exit(1)

@@ -130,7 +130,7 @@ class _Owner:
     _told: bool = False
 
     def declares(self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING) -> Any:
-        """What the owner types, or the proposal after a typed `yes`; None: nobody is there to type.
+        """Return the owner's answer, or the proposal after a typed `yes`; None if nobody is there to type.
 
         Args:
             key: of the recipe.
@@ -161,7 +161,7 @@ class _Owner:
 
 
 def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], key: str, seen: Seen) -> Seen:
-    """What is seen once the owner has named a column that no option names."""
+    """Ask for a column that no option names, and look again."""
     from pe.private.look import look
 
     if columns[key] is None:

@@ -141,7 +141,7 @@ def convert_pixels(
 
 
 def dimness(deep: set[bool]) -> str:
-    """What is wrong with images of which `deep` was noted; empty: nothing."""
+    """Say what is wrong with images of which `deep` was noted; empty: nothing."""
     if deep != {False}:
         return ""
     return (

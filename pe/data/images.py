@@ -143,7 +143,7 @@ class Images:
         return found
 
     def suspicion(self) -> str:
-        """How many have one colour alone, to a level or two, as filters and faulty weights give; empty: none."""
+        """Count the images of one colour, up to two levels, which filters and faulty weights give; empty: none."""
         if self.shape[0] * self.shape[1] < TELLING:
             return ""
         blocks = (self.pixels[start : start + 256] for start in range(0, len(self), 256))

@@ -1,4 +1,4 @@
-"""What chat templates leave around a model's text: taken off where it surely is a wrapper, else the answer is no text.
+"""Take a chat template's markup off a model's text where it surely is a wrapper; else the answer is no text.
 
 The templates are those that these know, as of November 2026: [S] sglang, python/sglang/srt/parser/reasoning_parser.py
 (002e9bf); [V] vllm, vllm/reasoning; [W] open-webui, its default reasoning tags; [M] mlx-lm, its tokenizer_utils.py; [H]
@@ -33,7 +33,7 @@ THOUGHTS = (
     ("<reasoning>", "</reasoning>"),
     ("<thought>", "</thought>"),  # and Gemini's OpenAI-style endpoint
 )
-"""What opens and closes thoughts. The last three are plain words: balanced within an answer, they may be text."""
+"""Tags around thoughts. The last three are plain words: balanced within an answer, they may be text."""
 
 ANSWERS = (
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),  # Command A [V]
@@ -43,7 +43,7 @@ ANSWERS = (
     ("<answer>", "</answer>"),  # Hunyuan-A13B [V], behind thoughts alone; so is the next one
     ("<response>", "</response>"),  # Granite 3.3 [T]
 )
-"""What opens and closes the answer itself."""
+"""Tags around the answer itself."""
 
 HEADS = (
     "<|im_start|>assistant\n",  # ChatML: Qwen, Yi, Hermes [T]
@@ -62,7 +62,7 @@ HEADS = (
     "<|begin_of_text|>",
     "<bos>",
 )
-"""What begins a model's turn."""
+"""Beginnings of a model's turn."""
 
 ENDS = (
     "<|im_end|>",  # ChatML; the others as above
@@ -76,7 +76,7 @@ ENDS = (
     "<|end_message|>", "<|content_model_end_sampling|>", "<|close|>message<|sep|>", "<|end_of_msg|>",
     "<seed:eos>", "</longcat_s>", "<|user|>", "<|observation|>", "[EOS]", "[EOT]",
 )  # fmt: skip
-"""What ends a model's turn."""
+"""Ends of a model's turn."""
 
 _MOST = 8
 """Blocks of thoughts, or tokens at an end, that one answer may have: of more, some are left, and it is no text."""
@@ -187,12 +187,12 @@ def _strip_thoughts(text: str, taken: list[str]) -> tuple[str, str]:
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
-    """Where a tag stands in a text, whatever its case: <Think>; but [think] is none."""
+    """Find a tag in a text, in any case (<Think>); but [think] is none."""
     return re.search(pattern, text, re.IGNORECASE if "<" in pattern else 0)
 
 
 def _ends_thoughts(before: str, behind: str) -> bool:
-    """Whether a closing tag between these ends thoughts, and is not spoken of in a sentence."""
+    """True if a closing tag between these ends thoughts, and no sentence speaks of it."""
     if before[-1:] in ("", "\n") or re.match(r"[ \t]*(\n|\Z)", behind):
         return True
     return before[-1] not in "\"'`(" and re.match(r"[^\s\"'`)\].,;:!?]", behind) is not None
@@ -211,16 +211,16 @@ def _strip_answer(text: str, taken: list[str], thought: bool) -> str:
 
 def _strip_harmony(text: str, taken: list[str]) -> tuple[str, str]:
     """The text of gpt-oss' channel `final`."""
-    before, found, behind = text.partition(_FINAL)
-    if found and _BEFORE_FINAL.search(before):
+    before, marker, behind = text.partition(_FINAL)
+    if marker and _BEFORE_FINAL.search(before):
         return _note(behind, f"…{_FINAL}", taken), ""
     if "<|channel|>" in text:
         return "", "its channels (<|channel|>) do not come to the final one"
     bare = _BARE_ANALYSIS.match(text)
     if bare is None and not text.startswith(_BARE_FINAL):
         return text, ""
-    before, found, behind = text.partition(_BARE_FINAL)
-    if not found or _BARE_FINAL in behind:
+    before, marker, behind = text.partition(_BARE_FINAL)
+    if not marker or _BARE_FINAL in behind:
         return "", "its thoughts begin with analysis and do not end"
     return _note(behind, f"analysis…{_BARE_FINAL}", taken), ""
 
@@ -229,10 +229,10 @@ def _strip_granite(text: str, taken: list[str]) -> tuple[str, str]:
     """The text behind Granite 3.2's words."""
     if not (opening := _GRANITE.match(text)):
         return text, ""
-    found = _GRANITE_ANSWER.split(text)
-    if len(found) != 2:
+    parts = _GRANITE_ANSWER.split(text)
+    if len(parts) != 2:
         return "", f"its thoughts begin with '{opening[0]}' and do not end"
-    return _note(found[1], f"{opening[0]}…", taken), ""
+    return _note(parts[1], f"{opening[0]}…", taken), ""
 
 
 def _left(text: str, thought: bool) -> str:

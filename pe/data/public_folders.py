@@ -21,7 +21,7 @@ _CLUTTER = frozenset({
 
 
 def is_clutter(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, or a system's own: copies and deleted files are no samples."""
+    """True for names of hidden and system files and folders: copies and deleted files are no samples."""
     return (name.startswith(".") and name not in (".", "..")) or name.lower() in _CLUTTER
 
 

@@ -134,14 +134,14 @@ class Suspected(Protocol):
     """Samples that may look as if their generator had withheld or spoiled them."""
 
     def suspicion(self) -> str:
-        """How many do, and how; empty: none."""
+        """Say how many do, and how; empty: none."""
         ...
 
 
 def suspicions(name: str, samples: Samples) -> list[str]:
     """A sentence, if some of the samples that are called `name` look withheld or spoiled."""
-    found = samples.suspicion() if isinstance(samples, Suspected) else ""
-    return [f"{name}: {found}. They stay: look at them before you use the data."] if found else []
+    suspicion = samples.suspicion() if isinstance(samples, Suspected) else ""
+    return [f"{name}: {suspicion}. They stay: look at them before you use the data."] if suspicion else []
 
 
 def distinct(samples: Samples) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -7,15 +7,15 @@ import math
 from typing import Any
 
 _DIGITS = 20
-"""Of the longest whole number that is read."""
+"""Digits of the longest whole number that is read."""
 
 
 def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The mapping of `pairs`, as an `object_pairs_hook`; ValueError: a key comes twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    content = dict(pairs)
+    if len(content) != len(pairs):
         raise ValueError("a key comes twice")
-    return found
+    return content
 
 
 def json_object(text: str) -> dict[str, Any]:

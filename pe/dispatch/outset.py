@@ -13,7 +13,7 @@ CHUNKS, ITEMS = 3, 12
 """Requests, and items, that a phase begins with before it is judged; with more workers, a request for each."""
 
 LATER = 4
-"""How many times as many must fail in a row in a phase that has begun well."""
+"""Factor by which more must fail in a row in a phase that began well."""
 
 _NUMBERS = re.compile(r"\d+")
 
@@ -59,7 +59,7 @@ class Outset:
             self._last = one.misses[-1].reason
 
     def error(self, name: str, phase: str, meter: Meter) -> APIError:
-        """That the generator `name` fails, what that took, and what to do."""
+        """Return the error: the generator `name` fails, what that took, and what to do."""
         cost = meter.spending(self._spent)
         took = f"{self._spent.usage.calls} calls" + (f" and {cost}" if cost else "")
         what = f"the last {self._failed_items} samples asked for" if self._proven else "all that it began with"

@@ -1,4 +1,4 @@
-"""What is told of texts that came with a chat template's markup."""
+"""Tell of texts that came with a chat template's markup."""
 
 from __future__ import annotations
 

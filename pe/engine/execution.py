@@ -259,11 +259,11 @@ class Execution:
             run.write(name, content)
 
     def _taken(self, run: RunWriter) -> tuple[Taken, ...]:
-        """What is taken from other runs: as it was when the run began, where it began since that is noted."""
+        """Fits and data of other runs, as noted when this run began."""
         return Taken.read(run.folder) or self.taken
 
     def _other_fits(self, run: RunWriter) -> tuple[str, tuple[Release, ...]] | str | None:
-        """What other runs released that this ledger does not count, as `build_certificate` takes it."""
+        """Releases of other runs that this ledger does not count, as `build_certificate` takes them."""
         fits = {one.fit for one in self._taken(run) if not one.fit.counted}
         if not fits:
             return NOT_DECLARED if undeclared(self.recipe, self.api) else None

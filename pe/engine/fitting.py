@@ -72,7 +72,7 @@ def fit_generator(
 def _describe(
     recipe: Recipe, run: RunWriter, ledger: Ledger, terms: FitTerms, folder: Path, fits: Sequence[OtherFit]
 ) -> Fitted:
-    """What the fit that has just ended was, and cost; or what the model was that it took over."""
+    """Describe the fit that has just ended and its cost, or the model that it took over."""
     if (folder / FITTED).exists():
         fitted = Fitted.read(folder)
         known = {(fitted.run, fitted.releases), *((one.run, one.releases) for one in fitted.built_on)}

@@ -1,4 +1,4 @@
-"""The same parents varied at one degree or several: whether a generator heeds its parents, and the degree."""
+"""Vary the same parents at one degree or several, to see if a generator heeds its parents and the degree."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Rung:
 
     @property
     def follows(self) -> bool:
-        """Whether these are variations of their own parents, as either space shows."""
+        """True if these are variations of their own parents, as either space shows."""
         least = NEAREST * len(self.parents)
         return any(least <= self.nearest[space] > self.strayed[space] for space in SPACES)
 
     @property
     def mixed_up(self) -> bool:
-        """Whether these are variations of others' parents instead."""
+        """True if these are variations of others' parents instead."""
         return not self.follows and any(map(self._strays, SPACES))
 
     def _strays(self, space: str) -> bool:
@@ -114,7 +114,7 @@ def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Sam
 
 
 def judge(low: Rung, high: Rung, unit: str) -> Verdict:
-    """Whether variations of a low degree are of their own parents, and those of a high one go farther.
+    """True if variations of a low degree are of their own parents, and those of a high one go farther.
 
     The latter is taken for shown if, between samples or in the embedding, the differences are more than chance makes of
     their signs (CHANCE), and by GROWTH, too. Of 8 parents, honest variations whose differences scatter by two
@@ -152,7 +152,7 @@ def _grows(near: Floats, far: Floats) -> bool:
 
 
 def described(rung: Rung) -> str:
-    """How near variations of one degree lie to their own parents, in a clause."""
+    """Say in a clause how near variations of one degree lie to their own parents."""
     nearest, strayed = max(rung.nearest.values()), max(rung.strayed.values())
     return (
         f"of {len(rung.parents)} variations of degree {rung.degree:g}, {nearest} lie nearest to their own parents, and "

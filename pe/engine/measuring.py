@@ -60,5 +60,5 @@ def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, 
     with closing(dispatcher.vary_each(phase, parents, step.degree, step.t, description)) as made:
         rung = measure(step.degree, parents.samples, made, embedding)
     judged = len(rung.parents) >= FEWEST
-    told = described(rung) if judged else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
-    return {"follows": rung.follows if judged else None, "degree": step.degree, "told": told}
+    clause = described(rung) if judged else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
+    return {"follows": rung.follows if judged else None, "degree": step.degree, "told": clause}

@@ -18,7 +18,7 @@ KNOWN = (*SHALLOW, "resnet9")
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What a user may set of ResNet-9's training.
+    """Settings of ResNet-9's training.
 
     Attributes:
         epochs: passes over the training part, ≥ 1.

@@ -190,13 +190,13 @@ def _utility(sets: Sets, request: Request, seen: list[Seen], progress: Progress)
 
 def _remedies(sets: Sets, judged: Verdict) -> Values:
     """What to change, where the votes did not help, or several not more than one."""
-    plan, found = plan_of(sets.run, sets.recipe), []
+    plan, notes = plan_of(sets.run, sets.recipe), []
     if judged.evolving not in (None, HELPED) and any(step.degree for step in plan.steps):
-        found = [ONE_VOTE_INSTEAD if len(plan.steps) > 1 else TAKEN_AS_CHOSEN]
+        notes = [ONE_VOTE_INSTEAD if len(plan.steps) > 1 else TAKEN_AS_CHOSEN]
     if judged.outcome == HELPED and not judged.collapsed:
-        return {"remedies": found}
+        return {"remedies": notes}
     more = remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))
-    return {"remedies": [*found, *more][:MOST]}
+    return {"remedies": [*notes, *more][:MOST]}
 
 
 def _memorisation(

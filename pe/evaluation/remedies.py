@@ -23,7 +23,7 @@ ONE_VOTE_INSTEAD = (
 TAKEN_AS_CHOSEN = (
     "Varying is not shown to be worth it: try evolution.degree: 0, which takes what the vote chose as it is."
 )
-"""Where evolving did not beat one vote: of several iterations, and of one."""
+"""Remedies where evolving did not beat one vote: of several iterations, and of one."""
 
 WIDE = 2.0
 """How many times the generator's own finest degree the last one is when it is called wide."""

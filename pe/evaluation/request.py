@@ -85,5 +85,5 @@ class Request:
         return found
 
     def wants(self, metric: str) -> bool:
-        """Whether a metric is asked for."""
+        """True if a metric is asked for."""
         return self.metrics is None or metric in self.metrics

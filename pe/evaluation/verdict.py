@@ -99,7 +99,7 @@ class Verdict:
 
     @property
     def _but(self) -> str:
-        """What a headline of success must not hide."""
+        """Name what a headline of success must not hide."""
         if self.outcome != HELPED or not self.collapsed:
             return ""
         return f" over all classes, but {self.collapsed:,} {'class' if self.collapsed == 1 else 'classes'} collapsed"

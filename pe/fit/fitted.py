@@ -24,7 +24,7 @@ FITTED = "fitted.json"
 
 @dataclass(frozen=True)
 class OtherFit:
-    """What another run released of its private records, and this one makes use of; all of it public.
+    """Releases of another run that this one makes use of; all of it public.
 
     Attributes:
         run: the other run's name.
@@ -37,7 +37,7 @@ class OtherFit:
     counted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         return {"run": self.run, "counted": self.counted, "releases": [one.to_dict() for one in self.releases]}
 
     @classmethod

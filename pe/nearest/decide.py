@@ -45,7 +45,7 @@ Read = Callable[[Integers], Vectors]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Where float32 arithmetic is done: x ↦ (x − centre)·scale, after normalising under cosine.
+    """The frame in which float32 arithmetic is done: x ↦ (x − centre)·scale, after normalising under cosine.
 
     No answer depends on the frame, only how often float32 suffices.
 
@@ -113,7 +113,7 @@ class Threads:
     one_core: Callable[[], AbstractContextManager[Callable[[], object]]]
 
     def map(self, work: Callable[[Integers], Integers], blocks: Sequence[Integers], threads: int) -> list[Integers]:
-        """What `work` makes of each block, in their order, by so many threads; by the caller if it is one."""
+        """Map `work` over blocks, in order, by so many threads; in the caller's thread if it is one."""
         if threads == 1:
             return [work(block) for block in blocks]
         with self.one_core() as begin, ThreadPoolExecutor(threads, initializer=begin) as pool:
@@ -121,11 +121,11 @@ class Threads:
 
 
 ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
-"""Of a search that uses all cores itself, or none."""
+"""Threads for a search that uses all cores itself, or none."""
 
 
 class Search(Protocol):
-    """What a backend makes of m candidates: an approximate search whose error pe/nearest/exact.py bounds.
+    """A backend's search over m candidates: approximate, with an error that pe/nearest/exact.py bounds.
 
     Sums are in any order, with fused operations or without.
     """

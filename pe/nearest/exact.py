@@ -75,7 +75,7 @@ def gamma(dimensions: int, roundoff: float) -> float:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How the float32 distances of a search are computed.
+    """The arithmetic of a search's float32 distances.
 
     Attributes:
         roundoff: unit roundoff u of every operation.
@@ -92,7 +92,7 @@ class Arithmetic:
 
 
 def pad(dimensions: int, roundoff: float) -> float:
-    """What is added to each radius for underflow (4 of the proof)."""
+    """The margin that each radius gets for underflow (4 of the proof)."""
     return float(dimensions**0.5 * 2.0**-36) if roundoff > FLOAT64 else 0.0
 
 

@@ -163,7 +163,7 @@ def import_torch() -> Any:
 
 
 def _factors(vectors: Tensor, precision: Precision) -> Tensor:
-    """What a product of this precision takes; where the device has no such products, the vectors cut."""
+    """Prepare vectors for a product of this precision; cut them where the device has no such products."""
     import torch
 
     if precision == "tf32" and not vectors.is_cuda:

@@ -100,7 +100,7 @@ def price_of(recipe: Recipe) -> Price:
 
 
 def unpriced(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
-    """What the generator, or those of several, whose price the recipe does not state declare of themselves."""
+    """Declarations of the generators whose price the recipe does not state."""
     if recipe.api.price.stated or api is None:
         return []
     members = [(spec, set_up("pe.adapters", spec)[0]) for spec in members_of(recipe.api).values()]

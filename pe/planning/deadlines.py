@@ -32,7 +32,7 @@ _SECONDS_PER_NUMBER = 1e-8
 _TRIED = 2048, 2**14
 """Most queries and candidates of the search that is tried."""
 _TIED = 64, 1024
-"""The same where all candidates are equally near."""
+"""Do the same where all candidates are equally near."""
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,14 @@ def fit_releases(recipe: Recipe, classes: tuple[str, ...], unit: str) -> tuple[R
             one name.
     """
     trainer = _trainer(recipe)
-    found = () if trainer is None else tuple(trainer.planned(fit_terms(recipe, classes, unit)))
-    twice = [name for name, count in Counter(release.name for release in found).items() if count > 1]
+    releases = () if trainer is None else tuple(trainer.planned(fit_terms(recipe, classes, unit)))
+    twice = [name for name, count in Counter(release.name for release in releases).items() if count > 1]
     if twice:
         raise RecipeError(
             f"api: two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}': leave one of them "
             "out of api.easy."
         )
-    return found
+    return releases
 
 
 def is_fitted(kind: str) -> bool:

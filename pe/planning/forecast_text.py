@@ -99,10 +99,10 @@ def _measuring(found: Forecast) -> list[tuple[str, ...]]:
 
 
 def _measured(found: Forecast) -> list[tuple[str, str]]:
-    """That the run tries whether parents are heeded, and what may come of it."""
+    """Say that the run tries its generator first, and how that may end."""
     degree = min((one.degree for one in found.iterations if one.t and one.degree), default=0.0)
-    told = f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops unless they are its parents"
-    return [("", told)] if found.measuring else []
+    clause = f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops unless they are its parents"
+    return [("", clause)] if found.measuring else []
 
 
 def _clock(found: Forecast) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Whether a run tries if its generator varies the parents it is handed, and what that asks for."""
+"""Decide if a run first tries that its generator varies the parents it is handed, and what that asks for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pe.recipe.schema import Recipe
 from pe.steps import Plan, Step
 
 PARENTS = 8
-"""Of which each is varied once."""
+"""Parents of such a trial, each varied once."""
 IMAGES = 2 * PARENTS
 WIDEST = 0.6
 """The degree up to which variations must be known for those of their parents."""
@@ -21,7 +21,7 @@ _NONE = Span()
 
 @dataclass(frozen=True)
 class Measuring:
-    """What a run asks for to try whether its generator varies the parents it is handed.
+    """The trial by which a run sees that its generator varies the parents it is handed.
 
     Attributes:
         random: calls of RANDOM_API.
@@ -55,7 +55,7 @@ def tried(plan: Plan) -> Step | None:
 
 
 def may_measure(recipe: Recipe, info: PluginInfo) -> bool:
-    """Whether a run of the recipe may try it, as far as the generator's info tells."""
+    """True if a run of the recipe may try it, as far as the generator's info tells."""
     how = recipe.evolution.measure_degree
     return how == "always" or (how == "auto" and info.hosts != () and not info.anew)
 

@@ -1,4 +1,4 @@
-"""What a recipe takes from other runs: each of them is counted in its plan, or declared to be of nobody in its records.
+"""Find models and data of other runs in a recipe: each is counted in its plan, or declared disjoint.
 
 A run's model and its data know their runs (`fitted.json`, `certificate.json`), so every path that a recipe names is
 looked at, at whatever depth it stands: in a warm start, a portfolio, a part, a checkpoint.
@@ -33,7 +33,7 @@ TAKEN = f"{CONFIDENTIAL}/taken.json"
 
 @dataclass(frozen=True)
 class Taken:
-    """What a recipe takes from another run.
+    """A model or data of another run that a recipe takes.
 
     Attributes:
         place: the run's folder, or that of a copy of its model.
@@ -45,7 +45,7 @@ class Taken:
 
     @classmethod
     def read(cls, run: Path) -> tuple[Taken, ...]:
-        """What the folder `run` notes of it; empty: nothing.
+        """Read the note in the folder `run`; empty: there is none.
 
         Raises:
             DamagedFile: the note cannot be read.
@@ -61,19 +61,19 @@ class Taken:
 
     @staticmethod
     def dump(taken: Sequence[Taken]) -> bytes:
-        """As TAKEN holds them."""
+        """Return the content of TAKEN."""
         return json.dumps({"taken": [{"place": str(one.place), **one.fit.to_dict()} for one in taken]}).encode()
 
 
 def places_of(taken: Sequence[Taken]) -> set[Path]:
     """The runs whose records are declared to be of nobody in this run's: those that are not counted, and theirs."""
-    found: set[Path] = set()
-    left = [one.place for one in taken if not one.fit.counted]
-    while left:
-        if (place := left.pop()) not in found:
-            found.add(place)
-            left += [one.place for one in Taken.read(place)]
-    return found
+    places: set[Path] = set()
+    open_places = [one.place for one in taken if not one.fit.counted]
+    while open_places:
+        if (place := open_places.pop()) not in places:
+            places.add(place)
+            open_places += [one.place for one in Taken.read(place)]
+    return places
 
 
 def taken_from_runs(recipe: Recipe, releases: Sequence[Release], *built: object) -> tuple[Taken, ...]:
@@ -91,13 +91,13 @@ def taken_from_runs(recipe: Recipe, releases: Sequence[Release], *built: object)
     if recipe.privacy.noiseless:
         return ()
     planned = Counter(replace(release, name="-") for release in releases)
-    found: dict[tuple[Path, int], Taken] = {}
+    by_place: dict[tuple[Path, int], Taken] = {}
     for path, says in _named(recipe, built):
         for place, fits in _runs_near(path, fitted_before=bool(says)):
             for i, fit in enumerate(fits):
                 spent = Counter(replace(release, name="-") for release in fit.releases)
                 if counted := says == "may_overlap" and spent <= planned:
-                    planned -= Counter() if (place, i) in found else spent
+                    planned -= Counter() if (place, i) in by_place else spent
                 elif says != "disjoint" and recipe.privacy.private_sets != "disjoint":
                     raise RecipeError(
                         f"{path} comes from the run '{fit.run}', whose private records may be these, and what that "
@@ -105,13 +105,13 @@ def taken_from_runs(recipe: Recipe, releases: Sequence[Release], *built: object)
                         "privacy unit is in both private sets, say so by privacy.private_sets: disjoint."
                     )
                 _check_same_kind(recipe, path, fit)
-                if not counted or (place, i) not in found:
-                    found[place, i] = Taken(place, replace(fit, counted=counted))
-    return tuple(found.values())
+                if not counted or (place, i) not in by_place:
+                    by_place[place, i] = Taken(place, replace(fit, counted=counted))
+    return tuple(by_place.values())
 
 
 def undeclared(recipe: Recipe, api: object) -> bool:
-    """Whether the generator is an object that does not declare what it takes from other runs."""
+    """True for a generator object that does not declare what it takes from other runs."""
     return recipe.api.kind.startswith(OBJECT) and info_of(api).disjoint_from is None
 
 

@@ -135,7 +135,7 @@ class PriceSection(Settings):
 
     @property
     def stated(self) -> bool:
-        """Whether an amount is given, be it 0."""
+        """True if an amount is given, be it 0."""
         return bool(self.model_fields_set - {"currency"})
 
     @property

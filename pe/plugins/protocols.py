@@ -217,9 +217,9 @@ class Answer:
 
     @property
     def billed(self) -> Usage:
-        """What is counted as its cost: `usage`, as far as it is stated and can be."""
-        made = len(self.samples)
-        return Usage(1, made) if self.usage is None else self.usage.known(made)
+        """The usage that counts: `usage`, as far as it is stated and possible."""
+        count = len(self.samples)
+        return Usage(1, count) if self.usage is None else self.usage.known(count)
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ import numpy as np
 log = logging.getLogger(__name__)
 
 MOST = 10**12
-"""Of anything that one answer is billed for."""
+"""Largest number of anything that one answer is billed for."""
 
 
 @dataclass(frozen=True)

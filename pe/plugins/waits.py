@@ -23,5 +23,5 @@ class TellsOfAnswers(Protocol):
     """A generator that changes or passes over some of what its model answers."""
 
     def describe_answers(self) -> str:
-        """What became of such answers since it was made, in a sentence; empty: there were none. Public quantities."""
+        """Say in a sentence what became of such answers so far; empty: there were none. Public quantities alone."""
         ...

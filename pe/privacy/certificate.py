@@ -51,10 +51,10 @@ def build_certificate(
     events = ledger.events()
     promise = _promise(ledger)
     delta = promise["delta"]
-    told: dict[str, Any] | str | None = None
+    other_fits: dict[str, Any] | str | None = None
     if delta is not None and fitted_on_others is not None:
         others = fitted_on_others
-        told = others if isinstance(others, str) else _others(*others, events, delta)
+        other_fits = others if isinstance(others, str) else _others(*others, events, delta)
     implied = words.warnings(promise["epsilon"], delta, declared_size, declared_units)
     return {
         "format": FORMAT,
@@ -67,8 +67,8 @@ def build_certificate(
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
         "private_data_sent_to": private_data_sent_to,
-        "fitted_on_others": told,
-        "not_covered": words.not_covered(private_data_sent_to, told, pool_overlaps),
+        "fitted_on_others": other_fits,
+        "not_covered": words.not_covered(private_data_sent_to, other_fits, pool_overlaps),
         "notes": words.notes(events),
         "warnings": [*implied, *warnings],
         "voided_by": _voided_by(ledger),

@@ -17,7 +17,7 @@ _NOT_COVERED = CERTIFICATES | {SIGNED}
 
 
 def release_file(name: str) -> str:
-    """Where the noisy array of the release `name` lies in a run."""
+    """Place of the noisy array of the release `name` in a run."""
     return f"{RELEASES}/{name.replace('/', '-')}.npy"
 
 

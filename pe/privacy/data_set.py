@@ -243,12 +243,12 @@ def for_a_record(release: Release) -> Release:
     Two larger units change if the new record is somebody else's. Where units are sampled, that is two releases, each
     with half of the noise's variance, since each unit has a coin of its own.
     """
-    found = replace(_replaced(release), unit="record")
+    doubled = replace(_replaced(release), unit="record")
     if release.unit == "record":
-        return found
+        return doubled
     if release.sampling is not None:
-        return replace(found, noise_multiplier=found.noise_multiplier / math.sqrt(2), count=2 * found.count)
-    return replace(found, sensitivity=found.sensitivity * 2, noise_multiplier=found.noise_multiplier / 2)
+        return replace(doubled, noise_multiplier=doubled.noise_multiplier / math.sqrt(2), count=2 * doubled.count)
+    return replace(doubled, sensitivity=doubled.sensitivity * 2, noise_multiplier=doubled.noise_multiplier / 2)
 
 
 def _replaced(release: Release) -> Release:

@@ -82,12 +82,15 @@ def _numbers(certificate: Mapping[str, Any]) -> list[str]:
 
 
 def _listed(certificate: Mapping[str, Any], covered: Collection[str]) -> list[str]:
-    """Whether the releases that it lists as made are those whose files it covers."""
-    made = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
+    """Compare the releases that are listed as made with the files that are covered."""
+    listed_files = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
     there = {name for name in covered if name.startswith(f"{RELEASES}/")}
     return [
-        *(f"'{name}' is covered, and no release that was made is listed for it." for name in sorted(there - made)),
-        *(f"A release is listed as made, and '{name}' is not covered." for name in sorted(made - there)),
+        *(
+            f"'{name}' is covered, and no release that was made is listed for it."
+            for name in sorted(there - listed_files)
+        ),
+        *(f"A release is listed as made, and '{name}' is not covered." for name in sorted(listed_files - there)),
     ]
 
 

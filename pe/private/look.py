@@ -184,10 +184,10 @@ def look_at_length(dataset: PrivateDataset) -> int:
 def _readable(dataset: PrivateDataset) -> list[Any]:
     """Those of the first records that can be read; PEError if there are none: that of the first."""
     outcomes = list(dataset.first(LOOKED_AT))
-    found = [one for one in outcomes if not isinstance(one, PEError)]
-    if not found:
+    readable = [one for one in outcomes if not isinstance(one, PEError)]
+    if not readable:
         raise next((one for one in outcomes if isinstance(one, PEError)), PrivateDataError("There are no records."))
-    return found
+    return readable
 
 
 def _check_there(path: Path) -> None:
@@ -208,8 +208,8 @@ def _holds_texts(path: Path) -> bool:
 
 def _holds(folder: Path, suffixes: Collection[str]) -> bool:
     """Whether one of a folder's first files has such a name."""
-    found = islice(walk(folder), _FILES_LOOKED_AT)
-    return any(file.suffix.lower() in suffixes and file.name != LABELS_CSV for file in found)
+    files = islice(walk(folder), _FILES_LOOKED_AT)
+    return any(file.suffix.lower() in suffixes and file.name != LABELS_CSV for file in files)
 
 
 def _holds_dicom(folder: Path) -> bool:

@@ -45,7 +45,7 @@ def text_of(value: object) -> str | None:
 
 
 def _folded(name: str) -> str:
-    """What ids that look alike share: no case, spaces, kinds of dashes, leading zeros, or .0 of a number."""
+    """Fold an id to what look-alikes share: no case, spaces, kinds of dashes, leading zeros, or .0 of a number."""
     if not name.isascii():
         kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
         name = "".join("-" if kind == "Pd" else each for each, kind in kinds if kind != "Cf")

@@ -155,10 +155,10 @@ def _members(path: Path) -> list[str]:
 def _member(path: Path, array: str) -> Iterator[IO[bytes]]:
     with _archive(path) as archive:
         if f"{array}.npy" not in archive.namelist():
-            known = [name.removesuffix(".npy") for name in archive.namelist()]
-            near = nearest_name(array, known)
-            pictures = ", ".join(f"'{name}'" for name in known if "label" not in name)
-            if array == IMAGES and pictures and IMAGES[:-1] not in known:
+            members = [name.removesuffix(".npy") for name in archive.namelist()]
+            near = nearest_name(array, members)
+            pictures = ", ".join(f"'{name}'" for name in members if "label" not in name)
+            if array == IMAGES and pictures and IMAGES[:-1] not in members:
                 near = f"it has {pictures}; save the one that is meant as '{IMAGES}', and its labels as '{LABELS}'."
             raise PrivateDataError(f"{path} has no array '{array}': {near}")
         with archive.open(f"{array}.npy") as file:

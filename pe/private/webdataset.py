@@ -164,7 +164,7 @@ class _Sample:
         return sorted(each for each in self.members if "." in each and each.rpartition(".")[2] in _IMAGES)
 
     def run_together(self) -> PrivateDataError:
-        """What to say of several records in one sample."""
+        """Return the error: several records in one sample."""
         views = ", ".join(f"'{suffix}'" for suffix in self.views()[:3])
         return PrivateDataError(
             f"{self} seems to be several records ({views}), because a key ends at the first dot of a name: rename the "

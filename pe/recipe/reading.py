@@ -87,7 +87,7 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
 
 
 def _values(node: Any, known: dict[int, int]) -> int:
-    """How many values a node holds once each alias is what it names."""
+    """Count the values of a node once each alias is what it names."""
     if id(node) not in known:
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
         pairs = [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner

@@ -55,7 +55,7 @@ class ImageStart:
         return pool_lines("public_images", settings, by_label, self.noun)
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding | None:
-        """What embeds images of this size here and now; none of a size that is not declared."""
+        """Propose an embedding for images of this size; None for a size that is not declared."""
         if isinstance(self.side, Undeclared) or isinstance(self.channels, Undeclared):
             return None
         return propose_embedding((self.side, self.side, self.channels))

@@ -33,7 +33,7 @@ def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("pe.report")
-    made = Environment(
+    environment = Environment(
         loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
@@ -41,10 +41,10 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_without_controls,
     )
-    made.globals["guarantee"] = guarantee
-    made.tests["bytes"] = lambda value: isinstance(value, bytes)
-    made.filters |= {"chart": chart, "inlined": inlined, "prose": prose, "round_up": round_up, "shown": shown}
-    return made
+    environment.globals["guarantee"] = guarantee
+    environment.tests["bytes"] = lambda value: isinstance(value, bytes)
+    environment.filters |= {"chart": chart, "inlined": inlined, "prose": prose, "round_up": round_up, "shown": shown}
+    return environment
 
 
 def _without_controls(value: object) -> object:

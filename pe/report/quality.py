@@ -63,7 +63,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
 
 
 def _bound(run: Run, noun: str) -> str:
-    """What the certificate allows of the difference that the membership test sees."""
+    """Bound by the certificate the difference that the membership test sees."""
     certificate = certificate_of(run)
     if certificate is None or not certificate["holds"]:
         return f"No certificate bounds what the {noun} tell of a record."

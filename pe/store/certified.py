@@ -133,7 +133,7 @@ def digests(certificate: Mapping[str, Any]) -> dict[str, str]:
 
 
 def extensions(folder: Path) -> dict[str, Population]:
-    """What `pe extend` added to a run, by place, in order, memory-mapped; as far as the certificate covers it."""
+    """Extensions of a run, by place, in order, memory-mapped; as far as the certificate covers them."""
     if not (folder / CERTIFICATE).is_file():
         return {}
     covered = digests(read_certificate(folder))
@@ -143,8 +143,8 @@ def extensions(folder: Path) -> dict[str, Population]:
 
 def extension_numbers(names: Iterable[str]) -> list[int]:
     """The numbers of the extensions that names of files or phases are of, ascending."""
-    found = (re.match(r"extensions?[-/](\d+)", name) for name in names)
-    return sorted({int(one[1]) for one in found if one})
+    matches = (re.match(r"extensions?[-/](\d+)", name) for name in names)
+    return sorted({int(one[1]) for one in matches if one})
 
 
 def read_json_file(path: Path) -> dict[str, Any]:

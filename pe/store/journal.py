@@ -77,7 +77,7 @@ def _telling(path: Path, done: str) -> Iterator[None]:
 
 
 def has_tables(path: Path) -> bool:
-    """Whether the journal has its tables; whoever opens one without them makes them, under its writer's feet.
+    """True if the journal has its tables; opening one without them would make them while its writer works.
 
     Raises:
         RunError: it is damaged, or cannot be opened.

@@ -16,7 +16,7 @@ EVOLUTION = "evolution.png"
 PUBLIC_SAMPLES = "public_samples.json"
 """Of a run that reads public samples: how many, and the SHA-256 of them in order, of its `api` and `embedding`."""
 DEGREE = "degree.json"
-"""Of a run that tried if its generator varies the parents it is handed: what it found."""
+"""The finding of a run that tried if its generator varies the parents it is handed."""
 CERTIFICATE = Path("certificate.json")
 FITTED = "model/fitted.json"
 """Of a run that fitted a generator: what the model is, and what it cost."""

@@ -45,9 +45,9 @@ class JournalReleases:
         for release, unsafe in stored_charges(run.journal):
             self._count(release, unsafe)
             self._stored[release.name] = replace(self._stored[release.name], array=self._read(release.name))
-        known = {release_file(name) for name in self._stored}
+        known_files = {release_file(name) for name in self._stored}
         for path in sorted((run.folder / RELEASES).iterdir()):
-            if f"{RELEASES}/{path.name}" not in known:
+            if f"{RELEASES}/{path.name}" not in known_files:
                 raise RunError(
                     f"{path} was released, and the journal does not know of it, so it was lost: start a new run, "
                     "whose ε adds to this one's."

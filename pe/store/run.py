@@ -105,15 +105,15 @@ class Run:
         Raises:
             DamagedFile: a file is damaged, or a population does not follow from the one before.
         """
-        found: list[Population] = []
-        while (one := self.population(len(found))) is not None:
-            before = found[-1] if found else None
+        populations: list[Population] = []
+        while (one := self.population(len(populations))) is not None:
+            before = populations[-1] if populations else None
             fits = before is None or (before.samples.shape == one.samples.shape and one.parents.max() < len(before))
             if not fits or (labels is not None and one.labels.max() >= labels):
-                place = self.folder / population_place(len(found))
+                place = self.folder / population_place(len(populations))
                 raise DamagedFile(f"{place} is damaged: restore it from a copy.")
-            found.append(one)
-        return found
+            populations.append(one)
+        return populations
 
     @property
     def synthetic(self) -> Population:
@@ -130,7 +130,7 @@ class Run:
 
     @property
     def degree(self) -> str | None:
-        """What the run found when it tried its generator's variations, in a clause; None: it did not, or not yet.
+        """The finding when the run tried its generator's variations, in a clause; None: it did not, or not yet.
 
         Raises:
             RunError: the file is damaged.
