@@ -15,13 +15,14 @@ CHUNKS, ITEMS = 3, 12
 LATER = 4
 """Factor by which more must fail in a row in a phase that began well."""
 
-_NUMBERS = re.compile(r"\d+")
+_OWN_WORDS = re.compile(r"(?<=HTTP 2\d\d: ).*|\d+", re.DOTALL)
+"""Parts of a reason that differ from answer to answer: numbers, and the words of a whole answer of another kind."""
 
 
 class Outset:
     """Holds the rest of a phase back until one of its first requests shows that it may succeed.
 
-    That is a sample, a refusal, or a second reason (other than in numbers).
+    That is a sample, a refusal, or a second reason (other than in numbers, or in the words of answers of another kind).
 
     Args:
         workers: requests under way at once.
@@ -35,7 +36,7 @@ class Outset:
 
     @property
     def holds(self) -> bool:
-        """Whether no more may be asked for before what is under way is back; then: whether all of it failed alike."""
+        """True while no more may be asked for before the requests under way are back; then, if all failed alike."""
         if self._proven:
             return self._failed_chunks >= LATER * self._chunks and self._failed_items >= LATER * ITEMS
         return self._asked_chunks >= self._chunks and self._asked_items >= ITEMS
@@ -48,7 +49,7 @@ class Outset:
     def note(self, stored: list[Stored]) -> None:
         """Enter what requests brought."""
         for one in stored:
-            self._reasons |= {_NUMBERS.sub("#", miss.reason) for miss in one.misses}
+            self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses}
             self._proven |= len(self._reasons) > 1
             if one.row.answered or any(miss.outcome == "refused" for miss in one.misses):
                 self._proven, self._spent, self._failed_chunks, self._failed_items = True, Totals(), 0, 0

@@ -114,10 +114,10 @@ def test_a_phase_that_has_begun_well_goes_on_as_before(tmp_path: Path) -> None:
 
 
 BODIES = {
-    "an event stream": 'data: {"choices": [{"index": 0, "delta": {"content": "so"}}]}\n\ndata: [DONE]\n\n',
+    "an event stream": 'data: {"choices": [{"index": 0, "delta": {"content": "@"}}]}\n\ndata: [DONE]\n\n',
     "named events": 'event: ping\ndata: {"type": "ping"}\n\n',
-    "a detail": '{"detail": "Model m is not served"}',
-    "a portal's page": "<html><body>Please log in</body></html>",
+    "a detail": '{"detail": "request @ is not served"}',
+    "a portal's page": "<html><body>Please log in, @</body></html>",
     "null": '{"data": null, "choices": null, "images": null}',
     "nothing": '{"data": [], "choices": [], "images": []}',
     "an error": '{"error": {"message": "Provider returned error", "code": 429}}',
@@ -145,9 +145,10 @@ def test_whole_answers_that_are_not_what_was_asked_cost_a_dozen_calls(tmp_path: 
         calls.append(scope["method"])
         while (await receive()).get("more_body"):
             pass
+        word = "abcdefghijklmnopqrstuvwxyz"[len(calls) % 26] * 3  # no answer is as the one before
         kind = b"text/event-stream" if "event" in body else b"application/json"
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
-        await send({"type": "http.response.body", "body": BODIES[body].encode()})
+        await send({"type": "http.response.body", "body": BODIES[body].replace("@", word).encode()})
 
     with serving(app) as url, pytest.raises(APIError, match=r"which took 12 calls.*`pe resume` goes on") as error:
         dispatcher(tmp_path / "run", APIS[kind](url)).random(LABELS)
