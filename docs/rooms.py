@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from graphlib import TopologicalSorter
 from itertools import pairwise
+from math import fsum
 from pathlib import Path
 
 import grimp
@@ -89,7 +90,7 @@ def _untangle(rows: list[list[str]], steps: list[tuple[str, str]]) -> None:
         place = {name: x / max(1, len(row) - 1) for row in rows for x, name in enumerate(row)}
         for row in order:
             centre = {
-                name: sum(place[each] for each in near) / len(near) if (near := neighbours.get(name)) else place[name]
+                name: fsum(place[each] for each in near) / len(near) if (near := neighbours.get(name)) else place[name]
                 for name in row
             }
             row.sort(key=lambda name: (name in PACKAGES, centre[name], name))

@@ -107,6 +107,11 @@ class CaptionThenDraw:
         return self._captions, self._draw
 
     @property
+    def others(self) -> list[PluginInfo]:
+        """The declarations of both generators."""
+        return [part.info for part in self._parts]
+
+    @property
     def capabilities(self) -> Capabilities:
         """As many items as one request for drawings of different captions may hold; the degree is the captions'."""
         captions, draw = (part.api.capabilities for part in self._parts)

@@ -213,6 +213,11 @@ class Portfolio:
         black = np.zeros((len(answer.samples), *self.info.kept, 3), np.uint8)
         return replace(answer, conditions=Conditions({**answer.conditions, DRAWN: black}))
 
+    @property
+    def others(self) -> list[PluginInfo]:
+        """The members' declarations."""
+        return [info_of(member.api) for member in self._members]
+
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """What a degree comes to for each generator that has words for it.
 

@@ -15,7 +15,7 @@ from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import PluginError, RecipeError
 from pe.plugins.price import Price
-from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, info_of
+from pe.plugins.protocols import AsksOthers, Embedding, GenerationAPI, PluginInfo, info_of
 from pe.plugins.registry import Group, construct, plugins, require
 from pe.plugins.specs import MemberSpec, PluginSpec, members_of
 from pe.plugins.usage import KINDS, NOTHING, Usage
@@ -103,9 +103,10 @@ def unpriced(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
     """Declarations of the generators whose price the recipe does not state."""
     if recipe.api.price.stated or api is None:
         return []
-    members = [(spec, set_up("pe.adapters", spec)[0]) for spec in members_of(recipe.api).values()]
-    asked = [plugin for spec, plugin in members if not spec.price.stated and plugin is not None] if members else [api]
-    return [info_of(plugin) for plugin in asked]
+    if not isinstance(api, AsksOthers):
+        return [info_of(api)]
+    members = zip(members_of(recipe.api).values(), api.others, strict=True)
+    return [info for member, info in members if not member.price.stated]
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:

@@ -288,6 +288,16 @@ class ChecksMachine(Protocol):
 
 
 @runtime_checkable
+class AsksOthers(Protocol):
+    """A generator that passes its items on to others, which its settings name (`members_of`)."""
+
+    @property
+    def others(self) -> list[PluginInfo]:
+        """The declarations of the others, in the order of `members_of`."""
+        ...
+
+
+@runtime_checkable
 class ReadsPublicSamples(Protocol):
     """A generator, a fit or an embedding that reads public samples from files.
 

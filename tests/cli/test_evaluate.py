@@ -110,7 +110,6 @@ def test_embeddings_take_settings(place: Path) -> None:
         (("--test", "test", "--embedding", "pixel"), "Unknown embedding 'pixel'"),
         (("--test", "test", "--embedding", "pixels:size"), "is not of the form NAME"),
         (("--test", "test", "--embedding", "pixels:sise=8"), "sise"),
-        (("--test", "test", "--vectors", "nowhere.txt"), "cannot be read as word vectors"),
     ],
 )
 def test_bad_input_is_one_sentence(place: Path, arguments: tuple[str, ...], sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,13 +114,19 @@ def test_one_class_leaves_utility_out(tmp_path: Path) -> None:
         evaluate(run, str(tmp_path / "one.npz"), metrics=("utility",))
 
 
+class Small(Shades):
+    """Shades that say what their size is."""
+
+    info = replace(Shades.info, shape=(4, 4, 1))
+
+
 def test_images_of_another_size_are_brought_to_the_tests(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("private", "test"):
         images = rng.integers(0, 256, (40, 6, 6, 3)).astype(np.uint8)
         np.savez(tmp_path / f"{name}.npz", images=images, labels=np.array(["no", "yes"])[np.arange(40) % 2])
     private = pe.ImageNpz(tmp_path / "private.npz", size=6, classes=["no", "yes"])
-    run = pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "run", **SETTINGS)
+    run = pe.evolve(private, Small(), embedding=Mean(), out=tmp_path / "run", **SETTINGS)
     values = evaluate(run, str(tmp_path / "test.npz"))
     assert "For classifiers, images of 'synthetic' are brought from 4×4×1 to the test set's 6×6×3." in values["notes"]
 

@@ -183,7 +183,8 @@ def test_a_class_folder_that_is_not_utf_8_is_named(tmp_path):
     write(tmp_path / os.fsdecode(b"caf\xe9") / "1.png", png())
     write(tmp_path / "tea/1.png", png())
     refused(ImageFolder(tmp_path, size=8, classes=["tea"]), "not text in UTF-8", "udce9")
-    assert find_labels(tmp_path) == ("tea",)
+    with pytest.raises(PrivateDataError, match="udce9 is not UTF-8"):
+        find_labels(tmp_path)
 
 
 # columns that are not as their type says

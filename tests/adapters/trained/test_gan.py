@@ -144,7 +144,7 @@ def test_a_generator_that_first_learns_to_make_black_does_not_stay_there() -> No
     public = adapter.PublicSet(images, rng.integers(2, size=500), CLASSES)
     torch.manual_seed(0)
     discriminator, generator = Discriminator(2, shape), Generator(2, shape)
-    settings = adapter.PlainTraining(steps=250, batch=64, learning_rate=1e-3)
+    settings = adapter.PlainTraining(steps=500, batch=64, learning_rate=1e-3)
     learning.train_on_public(discriminator, generator, public, settings, 0, lambda: None)
     made = generator.images(rng.standard_normal((40, 8)).astype(np.float32), np.arange(40) % 2)
     assert made.mean() > 5  # of the strokes: 13
