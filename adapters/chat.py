@@ -1,43 +1,100 @@
-"""Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and others.
-
-RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blanks to fill in, or to be paraphrased.
-"""
+"""What a recipe says of an endpoint of OpenAI's chat completions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from adapters.chat_settings import ChatSettings
-from adapters.http import Concurrent, Fault, OnFirstUse, stated, workers_for
+from pydantic import Field, model_validator
+
+from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, stated, workers_for
 from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
-from adapters.http.look import look_at
-from adapters.http.openai_batches import Batches, Line
-from adapters.http.openai_sdk import OPENAI, SDKEndpoint
-from adapters.http.waiting import Ended, for_free
-from adapters.text_answers import TextAnswers
-from adapters.text_prompts import Asking, Outcome, answer_of
-from adapters.text_settings import WRITTEN
-from pe.data.conditions import Conditions
-from pe.errors import APIError
-from pe.plugins.findings import Finding
+from adapters.http.jobs import Ended, for_free
+from adapters.http.openai_sdk import MOST, OPENAI, Batches, Line, OpenAIConnection, SDKEndpoint
+from adapters.http.servers import look_at, server_by_address
+from adapters.text_prompts import Asking, Outcome, TextAnswers, answer_of
+from adapters.text_settings import WRITTEN, Written
+from pe.data.samples import Conditions
+from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
     Failed,
+    Finding,
     PluginInfo,
     RandomRequest,
     Refused,
     Seeds,
     Usage,
     VariationRequest,
+    count_of,
 )
-from pe.plugins.usage import count_of
-from pe.plugins.validation import read_settings
+from pe.plugins.settings import Count, Settings, read_settings
+
+
+class ExpectedTokens(Settings):
+    """Tokens of an average request, which `pe probe` tells."""
+
+    text_in: Count = Field(description="of what is sent: the prompt, and in a variation the parent")
+    text_out: Count = Field(description="of what the model writes, its thoughts included")
+
+
+class ChatSettings(Concurrent, OpenAIConnection, Written):
+    """What a recipe says of such an endpoint.
+
+    Attributes:
+        model: as the endpoint names it; there is no default, because names are retired often.
+        n: most texts of one request: of equal prompts, or variations of one parent (variation: paraphrase).
+        max_tokens_field: the field that takes `max_tokens`; None: max_completion_tokens for OpenAI and Azure, else
+            max_tokens.
+        seed_field: a field by which the server takes a seed.
+        batch: ask by OpenAI's Batch API, with at most so many texts a batch; None: each text is a request of its own.
+        poll: seconds before a batch is first looked at; later looks come up to ten times as rarely.
+        expected_tokens: of a request for one text, so that the plan tells what a run costs where tokens have a price.
+        extra: further fields, sent as they are (top_k, reasoning_effort, chat_template_kwargs …).
+    """
+
+    model: str
+    concurrency: Count = 8
+    n: Count = 1
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
+    seed_field: str | None = None
+    batch: Annotated[int, Field(ge=1, le=MOST)] | None = None
+    poll: Seconds = 30.0
+    expected_tokens: ExpectedTokens | None = None
+    extra: dict[str, Any] | None = None
+
+    @property
+    def limit_field(self) -> str:
+        """The field that takes `max_tokens`."""
+        new = self.azure_api_version is not None or server_by_address(self.url) is not None
+        return self.max_tokens_field or ("max_completion_tokens" if new else "max_tokens")
+
+    @model_validator(mode="after")
+    def _check_requests(self) -> Self:
+        if self.n > 1 and self.variation == "fill_in":
+            raise RecipeError(
+                f"n is {self.n}, and by variation: fill_in each text has blanks of its own, and so a request of its "
+                "own: take n: 1, or variation: paraphrase."
+            )
+        if self.batch is not None and self.n > 1:
+            raise RecipeError(f"n is {self.n}, and batch is given: a batch asks for each text by itself: take n: 1.")
+        if self.batch is not None and self.azure_api_version is not None:
+            raise RecipeError(
+                "batch is given with azure_api_version: Azure takes batches by its v1 API, so name that as base_url "
+                "(https://RESOURCE.openai.azure.com/openai/v1), without azure_api_version."
+            )
+        return self
+
+
+# Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and others.
+#
+# RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blanks to fill in, or to be paraphrased.
+
 
 _TEXT_PARTS = ("text", "output_text")
 

@@ -18,15 +18,14 @@ from uuid import uuid4
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from adapters.http import Asked, Received, Scalar, Size, object_of
+from adapters.http.answers import Pixels
 from adapters.http.client import fetched
 from adapters.http.faults import Fault
-from adapters.http.jobs import ByJobs, Finished, JobClient, JobGenerator
-from adapters.http.pictures import Pixels
-from adapters.http.waiting import Ended, Look
+from adapters.http.jobs import ByJobs, Ended, Finished, JobClient, JobGenerator, Look
 from adapters.prompts import Ladder
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.protocols import Failed
-from pe.plugins.validation import Count, Settings
+from pe.plugins.settings import Count, Settings
 
 
 def _check_place(place: str) -> str:

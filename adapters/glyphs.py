@@ -1,33 +1,262 @@
-"""A simulator as the generator: text drawn in many fonts, sizes, slants and strokes.
+"""Fonts as templates: what a simulator of drawn text knows of each font, rasterised once.
 
-A sample carries the parameters it was drawn with, so a variation draws it again with these moved.
-The parameters are kept as standard normal scores z; a variation of degree d is z' = √(1−d²)·z + d·ξ
-with new scores ξ, which leaves their distribution as it is: d = 0 changes nothing, d = 1 forgets all.
-The font, and the text where a label has several, are drawn anew with probability d².
+A template is a signed distance field: per pixel, how deep inside the ink it lies. Thresholding it at
+another level makes strokes thicker or thinner, continuously, without drawing the font again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+from PIL import Image, ImageDraw, ImageFont
+from scipy import ndimage
+from scipy.special import ndtr, ndtri
 
-from adapters.fonts import SIDE, Fonts, Templates, find_fonts, rasterise
-from adapters.glyph_prompts import heed_words, read_quote
-from adapters.pen import BLOCK, PARAMETERS, SHAPE, Pen
 from adapters.prompts import PROMPT, Prompts, TextsByLabel, prompts_of
-from pe.data.conditions import Conditions
 from pe.data.fonts import draws
 from pe.data.images import Images
-from pe.data.seeds import mix
-from pe.errors import APIError, RecipeError
+from pe.data.samples import Conditions, mix
+from pe.errors import APIError, MissingDependency, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Refused, Seeds, VariationRequest
+
+Fonts = Literal["matplotlib"] | Path
+
+SIDE = 64  # pixels of a template
+GLYPH = 40  # pixels of a template that the longer side of the text takes; the rest is margin
+OVERSAMPLING = 2  # the text is rasterised this many times finer than the template
+
+
+@dataclass(frozen=True, eq=False)
+class Templates:
+    """The texts that the fonts can draw, as signed distance fields.
+
+    Attributes:
+        fields: float32, m×SIDE×SIDE: signed distance to the outline, positive inside the ink, in
+            units of the text's longer side; the text is centred.
+        stems: float32 (m,): half the typical stroke width, in the same units.
+        hairs: float32 (m,): half the width of the thin strokes, in the same units.
+    """
+
+    fields: npt.NDArray[np.float32]
+    stems: npt.NDArray[np.float32]
+    hairs: npt.NDArray[np.float32]
+
+
+def find_fonts(where: Fonts) -> dict[str, Path]:
+    """Name → file of the .ttf and .otf files of a folder, or of those that matplotlib installs.
+
+    Args:
+        where: a folder (searched through), or `matplotlib`.
+
+    Raises:
+        MissingDependency: `matplotlib` is asked for and not installed.
+        RecipeError: there is no such folder, or it holds no font.
+    """
+    if where == "matplotlib":
+        try:
+            import matplotlib
+        except ImportError as error:
+            raise MissingDependency.of("matplotlib", "demo", "Drawing with its fonts") from error
+        folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    else:
+        folder = Path(where)
+        if not folder.is_dir():
+            raise RecipeError(
+                f"fonts: there is no folder '{where}': name a folder of .ttf or .otf files, or 'matplotlib'."
+            )
+    found = {path.stem: path for path in folder.rglob("*") if path.suffix.lower() in (".ttf", ".otf")}
+    if not found:
+        raise RecipeError(f"fonts: the folder '{where}' holds no .ttf or .otf file: name one that does.")
+    return dict(sorted(found.items()))
+
+
+@lru_cache(maxsize=2048)  # 16 kB each
+def rasterise(path: Path, text: str) -> tuple[npt.NDArray[np.float32], float, float]:
+    """Field, stem and hair (see Templates) of `text` in the font of the file `path`."""
+    side, glyph = SIDE * OVERSAMPLING, GLYPH * OVERSAMPLING
+    probe = ImageFont.truetype(path, glyph)
+    left, top, right, bottom = probe.getbbox(text)
+    font = ImageFont.truetype(path, max(1.0, glyph * glyph / max(right - left, bottom - top)))
+    left, top, right, bottom = font.getbbox(text)
+    canvas = Image.new("L", (side, side), 0)
+    ImageDraw.Draw(canvas).text(((side - left - right) / 2, (side - top - bottom) / 2), text, fill=255, font=font)
+    ink = np.asarray(canvas) >= 128
+    inside = ndimage.distance_transform_edt(ink)
+    outside = ndimage.distance_transform_edt(~ink)
+    depth = np.where(ink, inside - 0.5, 0.5 - outside) / glyph
+    stem, hair = _stroke(inside / glyph, ink)
+    coarse = depth.reshape(SIDE, OVERSAMPLING, SIDE, OVERSAMPLING).mean(axis=(1, 3))
+    return coarse.astype(np.float32), stem, hair
+
+
+def _stroke(inside: npt.NDArray[np.float64], ink: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Half widths of the typical and the thin strokes: depths along the ridge, where the slope vanishes."""
+    rows, columns = np.gradient(inside * GLYPH * OVERSAMPLING)
+    depths = inside[ink & (rows**2 + columns**2 < 0.25)]
+    if not depths.size:  # no ridge: a speck
+        depths = inside[ink] if ink.any() else np.array([0.5 / GLYPH])
+    stem, hair = np.quantile(depths, [0.5, 0.1])
+    return float(stem), float(hair)
+
+
+# Drawing text from its templates: scaled, turned, slanted, warped, with strokes of any width.
+
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
+
+SHAPE = ("scale", "width", "height", "rotation", "slant", "shift x", "shift y", "stroke")
+GRID = 7  # the elastic warp's control points per axis
+PARAMETERS = len(SHAPE) + 2 * GRID * GRID
+BLOCK = 64  # images drawn at once: small enough for the cache
+
+
+class Pen:
+    """Draws BLOCK images at a time, so that the same instructions meet every image.
+
+    Args:
+        size: pixels of an image's side.
+        low: float32 (8,): the least value of each parameter of SHAPE.
+        high: float32 (8,): the greatest.
+        warp: typical elastic displacement, as a fraction of the side.
+    """
+
+    def __init__(self, size: int, low: Floats, high: Floats, warp: float) -> None:
+        self._size, self._low, self._high, self._warp = size, low, high, warp
+        self._basis = _spline_basis(size)
+
+    def draw(self, scores: Floats, rows: Indices, templates: Templates) -> npt.NDArray[np.uint8]:
+        """One block of exactly BLOCK images, white on black."""
+        uniform = ndtr(scores[:, : len(SHAPE)])
+        shape = self._low + (self._high - self._low) * uniform
+        scale, width, height, rotation, slant, right, down, stroke = shape.T
+        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant, unstretch.
+        x, y = self._warped(scores[:, len(SHAPE) :], right, down)
+        cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
+        wide, tall = GLYPH / (scale * width), GLYPH / (scale * height)
+        u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
+        v = _mix(x, -tall * sine, y, tall * cosine)
+        depth = _bilinear(templates.fields, rows, u, v)
+        # A stroke of another width is another level of the field; its thin parts never vanish.
+        level = np.maximum(stroke / (2 * scale) - templates.stems[rows], -0.8 * templates.hairs[rows])
+        sharpness = scale * np.sqrt(width * height) * np.float32(self._size)  # pixels per unit of depth
+        depth += level[:, None, None]
+        depth *= (255 * sharpness)[:, None, None]
+        depth += np.float32(128.0)
+        return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
+
+    def _warped(self, scores: Floats, right: Floats, down: Floats) -> tuple[Floats, Floats]:
+        """Every pixel's place, float32 BLOCK×size×size, shifted and warped; the image spans −½…½."""
+        control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
+        places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
+        across = np.zeros((BLOCK, 2, GRID, self._size), dtype=np.float32)
+        for k in range(GRID):
+            across += control[:, :, :, k, None] * self._basis[k]
+        across[:, 0] += (places - right[:, None])[:, None, :]  # the basis sums to 1 over the rows
+        moved = []
+        for axis in range(2):
+            total = np.zeros((BLOCK, self._size, self._size), dtype=np.float32)
+            for k in range(GRID):
+                total += across[:, axis, k, None, :] * self._basis[k][:, None]
+            moved.append(total)
+        moved[1] += (places - down[:, None])[:, :, None]
+        return moved[0], moved[1]
+
+
+def _mix(x: Floats, a: Floats, y: Floats, b: Floats) -> Floats:
+    """a·x + b·y + the template's middle, with one a and b per image."""
+    total = x * a[:, None, None]
+    total += y * b[:, None, None]
+    total += np.float32(SIDE / 2 - 0.5)
+    return total
+
+
+def _bilinear(fields: Floats, rows: Indices, u: Floats, v: Floats) -> Floats:
+    """The fields `rows` at the places (u right, v down), in pixels of the template, clamped to it."""
+    np.clip(u, 0, SIDE - 1.001, out=u)
+    np.clip(v, 0, SIDE - 1.001, out=v)
+    left, top = u.astype(np.int64), v.astype(np.int64)
+    u -= left
+    v -= top
+    top *= SIDE
+    top += left
+    top += (rows * SIDE * SIDE)[:, None, None]
+    flat = fields.reshape(-1)
+    upper = flat.take(top, mode="clip")
+    upper += u * (flat[1:].take(top, mode="clip") - upper)
+    lower = flat[SIDE:].take(top, mode="clip")
+    lower += u * (flat[SIDE + 1 :].take(top, mode="clip") - lower)
+    lower -= upper
+    lower *= v
+    upper += lower
+    return upper
+
+
+def _spline_basis(size: int) -> Floats:
+    """float32, GRID×size: uniform cubic B-splines over the image; at every pixel they sum to 1."""
+    knots = np.arange(GRID, dtype=np.float64) - (GRID - 1) / 2
+    places = ((np.arange(size) + 0.5) / size - 0.5) * (GRID - 3)
+    distance = np.abs(places[None, :] - knots[:, None])
+    near = 2 / 3 - distance**2 + distance**3 / 2
+    far = np.maximum(2 - distance, 0) ** 3 / 6
+    return np.where(distance < 1, near, far).astype(np.float32)
+
+
+# What a prompt tells the glyph simulator: the text in quotation marks, and words such as `thin` or `large`.
+
+
+_QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{1,40})[\"“”»]")
+_WORD = re.compile(r"[a-z]+")
+WORDS = {
+    "small": ("scale", -1),
+    "large": ("scale", 1),
+    "narrow": ("width", -1),
+    "wide": ("width", 1),
+    "short": ("height", -1),
+    "tall": ("height", 1),
+    "backward": ("slant", -1),
+    "italic": ("slant", 1),
+    "thin": ("stroke", -1),
+    "bold": ("stroke", 1),
+}
+"""What a prompt may ask for: a parameter's lower or upper half."""
+
+
+def read_quote(prompt: str) -> str:
+    """The first text in quotation marks; empty: there is none."""
+    found = _QUOTED.search(prompt)
+    return "" if found is None else found[1].strip()
+
+
+def heed_words(scores: npt.NDArray[np.float32], prompts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """The scores, each parameter that a prompt's words name in the half that they name.
+
+    Args:
+        scores: standard normal, n×p, the parameters of `SHAPE` first.
+        prompts: n.
+    """
+    scores = scores.copy()
+    for row, prompt in zip(scores, prompts, strict=True):
+        for word in _WORD.findall(prompt.lower()):
+            if word in WORDS:
+                name, side = WORDS[word]
+                row[SHAPE.index(name)] = side * abs(row[SHAPE.index(name)])
+    return scores
+
+
+# A simulator as the generator: text drawn in many fonts, sizes, slants and strokes.
+#
+# A sample carries the parameters it was drawn with, so a variation draws it again with these moved. The parameters are
+# kept as standard normal scores z; a variation of degree d is z' = √(1−d²)·z + d·ξ with new scores ξ, which leaves
+# their distribution as it is: d = 0 changes nothing, d = 1 forgets all. The font, and the text where a label has
+# several, are drawn anew with probability d².
 
 
 class Glyphs:

@@ -24,11 +24,11 @@ from adapters.http import (
     stated,
     workers_for,
 )
-from adapters.http.pictures import Pixels
+from adapters.http.answers import Pixels
 from pe.data.decoding import convert_pixels
 from pe.errors import BadImage, MissingDependency, RecipeError
 from pe.plugins.protocols import Capabilities, Failed
-from pe.plugins.validation import Count
+from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     import httpx2

@@ -23,17 +23,13 @@ from adapters.http import (
     stated,
     workers_for,
 )
-from adapters.http.answers import images_in
-from adapters.http.look import look_at
+from adapters.http.answers import Pixels, images_in
 from adapters.http.openai_sdk import OPENAI, key_header, open_sdk, sent
-from adapters.http.pictures import Pixels
-from adapters.http.profiles import OpenAIServer, Profile, profile
-from adapters.http.recognition import asker, recognised, server_by_address
+from adapters.http.servers import asker, look_at, recognised, server_by_address
+from adapters.http.settings import OpenAIServer, Profile, profile
 from adapters.prompts import Ladder
-from pe.plugins.findings import Finding
-from pe.plugins.protocols import Capabilities, Failed
-from pe.plugins.usage import Usage, count_of
-from pe.plugins.validation import Count
+from pe.plugins.protocols import Capabilities, Failed, Finding, Usage, count_of
+from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     import httpx2

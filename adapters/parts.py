@@ -8,11 +8,18 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.conditions import DRAWN, Conditions
+from pe.data.samples import DRAWN, Conditions
 from pe.errors import ContractError
-from pe.plugins.jobs import JobNote
-from pe.plugins.protocols import Answer, Capabilities, Failed, RandomRequest, Refused, VariationRequest
-from pe.plugins.usage import NOTHING
+from pe.plugins.protocols import (
+    NOTHING,
+    Answer,
+    Capabilities,
+    Failed,
+    JobNote,
+    RandomRequest,
+    Refused,
+    VariationRequest,
+)
 
 Items = npt.NDArray[np.int64]
 Request = RandomRequest | VariationRequest

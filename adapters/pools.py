@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from scipy import ndimage
+from scipy.sparse import csr_array
 
-from pe.data.conditions import Conditions
-from pe.data.samples import Samples
-from pe.data.seeds import mix
+from adapters.public_files import images_at, read_arrays, read_folder
+from pe.data import tables as public_texts
+from pe.data.decoding import Resize
+from pe.data.images import Images
+from pe.data.samples import Conditions, Samples, Shape, mix
+from pe.data.tables import PublicText
+from pe.data.text_vectors import Rarity, damped, words_of
+from pe.data.texts import LONGEST, UTF_8, Texts, shortened
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 Indices = npt.NDArray[np.int64]
 Distances = Callable[[Indices, Indices], npt.NDArray[np.integer]]
@@ -188,3 +199,244 @@ def _uniforms(seeds: Seeds, *, stream: int) -> npt.NDArray[np.float64]:
     """float64 (n,) in [0, 1): one number per seed, by SplitMix64's mixing (Steele, Lea and Flood, 2014)."""
     z = np.asarray(seeds, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15 * stream % 2**64)
     return (mix(z) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+# A pool of public images as the generator: RANDOM deals it out, VARIATION takes a neighbour.
+#
+# Nearness is the L2 distance of shrunken, blurred pixels on a grid of LEVELS steps. On that grid float32 arithmetic is
+# exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
+
+
+Pixels = npt.NDArray[np.uint8]
+Vectors = npt.NDArray[np.float32]
+
+SIDE = 16  # pixels to which images are shrunk for comparison
+LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, where float32 is exact
+
+
+class PublicImages(FromPool):
+    """RANDOM_API and VARIATION_API over a pool of public images.
+
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no image is twice among
+    new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
+    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
+    random draw. An answer depends on each item's seed and condition alone.
+
+    Conditions: `pool`, int64 (n,): the image's place in the pool (of files: in the order of their paths).
+
+    Args:
+        path: a folder of images (searched through), or an .npz file with `images` (m×h×w or
+            m×h×w×c) and, where `by_label`, `labels` (m).
+        size: height and width in pixels; None: that which all images have.
+        resize: how images of another size get it.
+        channels: 1 (grey) or 3.
+        by_label: draw for each label only from its own images: those that `labels.csv`, the subfolder, or the
+            entries of `labels`, give its name.
+        blur: standard deviation of the blur before images are compared, in pixels of 16×16, ≥ 0.
+
+    Raises:
+        RecipeError: an argument is out of range, or the pool is missing, empty or not as declared.
+        BadImage: a file of the pool cannot be decoded.
+    """
+
+    info = PluginInfo(
+        hosts=(),
+        machine_settings=("path",),  # a run knows the images themselves again
+        degrees=(0.0,),  # votes choose among its images; neighbours by pixels gave no more
+    )
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        size: int | None = None,
+        resize: Resize = "crop",
+        channels: Literal[1, 3] = 3,
+        by_label: bool = False,
+        blur: float = 1.0,
+    ) -> None:
+        if size is not None and size < 1:
+            raise RecipeError(f"size is {size}: it must be at least 1 pixel.")
+        if resize not in get_args(Resize):
+            raise RecipeError(f"resize is '{resize}': it must be one of {', '.join(get_args(Resize))}.")
+        if channels not in (1, 3):
+            raise RecipeError(f"channels is {channels}: it must be 1 or 3.")
+        if not 0 <= blur < SIDE:
+            raise RecipeError(f"blur is {blur}: it must lie from 0 to below {SIDE}.")
+        source, square = Path(path), None if size is None else (size, size)
+        if source.is_dir():
+            self._pixels, names = read_folder(source, square, resize, channels)
+        elif source.suffix.lower() == ".npz":
+            self._pixels, names = read_arrays(source, square, resize, channels)
+        else:
+            raise RecipeError(f"api.path: '{path}' is neither a folder nor an .npz file of public images.")
+        self._path, self._resize = source, resize
+        self._pool = Pool(len(self._pixels), names if by_label else None, "public_images", Images.noun)
+        self._vectors = _comparable(self._pixels, blur)
+        self._squares = np.square(self._vectors).sum(axis=1)
+        height, width = self._pixels.shape[1:3]
+        self.info = replace(self.info, by_label=by_label, distinct=self._pool.distinct, shape=(height, width, channels))
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """The pool's place."""
+        return (self._path,)
+
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
+        """The pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        return images_at(self._path, shape, rule or self._resize)
+
+    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
+        """Squared distances of places of the pool, exact."""
+        products = self._vectors[parents] @ self._vectors[others].T
+        squares = self._squares[parents][:, None] + self._squares[others][None, :] - 2 * products
+        distances: npt.NDArray[np.int64] = squares.astype(np.int64)
+        return distances
+
+    def _samples(self, places: Indices) -> Images:
+        return Images(self._pixels[places])
+
+
+def _comparable(pixels: Pixels, blur: float) -> Vectors:
+    """float32 m×d of whole numbers below LEVELS: shrunk to SIDE×SIDE, blurred."""
+    vectors = []
+    for start in range(0, len(pixels), BLOCK):
+        images = pixels[start : start + BLOCK].astype(np.float32)
+        for axis in (1, 2):
+            images = _shrink(images, axis)
+        smooth = ndimage.gaussian_filter(images, (0, blur, blur, 0)) if blur else images
+        vectors.append(np.rint(smooth * ((LEVELS - 1) / 255)).reshape(len(images), -1))
+    return np.concatenate(vectors).astype(np.float32)
+
+
+def _shrink(images: Vectors, axis: int) -> Vectors:
+    """The axis brought to SIDE: means of its pixels' runs, or repeats when it is shorter."""
+    length = images.shape[axis]
+    if length <= SIDE:
+        repeats: Vectors = images.take(np.arange(SIDE) * length // SIDE, axis=axis)
+        return repeats
+    starts = np.arange(SIDE + 1) * length // SIDE
+    sums: Vectors = np.add.reduceat(images, starts[:-1], axis=axis)
+    counts = np.diff(starts).astype(np.float32)
+    sums /= np.expand_dims(counts, [k for k in range(images.ndim) if k != axis])
+    return sums
+
+
+# A pool of public texts as the generator: RANDOM deals it out, VARIATION takes a neighbour.
+#
+# Nearness is the cosine of TF-IDF vectors of words, rare as the pool has them, on a grid of whole numbers: sums of
+# their products are exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
+
+
+GRID = 2**12
+"""Length of a text's vector in whole numbers: products of two stay below 2²⁵."""
+
+
+class PublicTexts(FromPool):
+    """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words.
+
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no text is twice among
+    new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
+    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
+    random draw. An answer depends on each item's seed and condition alone.
+
+    Conditions: `pool`, int64 (n,): the text's place in the pool.
+
+    Args:
+        path: a .txt file (a text a line), a folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder
+            of tables.
+        text_column: of tables.
+        label_column: of tables, where `by_label`.
+        encoding: of the files.
+        longest: bytes of the longest text; longer ones are cut.
+        words: cut each text into windows of so many words, each of them a text of the pool; a last one of less than
+            half as many is left out, unless it is the only one. A .txt file counts as a whole then. None: whole texts.
+        by_label: draw for each label only from its own texts: those that `label_column`, or a folder's `labels.csv` or
+            subfolder, give its name.
+
+    Raises:
+        RecipeError: an argument is out of range, or the pool is missing, empty or not as declared.
+        BadSample: a text of the pool is not in its encoding.
+        BadTable: a table of the pool cannot be read.
+    """
+
+    info = PluginInfo(
+        modality="texts",
+        hosts=(),
+        machine_settings=("path",),  # a run knows the texts themselves again
+        degrees=(0.0,),
+    )
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        text_column: str = "text",
+        label_column: str | None = None,
+        encoding: str = UTF_8,
+        longest: int = LONGEST,
+        words: int | None = None,
+        by_label: bool = False,
+    ) -> None:
+        for name, number in (("longest", longest), ("words", words)):
+            if number is not None and number < 1:
+                raise RecipeError(f"{name} is {number}: it must be at least 1.")
+        self._public = public_texts.PublicTexts(Path(path), text_column, label_column, encoding)
+        self._longest, self._words = longest, words
+        found = list(self._pieces())
+        self._texts = Texts(np.array([text.utf8 for text in found], dtype=f"S{longest}"))
+        names = [text.label or "" for text in found] if by_label else None
+        self._pool = Pool(len(found), names, "public_texts", Texts.noun)
+        self.info = replace(self.info, by_label=by_label, distinct=self._pool.distinct)
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """The pool's place."""
+        return (self._public.path,)
+
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
+        """The texts as they lie there, and their windows: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        for text in self._public.read(shape[0]):
+            yield text.name, np.array(text.utf8)
+        if self._words is not None:
+            for text in self._pieces():
+                yield text.name, np.array(shortened(text.utf8.decode(), shape[0]).rstrip())
+
+    def _pieces(self) -> Iterator[PublicText]:
+        """The texts of the pool, in order."""
+        if self._words is None:
+            yield from self._public.read(self._longest)
+            return
+        for text in self._public.read(public_texts.WHOLE, whole=True):
+            for i, window in enumerate(_windows(text.utf8.decode(), self._words), 1):
+                yield PublicText(f"window {i:,} of {text.name}", text.label, shortened(window, self._longest).rstrip())
+
+    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
+        products = (self._vectors[parents] @ self._vectors[others].T).toarray()
+        found: npt.NDArray[np.int64] = 2 * GRID * GRID - products
+        return found
+
+    @cached_property
+    def _vectors(self) -> csr_array:
+        """int64 m×words: each text's TF-IDF weights as whole numbers, of length about GRID."""
+        found = [words_of(text) for text in self._texts.strings]
+        rarity = Rarity.among(keys for keys, _, _ in found)
+        entries, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for keys, counts, _ in found:
+            weights = damped(counts) * rarity.of(keys)
+            length = np.sqrt(np.square(weights).sum())
+            entries.append(np.rint(weights * (GRID / length)).astype(np.int64) if len(keys) else entries[0])
+            columns.append(np.searchsorted(rarity.keys, keys))
+        starts = np.cumsum([len(each) for each in entries])
+        shape = (len(found), max(len(rarity.keys), 1))
+        return csr_array((np.concatenate(entries), np.concatenate(columns), starts), shape=shape)
+
+    def _samples(self, places: Indices) -> Texts:
+        return self._texts.take(places)
+
+
+def _windows(text: str, words: int) -> Iterator[str]:
+    """Runs of so many words, one after another; a last one of less than half as many only where it is the first."""
+    found = text.split()
+    for start in range(0, len(found), words):
+        part = found[start : start + words]
+        if start == 0 or 2 * len(part) >= words:
+            yield " ".join(part)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.decoding import Channels, Resize, Size, convert_pixels, decode_image, dimness
-from pe.data.public_folders import files_below, folder_labels
 from pe.data.samples import Shape
+from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
 
 Pixels = npt.NDArray[np.uint8]

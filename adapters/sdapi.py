@@ -20,13 +20,11 @@ from adapters.http import (
     workers_for,
 )
 from adapters.http.answers import images_in
-from adapters.http.look import look_at
-from adapters.http.profiles import Profile, SDServer, profile
-from adapters.http.recognition import asker, recognised
+from adapters.http.servers import asker, look_at, recognised
+from adapters.http.settings import Profile, SDServer, profile
 from adapters.prompts import Ladder
-from pe.plugins.findings import Finding
-from pe.plugins.protocols import Capabilities
-from pe.plugins.validation import Count
+from pe.plugins.protocols import Capabilities, Finding
+from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     import httpx2

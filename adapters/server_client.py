@@ -11,23 +11,39 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import model_validator
 
-from adapters.classes import API_CLASS, Choices, Classes, check_choices
 from adapters.diffusion.description import Way, degree_of, describe_weight
 from adapters.diffusion.items import describe_steps, of_iteration
 from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
 from adapters.http.credentials import check_key
-from adapters.http.look import look_at
-from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, prompts_of
+from adapters.http.servers import look_at
+from adapters.prompts import (
+    API_CLASS,
+    PROMPT,
+    Choices,
+    Classes,
+    NegativePrompts,
+    Prompts,
+    TextByLabel,
+    check_choices,
+    prompts_of,
+)
 from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
-from pe.data.conditions import Conditions
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
-from pe.data.samples import Samples
+from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, RecipeError
-from pe.plugins.findings import Finding
-from pe.plugins.jobs import JobNote
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
-from pe.plugins.validation import Count, read_settings
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    Finding,
+    JobNote,
+    PluginInfo,
+    RandomRequest,
+    Seeds,
+    Usage,
+    VariationRequest,
+)
+from pe.plugins.settings import Count, read_settings
 
 if TYPE_CHECKING:
     import httpx2

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from adapters.prompts import Texts, TextsByLabel
 from pe.data.texts import LONGEST
 from pe.errors import RecipeError, nearest_name
-from pe.plugins.validation import Count, Settings
+from pe.plugins.settings import Count, Settings
 
 Variation = Literal["fill_in", "paraphrase"]
 
@@ -24,7 +24,7 @@ WRITTEN = f"""\
 {PROMPTED}  variation: fill_in\t# the degree is the share of words to be replaced; or paraphrase: told in words
   max_tokens: 512\t# of one answer
 {LONGEST_LINE}"""
-"""Lines that starting recipes share; see `HasStarter` of pe/recipe/starter.py."""
+"""Lines that starting recipes share; see `HasStarter` of pe/recipe/starting.py."""
 
 _ALONE = "Answer with the text alone."
 FILL_IN: dict[float, Texts] = {

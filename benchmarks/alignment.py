@@ -53,8 +53,7 @@ def recipe_of(public: dict[str, Any], epsilon: float, run: int, private: Path | 
 
 def fitted(public: dict[str, Any], epsilon: float, run: int, private: Path | None, folder: Path) -> Path:
     """The folder of the fitted model."""
-    from pe.engine.execution import Surroundings
-    from pe.engine.start import run_recipe
+    from pe.engine.execution import Surroundings, run_recipe
     from pe.recipe.schema import Recipe
 
     recipe = Recipe.parse(recipe_of(public, epsilon, run, private), "the benchmark")

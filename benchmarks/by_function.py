@@ -11,8 +11,13 @@ from threading import local
 from typing import Any
 
 from pe import evolution, histogram, lookahead
-from pe.dispatch import answers, dispatcher, waits
-from pe.engine import execution, private_side, python  # noqa: F401 (imported before the clock starts)
+from pe.dispatch import answers, dispatcher
+from pe.dispatch import dispatcher as waits
+from pe.engine import (
+    execution,
+    private_side,
+    python,  # noqa: F401 (imported before the clock starts)
+)
 from pe.private.dataset import PrivateDataset
 from pe.store.writer import RunWriter
 

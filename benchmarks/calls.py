@@ -27,13 +27,12 @@ from record import RESULTS, keep, where
 
 from pe.data.images import Images
 from pe.engine.demo.digits import RECIPES
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
-from pe.evaluation.one_vote import one_vote_run
+from pe.engine.execution import Surroundings, run_recipe
+from pe.evaluation.controls import one_vote_run
 from pe.evaluation.utility import accuracies
 from pe.planning.build import build_embedding, build_generator
 from pe.planning.layout import plan_of
-from pe.private.mnist import MnistSample
+from pe.private.npz import MnistSample
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal

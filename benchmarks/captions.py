@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 from record import keep, where
 
-from adapters.glyph_prompts import read_quote
+from adapters.glyphs import read_quote
 from pe.data.population import Population
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.utility import accuracies
-from pe.private.mnist import MnistSample
+from pe.private.npz import MnistSample
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from adapters.glyphs import Glyphs
 from pe.data.images import Images
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.controls import unevolved
 from pe.evaluation.utility import accuracies
 from pe.recipe.schema import Recipe

@@ -21,7 +21,7 @@ import numpy as np
 from dpsda_text import CELLS, content_of, read, scores
 from record import RESULTS, keep, where
 
-from adapters.public_texts import PublicTexts
+from adapters.pools import PublicTexts
 from embeddings.tfidf import TfIdf
 from pe.data.samples import distinct
 from pe.engine.demo.newswire import TOPICS, make_newswire

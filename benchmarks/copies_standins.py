@@ -26,18 +26,16 @@ from demo_settings import stand_in
 from record import RESULTS, keep, where
 
 from adapters.glyphs import Glyphs
-from adapters.public_images import PublicImages
-from adapters.public_texts import PublicTexts
+from adapters.pools import PublicImages, PublicTexts
 from embeddings.pixels import Pixels
 from embeddings.tfidf import TfIdf
 from pe.data.images import Images
 from pe.data.samples import distinct
 from pe.data.texts import Texts
 from pe.engine.demo.newswire import TOPICS, read_table
-from pe.evaluation.labelled import Labelled
-from pe.evaluation.shallow import fit_logistic_regression
+from pe.evaluation.classifiers import fit_tfidf_regression
+from pe.evaluation.labelled import Labelled, fit_logistic_regression
 from pe.evaluation.utility import macro_f1
-from pe.evaluation.words import fit_tfidf_regression
 from pe.histogram import histogram_releases
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.calibration import calibrate

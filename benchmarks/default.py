@@ -24,10 +24,8 @@ from record import RESULTS, keep, where
 
 from pe.engine.demo.digits import RECIPES
 from pe.engine.demo.pictures import probe_accuracies
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
-from pe.evaluation.request import Request
-from pe.evaluation.sets import Notes, gather
+from pe.engine.execution import Surroundings, run_recipe
+from pe.evaluation.sets import Notes, Request, gather
 from pe.evaluation.utility import utility
 from pe.planning.build import build_embedding
 from pe.progress import Progress

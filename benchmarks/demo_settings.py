@@ -27,13 +27,12 @@ from PIL import Image, ImageDraw, ImageFont
 from record import keep, where
 from scipy import ndimage
 
-from adapters.fonts import find_fonts
-from adapters.glyphs import Glyphs
+from adapters.glyphs import Glyphs, find_fonts
 from embeddings.pixels import Pixels
-from pe.data.conditions import Conditions
 from pe.data.fonts import draws
 from pe.data.images import Images
 from pe.data.population import Members
+from pe.data.samples import Conditions
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.selection import Descent, Keep, Selection, descend

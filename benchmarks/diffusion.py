@@ -38,7 +38,7 @@ from diffusers import (
 from record import keep, where
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 

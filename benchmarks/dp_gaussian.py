@@ -22,9 +22,8 @@ from methods_settings import DELTA, DIGITS, SETTINGS
 from methods_table import CLASSIFIERS, spread
 from record import RESULTS, keep, where
 
-from adapters.trained.codes import draw_codes
-from adapters.trained.dp_gaussian.gaussians import gaussians_of
-from adapters.trained.dp_gaussian.sums import GRID, Ball, Layout, Shares, noisy_sum
+from adapters.trained.answers import draw_codes
+from adapters.trained.dp_gaussian import GRID, Ball, Layout, Shares, gaussians_of, noisy_sum
 from adapters.trained.public import Characters
 from adapters.trained.releases import sum_release
 from pe.data.images import Images

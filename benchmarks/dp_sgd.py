@@ -16,11 +16,9 @@ import numpy as np
 import torch
 from record import keep, where
 
-from adapters.trained.diffusion.levels import Network
-from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.diffusion.network import unet
-from adapters.trained.dp_sgd import DPSGD
+from adapters.trained.diffusion_training import Velocity, unet
 from adapters.trained.dp_sgd.training import Training
+from adapters.trained.settings import DPSGD, Network
 from pe.plugins.devices import keep_memory
 from pe.privacy.noise import SystemNoise
 

@@ -33,12 +33,11 @@ import numpy as np
 from record import keep, where
 
 from adapters.glyphs import Glyphs
-from pe.data.conditions import Conditions
 from pe.data.images import Images
-from pe.data.samples import Samples
+from pe.data.samples import Conditions, Samples
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
-from pe.private.mnist import MnistSample
+from pe.private.npz import MnistSample
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal

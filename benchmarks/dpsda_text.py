@@ -25,15 +25,15 @@ import numpy as np
 from dpsda import Generator, serve, timed
 from record import RESULTS, keep, where
 
-from adapters.public_texts import PublicTexts
+from adapters.pools import PublicTexts
 from embeddings.tfidf import TfIdf
 from pe.data.texts import Texts
 from pe.engine.demo.newswire import make_newswire
 from pe.engine.demo.texts import recipe_content
+from pe.evaluation.classifiers import fit_tfidf_regression
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.utility import macro_f1
-from pe.evaluation.words import fit_tfidf_regression
-from pe.private.text_table import TextTable
+from pe.private.tables import TextTable
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.run import Run

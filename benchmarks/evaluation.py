@@ -59,9 +59,8 @@ def work(task: str, folder: Path) -> None:
     """One row's work."""
     from embeddings.pixels import Pixels
     from pe.evaluation.classifiers import Classifier, NetworkSettings
-    from pe.evaluation.features import Seen, features
+    from pe.evaluation.features import Seen, features, frechet_distance
     from pe.evaluation.fidelity import fidelity
-    from pe.evaluation.frechet import frechet_distance
     from pe.evaluation.memorisation import memorisation
     from pe.evaluation.utility import utility
     from pe.progress import Progress, Task

@@ -74,7 +74,7 @@ def recipe_of(method: str, epsilon: float, run: int, fit: dict[str, Any], privat
 
 def cell(method: str, epsilon: float, run: int, fit: dict[str, Any], files: tuple[Path | None, Path | None]) -> Any:
     """One method, once; `small` releases nothing, and costs no ε."""
-    from adapters.diffusion.pixel_space import PixelSpace
+    from adapters.diffusion.pixel import PixelSpace
     from pe.evaluation.controls import unevolved
     from pe.evaluation.labelled import Labelled
 

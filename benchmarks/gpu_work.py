@@ -26,9 +26,8 @@ from record import keep, where
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import CLIPImageProcessor
 
-from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
-from adapters.trained.dp_sgd.suitable import trained_parameters
+from adapters.trained.diffusion_training import Velocity
+from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
 
 DRAWS, SHAPE = 4, (1, 28, 28)
 BATCH, SIDE = 16, 512

@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 from record import keep, where
 
 from pe.data.images import Images
-from pe.private import ImageParquet, image_source
-from pe.private.digests import find_overlap
+from pe.private import ImageParquet
+from pe.private import modalities as image_source
+from pe.private.dataset import find_overlap
 
 UNITS = {"each record": "record", "8 records, a number": "number", "one record, a name": "name"}
 PIXEL = np.zeros((1, 1, 1), np.uint8)

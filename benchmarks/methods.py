@@ -80,7 +80,7 @@ def high_water(pid: int) -> int:
 def semantics_of(run: Path) -> dict[str, Any]:
     """The public characters that PrivImage's query found for each digit, and for how many digits they hold it."""
     from adapters.trained.public import CHARACTERS
-    from adapters.trained.semantics.counts import chosen_semantics
+    from adapters.trained.semantics import chosen_semantics
 
     chosen = chosen_semantics(np.load(run / "releases" / "fit-semantics.npy"), QUERY["semantics"])
     found = ["".join(CHARACTERS[one] for one in row) for row in chosen]
@@ -95,8 +95,7 @@ def measured(train: Labelled, real: Any, test: Any, seed: int, epochs: int | Non
     """
     from embeddings.pixels import Pixels
     from pe.evaluation.classifiers import Classifier, NetworkSettings
-    from pe.evaluation.features import Seen, features
-    from pe.evaluation.frechet import frechet_distance
+    from pe.evaluation.features import Seen, features, frechet_distance
     from pe.evaluation.utility import utility
     from pe.progress import Progress, Task
 
@@ -144,7 +143,7 @@ def one_vote(folder: Path, setting: Setting) -> Any:
     from threading import Event
 
     from adapters.glyphs import Glyphs
-    from pe.evaluation.one_vote import one_vote_run
+    from pe.evaluation.controls import one_vote_run
     from pe.planning.build import build_embedding
     from pe.planning.layout import plan_of
     from pe.progress import Progress
@@ -185,8 +184,7 @@ def cell_of(
 def digits(split: Any, setting: Setting, file: Path | None) -> Any:
     """The private or the test digits, with their labels."""
     from pe.evaluation.real import read_real
-    from pe.private.mnist import MnistSample
-    from pe.private.npz import ImageNpz
+    from pe.private.npz import ImageNpz, MnistSample
 
     shape: dict[str, Any] = {"size": setting.side, "resize": "stretch", "channels": 1, "classes": DIGITS}
     source = MnistSample(split=split, **shape) if file is None else ImageNpz(file, **shape)

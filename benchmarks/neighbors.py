@@ -20,13 +20,13 @@ import torch
 from record import keep, where
 
 from adapters.public_files import read_folder
-from embeddings.efficientnet_lite import EfficientNetLite
+from embeddings.networks import EfficientNetLite
 from pe import Images
 from pe.nearest import describe, nearest
 from pe.nearest.decide import Decider
 from pe.nearest.exact import Vectors
 from pe.nearest.gpu import Precision, TorchSearch
-from pe.private.mnist import _digits
+from pe.private.npz import _digits
 
 SIZES = [  # n, m, d, runs
     (4_000, 400, 784, 9),

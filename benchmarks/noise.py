@@ -19,11 +19,11 @@ from diffusers import UNet2DModel
 from record import keep, where
 from torch import Tensor, nn
 
-from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.dp_sgd import DPSGD
+from adapters.trained.diffusion_training import Velocity
 from adapters.trained.dp_sgd.gradients import Loss
-from adapters.trained.dp_sgd.group import Part
+from adapters.trained.dp_sgd.processes import Part
 from adapters.trained.dp_sgd.training import Training
+from adapters.trained.settings import DPSGD
 from pe.privacy.noise import Noise, SystemNoise
 
 DRAWS = 4 * 10**6

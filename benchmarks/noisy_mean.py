@@ -24,11 +24,10 @@ from typing import Any
 from pictures import keep_cell
 from record import RESULTS, keep, where
 
-from embeddings.efficientnet_lite import EfficientNetLite
+from embeddings.networks import EfficientNetLite
 from pe.engine.demo.picture_set import CLASSES, make_picture_set
 from pe.engine.demo.pictures import probe_accuracies, recipe_content
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.evaluation.labelled import Labelled, label_samples
 from pe.evaluation.real import read_real

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from record import where
 
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.recipe.schema import Recipe
 

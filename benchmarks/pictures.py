@@ -28,17 +28,15 @@ import numpy as np
 from pictures_table import write_frontier, write_sheet, write_table
 from record import RESULTS, where
 
-from adapters.diffusion.pixel_files import PixelFiles
+from adapters.diffusion.pixel import PixelFiles
 from adapters.public_files import read_folder
-from embeddings.efficientnet_lite import EfficientNetLite
+from embeddings.networks import EfficientNetLite
 from pe.data.images import Images
 from pe.engine.demo.picture_set import CLASSES, SIDE, make_picture_set
 from pe.engine.demo.pictures import probe_accuracies, recipe_content
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.request import Request
-from pe.evaluation.sets import Notes, gather
+from pe.evaluation.sets import Notes, Request, gather
 from pe.planning.build import build_generator, object_kind
 from pe.planning.choice import settle
 from pe.plugins.protocols import PluginInfo, Vectors

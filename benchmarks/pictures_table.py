@@ -12,7 +12,7 @@ from record import RESULTS, keep
 
 from adapters.public_files import SUFFIXES
 from pe.data.population import Population
-from pe.data.public_folders import files_below
+from pe.data.tables import files_below
 from pe.engine.demo.picture_set import CLASSES
 from pe.report.pictures import contact_sheet
 from pe.store.run import Run

@@ -27,15 +27,14 @@ import numpy as np
 import yaml
 from record import RESULTS, keep, where
 
-from adapters.fonts import find_fonts
-from pe.data.conditions import GENERATOR
+from adapters.glyphs import find_fonts
+from pe.data.samples import GENERATOR
 from pe.engine.demo.digits import RECIPES
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.utility import accuracies
-from pe.private.mnist import MnistSample
+from pe.private.npz import MnistSample
 from pe.recipe.schema import Recipe
-from pe.report.diagnostics import noisy_votes, public_plan
+from pe.report.sections import noisy_votes, public_plan
 from pe.store.run import Run
 from pe.store.writer import read_journal
 

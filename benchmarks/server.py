@@ -30,8 +30,8 @@ import numpy as np
 import torch
 from record import keep, where
 
-from adapters.diffusion.noise import normals, seeded
-from adapters.diffusion.pixel_files import PixelFiles
+from adapters.diffusion.items import normals, seeded
+from adapters.diffusion.pixel import PixelFiles
 from adapters.server.formats import NPZ, Wanted, wanted_to_npz
 from adapters.server_client import ServerClient
 from pe.plugins.devices import keep_memory

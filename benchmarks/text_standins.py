@@ -20,11 +20,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from adapters.public_texts import PublicTexts
+from adapters.pools import PublicTexts
 from embeddings.tfidf import TfIdf
 from pe.data.texts import Texts
 from pe.engine.demo.newswire import TOPICS, read_table
-from pe.evaluation.words import words
+from pe.evaluation.classifiers import words
 from pe.plugins.protocols import RandomRequest
 from pe.selection import parent_weights, select_parents
 

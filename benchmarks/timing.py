@@ -26,8 +26,7 @@ import numpy as np
 from record import keep, where
 
 from pe.data.images import Images
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.memorisation import membership
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest

@@ -23,7 +23,7 @@ from PIL import Image
 from record import where
 from train_glyph_diffusion import new_scheduler, save
 
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.public_files import read_folder
 from pe.engine.demo.picture_set import make_picture_set
 from pe.plugins.protocols import RandomRequest

@@ -15,12 +15,10 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.public_texts import PublicTexts
-from pe.data.samples import Samples, Shape
-from pe.data.seeds import mix
-from pe.data.text_decoding import UTF_8
+from pe.data.samples import Samples, Shape, mix
+from pe.data.tables import PublicTexts
 from pe.data.text_vectors import Keys, Rarity, Weights, damped, runs_of, words_of
-from pe.data.texts import Texts
+from pe.data.texts import UTF_8, Texts
 from pe.errors import ContractError, RecipeError
 from pe.plugins.protocols import PluginInfo, Vectors
 

@@ -19,13 +19,12 @@ if find_spec("pe.runner") is not None:  # theirs; pe/histogram and others are th
     raise ImportError(MIXED)
 
 if TYPE_CHECKING:
-    from pe.data.conditions import Conditions
     from pe.data.images import Images
     from pe.data.markup import unwrap
     from pe.data.population import Population
+    from pe.data.samples import Conditions
     from pe.data.texts import Texts
-    from pe.engine.arguments import api, embedding
-    from pe.engine.python import evaluate, evolve, extend, plan, probe, resume, write_report
+    from pe.engine.python import api, embedding, evaluate, evolve, extend, plan, probe, resume, write_report
     from pe.errors import APIError, PEError
     from pe.plugins.protocols import (
         Answer,
@@ -39,34 +38,37 @@ if TYPE_CHECKING:
         Usage,
         VariationRequest,
     )
-    from pe.private.folder import ImageFolder
+    from pe.private.folder import ImageFolder, TextFolder
     from pe.private.medical import Dicom
-    from pe.private.mnist import MnistSample
-    from pe.private.npz import ImageNpz
-    from pe.private.parquet import ImageParquet
-    from pe.private.text_folder import TextFolder
-    from pe.private.text_table import TextTable
+    from pe.private.npz import ImageNpz, MnistSample
+    from pe.private.tables import ImageParquet, TextTable
     from pe.private.webdataset import WebDataset
     from pe.progress import Progress
-    from pe.report.logged import Logged, Logger
+    from pe.report.loggers import Logged, Logger
     from pe.store.run import Run
 
 _HOMES = {
-    "pe.data.conditions": ["Conditions"],
+    "pe.data.samples": ["Conditions"],
     "pe.data.markup": ["unwrap"],
     "pe.data.population": ["Population"],
     "pe.data.images": ["Images"],
     "pe.data.texts": ["Texts"],
-    "pe.engine.arguments": ["api", "embedding"],
-    "pe.engine.python": ["evaluate", "evolve", "extend", "plan", "probe", "resume", "write_report"],
+    "pe.engine.python": [
+        "api",
+        "embedding",
+        "evaluate",
+        "evolve",
+        "extend",
+        "plan",
+        "probe",
+        "resume",
+        "write_report",
+    ],
     "pe.errors": ["APIError", "PEError"],
-    "pe.private.folder": ["ImageFolder"],
+    "pe.private.folder": ["ImageFolder", "TextFolder"],
     "pe.private.medical": ["Dicom"],
-    "pe.private.mnist": ["MnistSample"],
-    "pe.private.npz": ["ImageNpz"],
-    "pe.private.parquet": ["ImageParquet"],
-    "pe.private.text_folder": ["TextFolder"],
-    "pe.private.text_table": ["TextTable"],
+    "pe.private.npz": ["MnistSample", "ImageNpz"],
+    "pe.private.tables": ["ImageParquet", "TextTable"],
     "pe.private.webdataset": ["WebDataset"],
     "pe.plugins.protocols": [
         "Answer",
@@ -81,7 +83,7 @@ _HOMES = {
         "VariationRequest",
     ],
     "pe.progress": ["Progress"],
-    "pe.report.logged": ["Logged", "Logger"],
+    "pe.report.loggers": ["Logged", "Logger"],
     "pe.store.run": ["Run"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

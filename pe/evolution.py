@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from pe.data.population import Mask, Members, Population
-from pe.data.seeds import generator
+from pe.data.samples import generator
 from pe.dispatch.dispatcher import Dispatcher
 from pe.histogram import CountVotes, Votes, dp_nn_histogram
 from pe.lookahead import KeptVectors, lookahead_embeddings

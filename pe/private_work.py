@@ -13,8 +13,7 @@ from pe import histogram
 from pe.data.samples import Samples
 from pe.histogram import Counts, Voting
 from pe.plugins.protocols import Embedding, Vectors
-from pe.private.embeddings import PrivateEmbeddings, embed_blocks
-from pe.private.shards import parts
+from pe.private.embeddings import PrivateEmbeddings, embed_blocks, parts
 
 
 class PrivateWork(Protocol):

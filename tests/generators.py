@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 
-from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Refused, VariationRequest
 
 

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from pe.class_counts import class_counts_release, count_labels, dp_class_counts
 from pe.data.images import Images
 from pe.errors import PrivacyError
-from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.release import Relation
-from pe.privacy.store import MemoryStore
 from pe.private.dataset import NOBODY, PrivateDataset
 
 GRID = 2**16

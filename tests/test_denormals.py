@@ -12,14 +12,13 @@ import torch
 from safetensors.numpy import load_file
 
 import adapters
-from adapters.diffusion.improved_schedule import TRAINED, cosine
+from adapters.diffusion.improved import TRAINED, cosine
 from adapters.diffusion.improved_unet import waves
-from adapters.glyphs import Glyphs
-from adapters.pen import _spline_basis
-from adapters.trained.diffusion.network import scheduler
-from adapters.trained.noisy_mean.dp_merf import frequencies
+from adapters.glyphs import Glyphs, _spline_basis
+from adapters.trained.diffusion_training import scheduler
+from adapters.trained.noisy_mean import frequencies
 from embeddings.pixels import Pixels, _reduction, _resampling
-from embeddings.resizing import _filter, _legacy
+from embeddings.torch_model import _filter, _legacy
 from pe.data.images import Images
 
 LEAST = float(np.finfo(np.float32).tiny)

@@ -19,11 +19,10 @@ from click.testing import CliRunner
 from PIL import Image
 
 import pe
-from pe.cli.explain import explain
-from pe.cli.plan import plan
+from pe.cli.plan import explain, plan
 from pe.errors import LimitReached, RecipeError
 from pe.plugins.registry import plugins
-from pe.recipe.reference import Part, kinds, sections
+from pe.recipe.explain import Part, kinds, sections
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
 
@@ -191,7 +190,7 @@ def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence()
 
 def test_a_plug_in_that_cannot_be_loaded_says_so_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = EntryPoint("broken", "tests.nowhere:Broken", "pe.adapters")
-    monkeypatch.setattr("pe.recipe.reference.plugins", lambda group: {"broken": broken} | plugins(group))
+    monkeypatch.setattr("pe.recipe.explain.plugins", lambda group: {"broken": broken} | plugins(group))
     monkeypatch.setattr("pe.plugins.registry.plugins", lambda group: {"broken": broken} | plugins(group))
     told = CliRunner().invoke(explain, [], catch_exceptions=False).output
     assert "The adapter 'broken' (tests.nowhere:Broken) cannot be loaded" in told

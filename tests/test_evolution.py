@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pe.data.conditions import Conditions
 from pe.data.population import NO_PARENT, Population
+from pe.data.samples import Conditions
 from pe.evolution import choose
 from pe.histogram import Voting, histogram_release
 from pe.privacy.release import Relation

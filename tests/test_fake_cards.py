@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.trained.dp_imgsyn.reader import Reader
+from adapters.trained.dp_imgsyn_networks import Reader
 from pe.data.images import Images
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.training import Training, fit_network

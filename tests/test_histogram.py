@@ -14,10 +14,9 @@ from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_release
 from pe.lookahead import embed
 from pe.nearest import decide
 from pe.nearest.decide import Frame
-from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import FINEST, Relation
-from pe.privacy.store import MemoryStore
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
 from pe.private_work import InThisProcess

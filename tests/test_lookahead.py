@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from embeddings.pixels import Pixels
-from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.data.population import Members, Population
+from pe.data.samples import Conditions
 from pe.lookahead import Items, KeptVectors, embed, lookahead_embeddings
 from pe.plugins.protocols import Vectors
 from pe.progress import Progress

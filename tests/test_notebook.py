@@ -16,8 +16,8 @@ from PIL import Image
 from rich.console import Console
 
 import pe
-from pe.data.conditions import Conditions
-from pe.engine.bars import Bars
+from pe.data.samples import Conditions
+from pe.engine.loggers import Bars
 from pe.errors import LimitReached
 from tests.generators import Mean, Shades
 
@@ -89,7 +89,7 @@ def test_bars_are_drawn_in_a_notebook_that_has_widgets_to_the_last_item(
     widgets: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drawn: list[str] = []
-    monkeypatch.setattr("pe.engine.bars.find_spec", lambda name: name if widgets else None)
+    monkeypatch.setattr("pe.engine.loggers.find_spec", lambda name: name if widgets else None)
     monkeypatch.setattr("rich.live.Live.refresh", lambda live: drawn.append(str(live.renderable.renderables)))
     console = Console(file=io.StringIO(), force_jupyter=True)
     with Bars(console=console, clock=lambda: 0.0).task("population 0", 10) as task:

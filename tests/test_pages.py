@@ -14,9 +14,8 @@ import pytest
 
 import pe
 from pe.cli.main import pe as command_line
-from pe.plugins.registry import load, settings_of
-from pe.plugins.specs import members_of
-from pe.plugins.validation import read_settings
+from pe.plugins.registry import load, members_of, settings_of
+from pe.plugins.settings import read_settings
 from pe.recipe.reading import read_yaml
 from pe.recipe.schema import Recipe
 from tests.test_links import CODE, PAGES, ROOT

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from pe.data.conditions import Conditions
-from pe.data.samples import Array, Indices, Samples, Shape
+from pe.data.samples import Array, Conditions, Indices, Samples, Shape
 from pe.errors import BadSample
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.private.dataset import PrivateDataset

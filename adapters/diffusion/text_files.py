@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters.diffusion.description import Description, class_of, describe
-from adapters.diffusion.lora import LoRA, brief
-from adapters.diffusion.weights import SAFETENSORS, cached_model, local_model, model_folder, read_json, require
+from adapters.diffusion.weights import (
+    SAFETENSORS,
+    LoRA,
+    brief,
+    cached_model,
+    local_model,
+    model_folder,
+    read_json,
+    require,
+)
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:

@@ -3,11 +3,9 @@
 from adapters.http.answers import Received, encoded
 from adapters.http.client import HTTPClient, OnFirstUse, check_redirect, object_of, open_client, respond
 from adapters.http.credentials import Credentials
-from adapters.http.endpoints import Endpoints
 from adapters.http.faults import Fault, Rejected
-from adapters.http.gate import workers_for
-from adapters.http.generator import Asked, PromptedGenerator, stated
-from adapters.http.policy import Policy
+from adapters.http.generator import Asked, Endpoints, PromptedGenerator, stated
+from adapters.http.policy import Policy, workers_for
 from adapters.http.settings import Concurrent, Connection, Pictures, Prompted, Scalar, Seconds, Size, Worded
 
 __all__ = [

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Generic, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.answers import Received, answer_of, encoded
-from adapters.http.client import OnFirstUse
+from adapters.http.answers import PictureRule, Received, answer_of, encoded
+from adapters.http.client import Content, HTTPClient, OnFirstUse
 from adapters.http.credentials import Credentials, check_key
-from adapters.http.pictures import PictureRule
-from adapters.http.policy import Policy, policy_of
-from adapters.http.profiles import Profile
-from adapters.http.settings import Concurrent, Prompted
+from adapters.http.faults import Fault
+from adapters.http.policy import CheckStop, Gate, Outcome, Policy, policy_of
+from adapters.http.settings import Concurrent, Connection, Profile, Prompted
 from adapters.prompts import Prompts, prompts_of
-from pe.data.conditions import DRAWN, Conditions
 from pe.data.images import Images
-from pe.plugins.jobs import JobNote
-from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
-from pe.plugins.validation import read_settings
+from pe.data.samples import DRAWN, Conditions
+from pe.plugins.protocols import Answer, JobNote, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.settings import read_settings
+
+if TYPE_CHECKING:
+    import httpx2
+
 
 log = logging.getLogger(__name__)
 
@@ -198,3 +202,102 @@ def stated(**fields: object) -> dict[str, Any]:
 def _prompt(request: RandomRequest | VariationRequest) -> str:
     """The one prompt of all items of a request."""
     return str(prompts_of(request.conditions, len(request))[0])
+
+
+# Several endpoints that give the same answers: each request goes to the one with the fewest under way.
+
+
+Result = TypeVar("Result")
+
+REST = 10.0
+"""Seconds that an endpoint which did not answer is left alone while another does."""
+
+
+class Endpoints:
+    """Servers of one kind behind several addresses, under one policy; each has its own connections and gate.
+
+    Args:
+        urls: their addresses, at least one.
+        connection: how each is reached, under the same key.
+        concurrency: requests at once, at the most, to each.
+
+    Raises:
+        RecipeError: what a setting of the connection names is not there.
+    """
+
+    def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
+        self._credentials = credentials = Credentials(connection)
+        self._places = [
+            _Place(HTTPClient(url, connection, concurrency, credentials), Gate(concurrency)) for url in urls
+        ]
+        name = ", ".join(urlsplit(url).netloc for url in urls)
+        self._policy = policy_of(connection, name, concurrency * len(urls), credentials)
+        self._choosing = Lock()
+
+    def ask(
+        self,
+        path: str,
+        read: Callable[[httpx2.Response], Result],
+        content: Content = None,
+        kind: str = "",
+        check_stop: CheckStop = lambda: None,
+    ) -> Outcome[Result]:
+        """GET, or POST `content`; see `HTTPClient.ask` and, for `read` and what is raised, `Policy.call_one_of`."""
+
+        def choose() -> tuple[Gate, Callable[[], httpx2.Response]]:
+            place = self._chosen()
+            return place.gate, lambda: self._asked(place, path, content, kind)
+
+        return self._policy.call_one_of(choose, read, check_stop)
+
+    @property
+    def wait(self) -> str:
+        """See `Policy.wait`."""
+        return self._policy.wait
+
+    def _chosen(self) -> _Place:
+        """The place with the fewest requests chosen for it, those that rest last; the request counts from now on."""
+        with self._choosing:
+            now = time.monotonic()
+            place = min(self._places, key=lambda each: (each.rests_until > now, each.under_way))
+            place.under_way += 1
+            return place
+
+    def _asked(self, place: _Place, path: str, content: Content, kind: str) -> httpx2.Response:
+        try:
+            return self._credentials.ask(lambda: place.client.ask(path, content, kind))
+        except Fault as fault:
+            if fault.heals:
+                place.rests_until = time.monotonic() + (REST if fault.wait is None else fault.wait)
+            raise
+        finally:
+            with self._choosing:
+                place.under_way -= 1
+
+
+@dataclass(eq=False)
+class _Place:
+    """One address."""
+
+    client: HTTPClient
+    gate: Gate
+    under_way: int = 0
+    rests_until: float = 0.0
+
+
+# Lines that the starting recipes of endpoints share; see `HasStarter` of pe/recipe/starting.py.
+
+
+PROMPTED = """\
+  prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
+  image_size: {size}\t# what the samples are resized to
+  channels: {channels}
+"""
+
+KEEPS = "  keep_size: 512\t# samples are varied at this size, at the price of disk; false: at image_size\n"
+PRICED = "  # price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too\n"
+
+
+def hosted(*lines: str) -> str:
+    """The starting lines of a hosted model: its own, then what all share."""
+    return "".join(f"  {line}\n" for line in lines) + PROMPTED + KEEPS + PRICED

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 from weakref import finalize
 
-from adapters.http.client import check_redirect, object_of, open_client
+from adapters.http.client import check_redirect, object_of, open_client, read_json
 from adapters.http.credentials import Credentials
-from adapters.http.faults import Fault
+from adapters.http.faults import Fault, Rejected
+from adapters.http.jobs import Look, Watch
 from adapters.http.policy import CheckStop, Outcome, policy_of
 from adapters.http.settings import Connection
 from pe.errors import MissingDependency
+from pe.plugins.protocols import JobNote
 
 if TYPE_CHECKING:
     import httpx2
     import openai
+
 
 Result = TypeVar("Result")
 
@@ -130,3 +137,219 @@ def sent(send: Callable[[], Any]) -> httpx2.Response:
     except openai.APIConnectionError as error:  # time-outs, too
         raise Fault.of_chain(error) from error
     return cast("httpx2.Response", getattr(response, "http_response", response))
+
+
+# OpenAI's Batch API: many requests in a file, answered within a day, at a lower price.
+#
+# As OpenAI's API reference and the SDK's types (3.52) have it in November 2026: POST /files (purpose batch) takes JSON
+# lines of custom_id, method, url and body; POST /batches starts a batch of the file; GET /batches/{id} tells its
+# status; the answers stand in output_file_id, and those with errors in error_file_id, both in any order. Error codes
+# of lines: batch_expired, batch_cancelled, request_timeout. A batch that exceeds the tokens that may be queued ends as
+# `failed` with the code token_limit_exceeded (openai/openai-python, issue 2084). There is no key against double
+# submission; but a batch carries `metadata` of ours, by which GET /batches, a list, finds it. How soon a new batch
+# stands in that list, and in which order, is not documented. Azure documents the same of its v1 API; there a batch
+# never expires.
+
+
+log = logging.getLogger(__name__)
+
+MOST = 50_000
+"""Requests of one batch."""
+
+QUEUE = 900.0
+"""Seconds after which a batch is submitted again that found the queue full."""
+
+_OURS, _KEY = "pe-", "private_evolution"
+_DONE = ("completed", "expired", "cancelled", "failed")
+
+Line = dict[str, Any] | Fault
+"""The body of an answer, or why there is none."""
+
+
+class Batches:
+    """Batches of requests to one path of an endpoint. A batch is noted under a name of ours before it is submitted.
+
+    Args:
+        endpoint: whom it is asked of.
+        path: where each request of a batch goes, such as /v1/chat/completions.
+        poll: seconds before a batch is first looked at; later looks come up to ten times as rarely.
+    """
+
+    def __init__(self, endpoint: SDKEndpoint, path: str, poll: float) -> None:
+        self._client, self._credentials, self._host = endpoint.client, endpoint.credentials, endpoint.host
+        self._policy = endpoint.policy
+        self._path, self._poll = path, poll
+        self._states: dict[str, str] = {}
+
+    @property
+    def wait(self) -> str:
+        """What is waited for now, in a clause; empty: nothing."""
+        states = list(self._states.items())
+        more = f", and {len(states) - 1} more" if len(states) > 1 else ""
+        return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
+
+    def ended(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> Mapping[str, Any]:
+        """What the endpoint says of a batch that has ended: of the one that is noted, or of one of these requests.
+
+        Raises:
+            Ended: the endpoint does not know a batch that it has taken.
+            Fault: it cannot be submitted for now, or the endpoint will not say.
+            Rejected: it will not be taken however often it is submitted.
+        """
+        watch = Watch(
+            self._host,
+            note,
+            start=lambda: self._start(bodies, note),
+            look=lambda job: self._look(job, note),
+            cancel=lambda job: None,
+            policy=self._policy,
+            poll=self._poll,
+            timeout=float("inf"),  # the endpoint ends it, and what it has answered by then is paid
+        )
+        try:
+            batch = watch.wait()
+        finally:
+            self._states.pop(note.job, None)
+        if batch.get("status") != "failed":
+            return batch
+        note.write("")
+        raise self._failure(batch)
+
+    def read(self, batch: Mapping[str, Any]) -> dict[int, Line]:
+        """The answers of a batch that has ended: number of the request → its answer, where there is one.
+
+        Raises:
+            Fault: a file of answers cannot be had for now.
+        """
+        files = [batch.get(key) for key in ("output_file_id", "error_file_id")]
+        lines = [line for file in files if file for line in self._lines(str(file))]
+        return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
+
+    def _ask(self, send: Callable[[], Any]) -> httpx2.Response:
+        return self._credentials.ask(lambda: sent(send))
+
+    def _start(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> None:
+        """Upload the requests and submit them as a batch under a name of ours, which is noted before."""
+        line = {"method": "POST", "url": self._path}
+        lines = [json.dumps({"custom_id": str(i), **line, "body": body}) for i, body in enumerate(bodies)]
+        file = self._upload("\n".join(lines).encode())
+        name = f"{_OURS}{secrets.token_hex(16)}"
+        note.write(name)
+        note.calls += 1
+        create: Any = self._client.batches.with_raw_response.create
+        given = {"input_file_id": file, "endpoint": self._path, "completion_window": "24h", "metadata": {_KEY: name}}
+        try:
+            answer = self._ask(lambda: create(**given))
+        except Fault as fault:
+            if fault.status is not None and 400 <= fault.status < 500:  # it was not taken
+                note.write("")
+            raise
+        note.write(_id_of(object_of(answer)))
+
+    def _upload(self, content: bytes) -> str:
+        create = self._client.files.with_raw_response.create
+        file = ("requests.jsonl", content, "application/jsonl")
+        try:
+            return _id_of(object_of(self._ask(lambda: create(file=file, purpose="batch"))))
+        except Fault as fault:
+            if fault.status not in (404, 405, 501):
+                raise
+            raise Rejected(
+                f"{self._host} has no Batch API (POST /files brought {self._credentials.clean(str(fault))}): leave out "
+                "`batch`, or name an endpoint that has one.",
+                fault.status,
+            ) from None
+
+    def _look(self, job: str, note: JobNote) -> Look:
+        batch = self._named(job) if job.startswith(_OURS) else self._find(job)
+        if batch is None:
+            return Look("unknown")
+        found, status = _id_of(batch), str(batch.get("status"))
+        if found != job:
+            note.write(found)
+        if status in _DONE:
+            return Look("done", batch)
+        counts = batch.get("request_counts")
+        counts = counts if isinstance(counts, dict) else {}
+        self._states[found] = f"{status}, {counts.get('completed', 0)} of {counts.get('total', 0)} requests answered"
+        return Look("waiting")
+
+    def _find(self, job: str) -> dict[str, Any] | None:
+        retrieve = self._client.batches.with_raw_response.retrieve
+        try:
+            return object_of(self._ask(lambda: retrieve(job)))
+        except Fault as fault:
+            if fault.status != 404:
+                raise
+            return None
+
+    def _named(self, name: str) -> dict[str, Any] | None:
+        """The batch of this name of ours, of all that the endpoint lists."""
+        after: dict[str, str] = {}
+        listed: Any = self._client.batches.with_raw_response.list
+        while True:
+            page = object_of(self._ask(partial(listed, limit=100, **after)))
+            batches = [batch for batch in page.get("data") or [] if isinstance(batch, dict)]
+            for batch in batches:
+                if isinstance(marks := batch.get("metadata"), dict) and marks.get(_KEY) == name:
+                    return batch
+            if not batches or not page.get("has_more"):
+                return None
+            after = {"after": _id_of(batches[-1])}
+
+    def _lines(self, file: str) -> list[dict[str, Any]]:
+        """The JSON objects of a file; another line of it answers nothing."""
+        content = self._client.files.with_raw_response.content
+        try:
+            response = self._ask(lambda: content(file))
+        except Fault as fault:
+            if fault.status != 404:
+                raise
+            log.warning("%s: the file %s of a batch is gone: its requests are made again.", self._host, file)
+            return []
+        if b'"custom_id"' not in response.content:  # a gateway's page, say
+            raise Fault.of_response(response.status_code, {}, response.content[:4096])
+        found = [_object(line) for line in response.content.splitlines()]
+        return [line for line in found if line is not None]
+
+    def _failure(self, batch: Mapping[str, Any]) -> Exception:
+        """What a batch that was not begun is: a full queue, or requests that will never be taken."""
+        errors = batch.get("errors")
+        listed = errors.get("data") if isinstance(errors, dict) else None
+        first = next((error for error in listed or [] if isinstance(error, dict)), {})
+        words, code = str(first.get("message") or "no words"), str(first.get("code") or "")
+        if code == "token_limit_exceeded":
+            return Fault(words, 429, code, QUEUE)
+        return Rejected(f"{self._host} does not take the batch: {self._credentials.clean(f'{code}: {words}')}")
+
+
+def _id_of(answer: Mapping[str, Any]) -> str:
+    if not isinstance(found := answer.get("id"), str) or not found:
+        raise Fault.of_object(answer, "the answer has no id")
+    return found
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        content = read_json(line)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _number(line: Mapping[str, Any]) -> int | None:
+    """Which request a line answers."""
+    name = line.get("custom_id")
+    return int(name) if isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 9 else None
+
+
+def _answer(line: Mapping[str, Any]) -> Line:
+    error, response = line.get("error"), line.get("response")
+    if isinstance(response, dict) and isinstance(body := response.get("body"), dict):
+        status = response.get("status_code")
+        if status is None or (isinstance(status, int) and status < 400):
+            return body
+        return Fault.of_response(status if isinstance(status, int) else 500, {}, json.dumps(body))
+    if isinstance(error, dict):  # of the batch, not of the model: it expired, or was cancelled
+        return Fault(f"{error.get('code')}: {error.get('message')}", code=str(error.get("code") or ""))
+    return Fault("the batch's answer to the request is neither a response nor an error")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from adapters.server.settings import Settings
+from adapters.server.checks import Settings
 from pe.errors import MissingDependency, RecipeError
 from pe.plugins.start_ray import ray_errors, start_ray
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 APP = "pe"
 IMPORT_PATH = "adapters.server.application:build"
-DOOR = "adapters.server.door:middlewares"
+DOOR = "adapters.server.errors:middlewares"
 LOGGING = {"encoding": "JSON", "enable_access_log": False}
 
 _START = {

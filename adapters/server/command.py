@@ -14,7 +14,7 @@ from adapters.diffusion.device import Precision
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
-    from adapters.server.settings import Settings
+    from adapters.server.checks import Settings
 
 
 @click.command()
@@ -57,10 +57,9 @@ def serve(
     OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
     from adapters.server import application
-    from adapters.server.families import check
-    from adapters.server.options import generator_settings, located
-    from adapters.server.settings import Settings, is_loopback
-    from pe.plugins.validation import read_settings
+    from adapters.server.checks import Settings, is_loopback
+    from adapters.server.replica import check, generator_settings, located
+    from pe.plugins.settings import read_settings
 
     digests = _digests(api_key_env)
     if not digests and not is_loopback(host):
@@ -110,7 +109,7 @@ def _on_end() -> threading.Event:
 
 def _digests(name: str | None) -> list[str]:
     """What is kept of the keys in the environment variable `name`."""
-    from adapters.server.settings import digest_of
+    from adapters.server.checks import digest_of
 
     if name is None:
         return []

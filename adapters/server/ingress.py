@@ -1,4 +1,4 @@
-"""The routes: who asks, what is wanted, what came of it. Nothing of a request but its size and path is logged."""
+"""Requests' bodies: counted while they come, never on disk, and images measured before they are decoded."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import base64
 import hmac
 import io
 import logging
+import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, Request, Security
@@ -19,21 +21,233 @@ from fastapi.responses import PlainTextResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from PIL import Image
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 
-from adapters.server.bodies import FIELDS, FORM, JSON, Bounded, pixels_of
+from adapters.server.batching import IngressMetrics, exported
+from adapters.server.checks import GRID, Description, Settings, digest_of, is_loopback, names_loopback
 from adapters.server.errors import CODES, Error, Refusal, refusal_of, unavailable
-from adapters.server.fields import Edit, Generation, ImageFields, Variation
 from adapters.server.formats import NPZ, FormatError, Made, Pixels, Wanted, made_to_npz, wanted_of_npz
-from adapters.server.metrics import IngressMetrics, exported
 from adapters.server.service import Service
-from adapters.server.settings import Settings, digest_of, is_loopback, names_loopback
+from pe.data.decoding import FORMATS, decode_image
+from pe.data.quiet import quiet
+from pe.errors import BadImage
 from pe.plugins.protocols import Failed, Refused
 from pe.version import __version__
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
+
+
+JSON, FORM = "application/json", "multipart/form-data"
+FIELDS = 2**20
+"""Most bytes of a JSON body, or of a form without its file."""
+
+_SILENCE = 30.0  # seconds between two pieces of a body
+_PATIENCE, _PACE = 20.0, 2**14  # seconds for a body, and bytes that buy a second more
+_FIELDS_OF_FORM = 32
+
+
+class Bounded(Request):
+    """A request whose body is read no further than is allowed; FastAPI's own limit answers in words of its own.
+
+    Args:
+        request: the request.
+        kind: the content type that its body must have.
+        most: bytes that its body may have.
+
+    Raises:
+        Refusal: it is of another content type.
+    """
+
+    def __init__(self, request: Request, kind: str, most: int) -> None:
+        super().__init__(request.scope, request.receive)
+        self._most = most
+        if self.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
+            raise Refusal(415, f"Send the body as {kind}.")
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes; one that drips is given up, because it holds one of its key's places.
+
+        Raises:
+            Refusal: it is announced, or found, to be too large, or does not come.
+        """
+        too_large = Refusal(413, f"The body is larger than {self._most} bytes.")
+        announced = self.headers.get("content-length", "")
+        if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > self._most):
+            raise too_large
+        stream, size, began = super().stream(), 0, time.monotonic()
+        while True:
+            left = began + _PATIENCE + size / _PACE - time.monotonic()
+            try:
+                async with asyncio.timeout(min(_SILENCE, left)):
+                    piece = await anext(stream)
+            except StopAsyncIteration:
+                return
+            except (TimeoutError, ClientDisconnect) as error:
+                raise Refusal(408, "The body did not come to its end in time.", wait=1) from error
+            size += len(piece)
+            if size > self._most:
+                raise too_large
+            yield piece
+
+    async def strict_form(self) -> dict[str, str | bytes]:
+        """A form's fields, with the bytes of its one file as `image`.
+
+        Starlette's own `form` puts large files on disk; FastAPI's takes an empty field, or one that comes twice.
+
+        Raises:
+            Refusal: it is no such form; or see `stream`.
+        """
+        parser = MultiPartParser(
+            self.headers, self.stream(), max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS
+        )
+        parser.spool_max_size = self._most + 1  # in memory
+        try:
+            form = await parser.parse()
+        except Refusal:
+            raise
+        except MultiPartException as error:
+            raise Refusal(400, f"The form cannot be read: {error.message[:100].rstrip('.')}.") from error
+        except Exception as error:  # the parser lets others out of malformed forms
+            raise Refusal(400, "The form cannot be read.") from error
+        items = form.multi_items()
+        fields: dict[str, str | bytes] = {name: value for name, value in items if isinstance(value, str)}
+        files = [value for name, value in items if isinstance(value, UploadFile) and name in ("image", "image[]")]
+        if len(files) != 1 or len(fields) + 1 != len(items) or "image" in fields:
+            raise Refusal(400, "Send one image as the file 'image', and every other field once, as text.", "image")
+        image = await files[0].read()
+        await form.close()
+        return fields | {"image": image}
+
+
+def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:
+    """The pixels of an image file, as a model takes them.
+
+    Args:
+        data: PNG, JPEG, WebP, BMP, GIF or TIFF.
+        shape: height, width and channels of the model's images; None: it takes many sizes.
+        size: height and width that are wanted; None: the image's own, cut to the model's grid.
+        most: pixels.
+
+    Raises:
+        Refusal: it is no image, or has too many pixels, which its header tells before any is decoded.
+    """
+    try:
+        with quiet(), Image.open(BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+    except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
+        raise Refusal(400, "The file is no PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image") from error
+    if width * height > most:
+        raise Refusal(400, f"The image has more than {most} pixels.", "image")
+    wanted = shape[:2] if shape else size or (height // GRID * GRID, width // GRID * GRID)
+    if 0 in wanted or wanted[0] * wanted[1] > most:
+        raise Refusal(400, f"An image has sides of {GRID} pixels at least, and {most} pixels at the most.", "size")
+    try:
+        return decode_image(data, size=wanted, resize="crop", channels=1 if shape and shape[2] == 1 else 3)
+    except BadImage as error:
+        raise Refusal(400, str(error), "image") from error
+
+
+# The fields of OpenAI's image requests and our scalar extensions, checked before anything is decoded.
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class ImageFields(BaseModel):
+    """What every image request may hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: str = Field(description="for a model without words: a class's name, or empty")
+    model: str | None = Field(None, description="the name of the model; there is one")
+    n: int = Field(1, ge=1, description="images")
+    size: str | None = Field(
+        None, pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$", description="WIDTHxHEIGHT, or auto"
+    )
+    seed: int | None = Field(None, ge=0, lt=2**64, description="of the first image; the others follow; random without")
+    num_inference_steps: int | None = Field(None, ge=1, description="of a new image")
+    guidance_scale: Finite | None = Field(None, ge=0, le=100)
+    negative_prompt: str | None = Field(None, description="what the image should not be like")
+    class_label: int | str | None = Field(None, description="the model's own class, by number or name")
+    response_format: Literal["b64_json"] | None = None
+    output_format: Literal["png"] | None = None
+    stream: Literal[False] | None = None
+    user: str | None = Field(None, description="ignored, as the four that follow")
+    quality: str | None = None
+    style: str | None = None
+    background: str | None = None
+    moderation: str | None = None
+
+    @property
+    def sides(self) -> tuple[int, int] | None:
+        """Height and width; None: the model's own, or the image's."""
+        width, x, height = (self.size or "").partition("x")
+        return (int(height), int(width)) if x else None
+
+    @property
+    def degree(self) -> float | None:
+        """Of a variation; None: a new image."""
+        return None
+
+    def wanted(self, model: Description, most: int, image: Pixels | None = None) -> Wanted:
+        """What the fields ask for, of the one image that came with them.
+
+        Raises:
+            Refusal: more than `most` images, or a class that the model has not.
+        """
+        if self.n > most:
+            raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")
+        first = secrets.randbits(64) if self.seed is None else self.seed
+        label = self.class_label
+        if not model.prompts and self.prompt and label is None:
+            if self.prompt not in model.classes:
+                raise Refusal(400, "The model knows no words: name a class by prompt or class_label.", "prompt")
+            label = self.prompt
+        return Wanted(
+            np.array([(first + i) % 2**64 for i in range(self.n)], dtype=np.uint64),
+            degree=self.degree,
+            steps=self.num_inference_steps,
+            guidance=self.guidance_scale,
+            size=self.sides if image is None or model.shape is not None else (image.shape[0], image.shape[1]),
+            images=None if image is None else np.stack([image] * self.n),
+            classes=None if label is None else np.full(self.n, model.class_of(label), dtype=np.int64),
+            prompts=(self.prompt,) * self.n if model.prompts else None,
+            negative_prompts=(self.negative_prompt,) * self.n if self.negative_prompt else None,
+            model=self.model,
+        )
+
+
+class Generation(ImageFields):
+    """POST /v1/images/generations."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Edit(ImageFields):
+    """POST /v1/images/edits, as a form with the file `image`."""
+
+    image: bytes = Field(description="PNG, JPEG, WebP, BMP, GIF or TIFF")
+    strength: Finite = Field(0.8, ge=0, le=1, description="0: unchanged, 1: as new; /v1/models says how")
+
+    @property
+    def degree(self) -> float:
+        """The strength."""
+        return self.strength
+
+
+class Variation(Edit):
+    """POST /v1/images/variations, as a form with the file `image`."""
+
+    prompt: str = Field("", description="as for generations")
+
+
+# The routes: who asks, what is wanted, what came of it. Nothing of a request but its size and path is logged.
+
 
 log = logging.getLogger("ray.serve")
 

@@ -9,15 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from adapters.diffusion.items import Outcome
-from adapters.server.checks import Description, checked
+from adapters.server.checks import Description, Limits, Settings, checked
 from adapters.server.errors import Refusal, unavailable
 from adapters.server.formats import Made, Wanted
-from adapters.server.settings import Limits, Settings
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
-    from adapters.server.metrics import IngressMetrics
+    from adapters.server.batching import IngressMetrics
 
 _TRIES = 4
 """How often a part is asked for when its replica dies."""

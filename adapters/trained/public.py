@@ -16,15 +16,14 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 from scipy import ndimage
 
-from adapters.fonts import Fonts
-from adapters.glyphs import Glyphs
+from adapters.glyphs import Fonts, Glyphs
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from pe.data.decoding import Channels, Resize
-from pe.data.public_folders import files_below, folder_labels
-from pe.data.seeds import generator, item_seeds
+from pe.data.samples import generator, item_seeds
+from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
 from pe.plugins.protocols import RandomRequest
-from pe.plugins.validation import Count, Settings
+from pe.plugins.settings import Count, Settings
 
 Shape = tuple[int, int, int]
 Pixels = npt.NDArray[np.uint8]

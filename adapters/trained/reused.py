@@ -12,8 +12,7 @@ import numpy as np
 
 from pe.data.samples import Array, Shape
 from pe.errors import PluginError, RecipeError
-from pe.fit.fitted import Fitted
-from pe.fit.trainer import MODEL, FitTerms, Fitting, Trainer
+from pe.fit.trainer import MODEL, Fitted, FitTerms, Fitting, Trainer
 from pe.plugins.protocols import (
     Answer,
     Capabilities,

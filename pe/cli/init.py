@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.asking import asking
-from pe.cli.options import PATH
+from pe.cli.options import PATH, asking
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     from pe.private.look import Seen
-    from pe.recipe.pools import Pool
-    from pe.recipe.starts import ImageStart, TextStart
+    from pe.recipe.starting import ImageStart, Pool, TextStart
 
 _NONE = "-"
 _OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
@@ -65,11 +63,9 @@ def init(
     WHERE is a folder of images or of .txt files, an .npz or .tar file, or a table (.csv, .tsv, .jsonl, .ndjson,
     .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or texts.
     """
-    from pe.planning.apart import check_apart
+    from pe.planning.checks import check_apart
     from pe.private.look import look
-    from pe.recipe.pools import path_from
-    from pe.recipe.starter import UNDECLARED, Start, starter_of, starter_recipe
-    from pe.recipe.starts import ImageStart, TextStart
+    from pe.recipe.starting import UNDECLARED, ImageStart, Start, TextStart, path_from, starter_of, starter_recipe
 
     if kind is not None:
         starter_of(kind)
@@ -176,8 +172,7 @@ def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: s
     """Side and channels: the options, or what the owner declares."""
     from pe.private.look import LOOKED_AT, look_at_shape
     from pe.private.source import read_source
-    from pe.recipe.starter import UNDECLARED
-    from pe.recipe.starts import ImageStart
+    from pe.recipe.starting import UNDECLARED, ImageStart
 
     opened = read_source(source | {"size": 1}, str(source["path"])).open()
     if size is None or channels is None:
@@ -193,8 +188,7 @@ def _texts(owner: _Owner, source: dict[str, Any], longest: int | None) -> TextSt
     """The most bytes of a text: the option, or what the owner declares."""
     from pe.private.look import LOOKED_AT, look_at_length
     from pe.private.source import read_source
-    from pe.recipe.starter import UNDECLARED
-    from pe.recipe.starts import TextStart
+    from pe.recipe.starting import UNDECLARED, TextStart
 
     opened = read_source(source | {"longest": 100_000, "cut": True}, str(source["path"])).open()
     if longest is None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+
+from pe.engine.process import SIGNALS, STATUS, Stop, stop_on_signals
+from pe.errors import Interrupted
 
 _LONGEST = 255
 """Bytes of a name on common file systems."""
@@ -47,3 +53,43 @@ log_level_option = click.option(
     callback=_set_level,
     help="How much the run's confidential/log.txt holds.",
 )
+
+
+# Questions at the terminal, for which options can stand in.
+
+
+@contextmanager
+def asking(options: str) -> Iterator[None]:
+    """Questions inside that nobody is there to answer end in a sentence that names `options` instead.
+
+    Raises:
+        UsageError: the input has ended, and is no terminal.
+    """
+    try:
+        yield
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError(f"There is no answer to read: give {options}.") from None
+
+
+# Ctrl-C and SIGTERM on the command line: the first stops the work resumably, the second ends the process.
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Stop]:
+    """An event that SIGINT and SIGTERM set; a second signal ends the process.
+
+    Its exit status is the one that shells and supervisors expect, 128 and the signal's number: 130 after SIGINT, 143
+    after SIGTERM.
+    """
+    with stop_on_signals(SIGNALS, lambda sentence: click.echo(sentence, err=True), _end_at_once) as stop:
+        try:
+            yield stop
+        except Interrupted as error:
+            error.exit_status = error.exit_status if stop.number is None else STATUS + stop.number
+            raise
+
+
+def _end_at_once(number: int) -> NoReturn:
+    os._exit(STATUS + number)

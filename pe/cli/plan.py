@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,9 @@ import click
 from pe.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
+    from pe.engine.probe import LadderProbe, Probe
     from pe.plugins.protocols import GenerationAPI
+    from pe.recipe.explain import Key, Part
 
 
 @click.command()
@@ -40,8 +44,8 @@ def plan(
     Nothing is called, no private record is read; the data set's ledger file is, for its cap.
     """
     from pe.planning.build import set_up_generator
+    from pe.planning.checks import look_ahead
     from pe.planning.forecast import forecast
-    from pe.planning.readiness import look_ahead
     from pe.recipe.schema import Recipe
 
     wanted = Recipe.load(recipe, changes)
@@ -64,3 +68,178 @@ def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> flo
         raise RunError(f"{run} has no samples yet, so it tells no rate: state --samples-per-second.")
     concurrency = 1 if api is None else api.capabilities.concurrency
     return rate * min(concurrency, most or concurrency)
+
+
+# `pe probe`: one call of each API, or a ladder of degrees, looked at.
+
+
+@click.command()
+@click.argument("recipe", type=PATH)
+@click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
+@click.option("--label", help="The label to ask for; the recipe's first.")
+@click.option("--ladder", is_flag=True, help="Vary five samples at 0, 0.1, 0.3, 0.6 and 1, and tell how far they move.")
+@click.option("--degree", "degrees", type=float, multiple=True, help="Of the variation; of the ladder, again for each.")
+@click.option("--out", type=PATH, default=Path("probe.png"), show_default=True, help="The picture.")
+@json_option
+def probe(
+    recipe: Path,
+    changes: tuple[str, ...],
+    label: str | None,
+    ladder: bool,
+    degrees: tuple[float, ...],
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Ask RECIPE's generator for a few samples and variations.
+
+    They are saved side by side. No private record is read, no run is made. It costs two calls; with --ladder five
+    samples, and five more for each degree.
+    """
+    from pe.engine.probe import DEGREES, probe_ladder
+    from pe.engine.probe import probe as ask
+    from pe.recipe.schema import Recipe
+
+    if len(degrees) > 1 and not ladder:
+        raise click.UsageError("Several degrees make a ladder: give --ladder too, or one --degree.")
+    wanted = Recipe.load(recipe, changes)
+    found: Probe | LadderProbe
+    if ladder:
+        found = rungs = probe_ladder(wanted, label, degrees or DEGREES)
+        page = f"{rungs}\nPicture {out}: a row for each parent, which its variations follow"
+    else:
+        found = once = ask(wanted, label, *degrees)
+        page = _page(once, out)
+    out.write_bytes(found.picture())
+    click.echo(json.dumps(found.to_dict() | {"picture": str(out)}) if as_json else page)
+
+
+def _page(found: Probe, out: Path) -> str:
+    """The probe as a person reads it."""
+    lines = [f"Label '{found.label}'"]
+    lines += [f"Condition of the first sample: {name} = {value}" for name, value in found.conditions.items()]
+    for call in found.calls:
+        lines.append(call.line(found.currency))
+        lines += [f"  missing: {reason}" for reason in call.missing]
+    degree = f"Degree {found.degree:g}" + (f": {found.meaning}" if found.meaning else "")
+    return "\n".join([*lines, degree, f"Picture {out}: new samples above, their variations below"])
+
+
+# `pe doctor`: what is installed, what works and what is missing.
+
+
+_MARKS = {"ok": "✓", "missing": "-", "problem": "✗"}
+_OPENAI = "openai_images"
+
+
+@click.command()
+@click.argument("recipe", type=PATH, required=False)
+@click.option("--endpoint", metavar="URL", help="Look at this endpoint alone, without a recipe.")
+@click.option("--key-env", metavar="NAME", help="The variable that holds the key of --endpoint.")
+@json_option
+def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None, as_json: bool) -> None:
+    """Tell what is installed, what works and what is missing.
+
+    With the command that installs it. With RECIPE or --endpoint: whether that endpoint can be reached and takes the
+    key, which server answers, what it heeds, and whether it serves the model of RECIPE. A recipe's keys, headers and
+    certificates are used; no sample is asked for. With a RECIPE that has no endpoint: whether a run could start here.
+    """
+    from pe.engine.health import endpoint_findings, findings, recipe_findings
+    from pe.recipe.schema import Recipe
+
+    if recipe is not None and (endpoint or key_env):
+        raise click.UsageError("RECIPE names its endpoint and key: leave --endpoint and --key-env out.")
+    if recipe is not None:
+        found = recipe_findings(Recipe.load(recipe))
+    elif endpoint is not None:
+        found = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
+    else:
+        found = findings()
+    rows = []
+    for finding in found:
+        rows.append(asdict(finding))
+        if not as_json:
+            click.echo(
+                f"{_MARKS[finding.state]} {finding.what}" + (f"\n    {finding.remedy}" if finding.remedy else "")
+            )
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+    if any(one["state"] == "problem" for one in rows):
+        raise click.exceptions.Exit(1)
+
+
+# `pe explain`: what may stand in a recipe.
+
+
+@click.command()
+@click.argument("what", required=False)
+@click.option("--markdown", is_flag=True, help="Everything, as the page docs/recipe.md.")
+def explain(what: str | None, markdown: bool) -> None:
+    """What may stand in a recipe.
+
+    WHAT is a section (evolution), a kind of source, generator or embedding (privimage), or a key (lookahead); without
+    it, the sections and kinds there are.
+    """
+    from pe.recipe.explain import kinds, page, sections
+
+    parts = [*sections(), *kinds()]
+    if markdown:
+        click.echo(page(parts))
+    elif what is None:
+        click.echo("\n".join(contents(parts)))
+    else:
+        click.echo("\n\n".join(found(what, parts)))
+
+
+def found(what: str, parts: list[Part]) -> Iterator[str]:
+    """What is named so: parts of the recipe, or keys in them.
+
+    Raises:
+        RecipeError: nothing is.
+    """
+    from pe.errors import RecipeError, nearest_name
+
+    whole = [part for part in parts if what in (part.kind or part.section, part.title)]
+    keys = {part: [key for key in part.keys if what in (key.name, key.name.rpartition(".")[2])] for part in parts}
+    if not whole and not any(keys.values()):
+        known = {part.kind or part.section for part in parts} | {key.name for part in parts for key in part.keys}
+        raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(known))}")
+    for part in whole:
+        others = [other for other in parts if other.kind and other.section == part.section and not part.kind]
+        yield "\n".join(
+            [click.style(part.title, bold=True), wrapped(part.text), *map(entry, part.keys), *listed("kind:", others)]
+        )
+    if not whole:
+        for part, some in keys.items():
+            if some:
+                yield "\n".join([click.style(part.title, bold=True), *map(entry, some)])
+
+
+def contents(parts: list[Part]) -> Iterator[str]:
+    """The names of all parts, each with its first sentence."""
+    yield from listed("Sections of a recipe:", [part for part in parts if not part.kind])
+    for section in dict.fromkeys(part.section for part in parts if part.kind):
+        yield from listed(f"{section}.kind:", [part for part in parts if part.kind and part.section == section])
+    yield "\n`pe explain NAME` says more of each, or of a key."
+
+
+def listed(title: str, parts: list[Part]) -> Iterator[str]:
+    """A line for each part, below a title; nothing, where there are none."""
+    if parts:
+        yield f"\n{title}"
+        for part in parts:
+            name = (part.kind or part.section).ljust(20)
+            yield click.wrap_text(f"{name} {part.summary}", 100, initial_indent="  ", subsequent_indent=" " * 23)
+
+
+def entry(key: Key) -> str:
+    """A key, its values and default, and below what it means."""
+    left_out = "required" if key.default is None else f"default: {key.default}"
+    return f"\n  {click.style(key.name, bold=True)}  ({key.values or 'anything'}; {left_out})\n" + wrapped(
+        key.meaning, 6
+    )
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """Paragraphs, in lines of 100 characters."""
+    space = " " * indent
+    return click.wrap_text(text, 100, initial_indent=space, subsequent_indent=space, preserve_paragraphs=True)

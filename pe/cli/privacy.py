@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pe.cli.options import PATH, json_option
+
+if TYPE_CHECKING:
+    from pe.privacy.data_set import DataSetLedger
+
 
 _FILES = 20
 """Most covered files that are printed."""
@@ -29,7 +33,7 @@ _relation = click.option(
 @json_option
 def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
     """ε of T histograms with a given noise multiplier."""
-    from pe.planning.budget import epsilon_for
+    from pe.planning.layout import epsilon_for
     from pe.privacy.release import Relation
     from pe.privacy.words import round_up
 
@@ -45,7 +49,7 @@ def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: st
 @json_option
 def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
     """The least noise multiplier for T histograms at (ε, δ)."""
-    from pe.planning.budget import noise_multiplier_for
+    from pe.planning.layout import noise_multiplier_for
     from pe.privacy.ledger import Budget
     from pe.privacy.release import Relation
     from pe.privacy.words import round_up
@@ -64,7 +68,7 @@ def privacy(run: Path, as_json: bool) -> None:
     with. Of many files the number is printed; certificate.md names them.
     """
     from pe.errors import printable
-    from pe.privacy.markdown import certificate_markdown
+    from pe.privacy.words import certificate_markdown
     from pe.store.export import examine
 
     certificate, problems = examine(run)
@@ -87,3 +91,101 @@ def _page(certificate: dict[str, Any], markdown: Callable[[dict[str, Any], int],
         return markdown(certificate, _FILES)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return "# Privacy certificate: DAMAGED\n"
+
+
+# `pe ledger`: what all runs over a data set have spent together.
+
+
+@click.command()
+@click.argument("data", type=PATH, required=False)
+@click.option("--file", "place", type=PATH, help="The ledger file, where private.ledger_file puts it.")
+@click.option("--delta", type=float, help="At which the total is stated; default: the cap's, or the runs' smallest.")
+@click.option("--cap-epsilon", type=float, help="Refuse every run that would bring the total above this.")
+@click.option("--cap-delta", type=float, help="δ of the cap.")
+@click.option(
+    "--add", type=click.Path(exists=True, path_type=Path), help="Count the runs of this ledger file here, too."
+)
+@click.option("--forget", type=PATH, metavar="RUN", help="Strike out RUN, if it has drawn nothing at all.")
+@click.option("--no-cap", is_flag=True, help="Take the cap away.")
+@json_option
+def ledger(
+    data: Path | None,
+    place: Path | None,
+    delta: float | None,
+    add: Path | None,
+    cap_epsilon: float | None,
+    cap_delta: float | None,
+    forget: Path | None,
+    no_cap: bool,
+    as_json: bool,
+) -> None:
+    """What all runs over DATA have spent together, and the cap.
+
+    DATA is the folder or file of private records; its ledger lies beside it, or else in --file.
+    """
+    from pe.privacy.data_set import DataSetLedger
+    from pe.privacy.ledger import Budget
+
+    if (cap_epsilon is None) != (cap_delta is None) or (no_cap and cap_epsilon is not None):
+        raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
+    file = _file(data, place, may_be_new=cap_epsilon is not None or add is not None)
+    if add is not None:
+        file.add(DataSetLedger(add))
+    if forget is not None:
+        from pe.engine.private_side import forget_run
+
+        forget_run(forget, file)
+    if no_cap and file.path.exists():
+        file.cap(None)
+    elif cap_epsilon is not None and cap_delta is not None:
+        file.cap(Budget(cap_epsilon, cap_delta))
+    _tell(file, delta, as_json)
+
+
+def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
+    """Print the total, the number of runs, and the cap."""
+    from pe.privacy.data_set import total_epsilon, whom
+    from pe.privacy.words import finite, guarantee, round_up
+
+    content = file.read()
+    cap, runs = content["cap"], content["runs"]
+    deltas = [cap["delta"]] if cap else [content.get("deltas", {}).get(run) for run in runs]
+    if delta is None and None in deltas:
+        raise click.UsageError(f"{file.path} does not say at which δ its runs were made: give --delta.")
+    at = min(deltas, default=None) if delta is None else delta
+    total = 0.0 if at is None else total_epsilon(runs, at)
+    there = file.path.exists()
+    if as_json:
+        place = str(file.path) if there else None
+        known = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
+        click.echo(json.dumps(known | {"runs": len(runs), "cap": cap, "file": place}))
+    if not there:
+        click.echo(
+            f"There is no ledger file {file.path}, so no run is counted and there is no cap: see that DATA is the "
+            "private records, as private.path names them, or name the file that private.ledger_file names by --file.",
+            err=as_json,
+        )
+    if as_json or not there:
+        return
+    stated = (guarantee(total, at) if at else f"ε = {round_up(total)}") + (f", {whom(runs)}" if whom(runs) else "")
+    if finite(total) is None:
+        stated = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
+    click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {stated}.")
+    click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
+    if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
+        click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)
+
+
+def _file(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLedger:
+    """The ledger file beside the data, or the one that was named; the latter may be one that a cap is to begin."""
+    from pe.privacy.data_set import DataSetLedger
+
+    if data is not None and place is None:
+        if data.exists():
+            return DataSetLedger.beside(data)
+        raise click.UsageError(f"{data} does not exist.")
+    if place is None or data is not None:
+        raise click.UsageError("Name DATA, the private records, or --file, their ledger file.")
+    if place.exists() or may_be_new:
+        return DataSetLedger(place)
+    raise click.UsageError(f"{place} does not exist.")

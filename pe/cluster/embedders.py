@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pe.cluster.answers import AHEAD, heard, lost
-from pe.cluster.tasks import Line, Told
+from pe.cluster.tasks import AHEAD, Line, Told, heard, lost
 from pe.data.samples import Samples
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ import hashlib
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,10 @@ from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
 from pe.private.embeddings import PrivateEmbeddings
 from pe.version import __version__
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
 
 Line = tuple[str, int, str]
 """A line of the log: the logger's name, the level, and the text."""
@@ -151,3 +156,54 @@ class _Noting(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the text, with an error's whole traceback."""
         self._lines.append((record.name, record.levelno, self.format(record)))
+
+
+# What workers tell, as the process hears it that asked.
+
+
+AHEAD = 2
+"""How many blocks or shards are under way for each worker."""
+
+
+def in_order(asked: Iterable[ObjectRef], workers: int, tries: int) -> Iterator[Any]:
+    """The values of what tasks tell, in order; what they logged goes to this process's log, each line once."""
+    under_way: deque[ObjectRef] = deque()
+    seen: set[Line] = set()
+    for one in asked:
+        under_way.append(one)
+        if len(under_way) == AHEAD * workers:
+            yield _value(under_way.popleft(), seen, tries)
+    while under_way:
+        yield _value(under_way.popleft(), seen, tries)
+
+
+def heard(told: Told, seen: set[Line]) -> Any:
+    """The value, once its lines are logged, but for those that were `seen`; raises what the worker could not."""
+    for line in told.lines:
+        if line not in seen:
+            seen.add(line)
+            logging.getLogger(line[0]).log(*line[1:])
+    if told.error is not None:
+        raise told.error
+    if told.failed:
+        raise RuntimeError(f"Work on a Ray worker failed ({told.failed}).")
+    return told.value
+
+
+def lost(error: Exception, tries: int) -> ClusterError:
+    """What to raise when Ray has lost the workers of one piece of work in each of `tries`."""
+    log.error("Ray lost its workers.", exc_info=error)
+    return ClusterError(
+        f"Ray lost the workers of one and the same piece of private work {tries} times "
+        f"({type(error).__name__}): the run's log says more; resume the run when the cluster is well."
+    )
+
+
+def _value(asked: ObjectRef, seen: set[Line], tries: int) -> Any:
+    import ray
+
+    try:
+        told = ray.get(asked)
+    except ray.exceptions.RayError as error:
+        raise lost(error, tries) from None
+    return heard(told, seen)

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pe.data.samples import Array, Indices, Shape
-from pe.data.seeds import generator
+from pe.data.samples import Array, Indices, Shape, generator
 from pe.errors import ContractError
 
 _SMALL = 64

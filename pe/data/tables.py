@@ -1,25 +1,195 @@
-"""Tables from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, by the file's suffix.
-
-The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
-(RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
-declared encoding has a lone surrogate for each of them, so that whoever takes it as text can refuse that row alone.
-No message holds a cell.
-"""
+"""Files of columns, Parquet and Arrow's IPC, opened alike and streamed batch by batch."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TextIO, TypeVar, cast
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, TypeVar, cast
 
-from pe.data.columnar import COLUMNAR, open_columns
-from pe.data.public_folders import LABELS_CSV, is_clutter
-from pe.data.remote import TablePath
+from pe.data.remote import RemotePath, TablePath
 from pe.data.strict_json import unlike
-from pe.data.text_decoding import UTF_8, with_mark
-from pe.errors import BadTable, nearest_name
+from pe.data.texts import UTF_8, decode_text, with_mark
+from pe.errors import BadTable, MissingDependency, RecipeError, nearest_name
+
+ARROW = ".arrow"
+COLUMNAR = (".parquet", ARROW)
+_MOST_BYTES = 2**22  # that are read of a text
+_ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
+
+
+@dataclass(frozen=True)
+class ColumnFile:
+    """An open Parquet or Arrow file.
+
+    Attributes:
+        schema: pyarrow's; its metadata may hold Hugging Face's.
+        batches: some columns as record batches of at most so many rows; to be called once.
+        arrow: pyarrow.
+    """
+
+    schema: Any
+    batches: Callable[[Sequence[str], int], Iterator[Any]]
+    arrow: Any
+
+    def cells(self, batch: Any, name: str) -> Iterator[object]:
+        """A batch's values in a column: for numbers that have names these; for bytes that are no text surrogates."""
+        column, names, types = batch.column(name), feature_names(self.schema.metadata, name), self.arrow.types
+        if types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        is_text = any(kind(column.type) for kind in (types.is_string, types.is_large_string, types.is_string_view))
+        for value in column:
+            if is_text:
+                yield _text(value.as_buffer()) if value.is_valid else None
+            else:
+                plain = value.as_py()
+                yield names[plain] if isinstance(plain, int) and 0 <= plain < len(names) else plain
+
+
+def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
+    """The names that Hugging Face's metadata give to the numbers of a column in Parquet or Arrow; none, mostly."""
+    try:
+        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return []
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+
+
+def _text(data: Any) -> str:
+    """The beginning of a cell's text; bytes that are none become lone surrogates."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
+
+
+@contextmanager
+def open_columns(path: TablePath) -> Iterator[ColumnFile]:
+    """A file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
+
+    One page of Parquet is in memory, one record batch of Arrow; no file is mapped: one that is cut off while it is read
+    would end the process.
+
+    Raises:
+        BadTable: in place of what pyarrow raises inside.
+        MissingDependency: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise MissingDependency.of("pyarrow", "parquet", "Reading Parquet and Arrow files") from error
+    is_arrow = path.suffix.lower() == ARROW
+    try:
+        with ExitStack() as stack:
+            opened = stack.enter_context(path.open_bytes() if isinstance(path, RemotePath) else path.open("rb"))
+            if is_arrow:
+                yield _arrow_file(stack.enter_context(arrow.PythonFile(opened, "r")), arrow)
+                return
+            file = stack.enter_context(parquet.ParquetFile(opened, pre_buffer=False, buffer_size=2**20))
+
+            def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
+                yield from file.iter_batches(together, columns=columns, use_threads=False)
+
+            yield ColumnFile(file.schema_arrow, batches, arrow)
+    except UnicodeDecodeError as error:
+        raise BadTable(f"{path} has a column's name, or a text in a list, that is not UTF-8: write it anew.") from error
+    except (arrow.ArrowException, OSError) as error:
+        kind = "Arrow" if is_arrow else "Parquet"
+        raise BadTable(f"{path} cannot be read as {kind}: it is damaged or of another format.") from error
+
+
+def _arrow_file(opened: Any, arrow: Any) -> ColumnFile:
+    """Arrow's IPC. A stream that breaks off between two batches reads as a whole one, so its end is looked at."""
+    if opened.size() < len(_ARROW_END):
+        raise arrow.ArrowInvalid("too short")
+    if opened.read(len(_ARROW_FILE)) == _ARROW_FILE:
+        reader = arrow.ipc.open_file(opened)
+        found = (reader.get_batch(number) for number in range(reader.num_record_batches))
+    else:
+        opened.seek(opened.size() - len(_ARROW_END))
+        if opened.read() != _ARROW_END:
+            raise arrow.ArrowInvalid("no end")
+        opened.seek(0)
+        found = reader = arrow.ipc.open_stream(opened)
+
+    plain = {arrow.string(): arrow.binary(), arrow.large_string(): arrow.large_binary()}  # a bad text is one record's
+
+    def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
+        for batch in found:
+            chosen = batch.select(columns)
+            for column in chosen.columns:  # of a damaged file they may point anywhere
+                (column.view(plain[column.type]) if column.type in plain else column).validate(full=True)
+            yield from (chosen.slice(start, together) for start in range(0, batch.num_rows, together))
+
+    return ColumnFile(reader.schema, batches, arrow)
+
+
+# Folders: which files in them are samples; of public ones, which label each has.
+
+
+LABELS_CSV = "labels.csv"
+# fmt: off
+_CLUTTER = frozenset({
+    "@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@snapshot", "@sharesnap", "@__thumb",
+    "@transcode", "~snapshot", "lost+found", "$recycle.bin", "found.000", "system volume information", "thumbs.db",
+    "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "__macosx", "network trash folder", "temporary items", "icon\r",
+    "dicomdir",
+})
+# fmt: on
+
+
+def is_clutter(name: str) -> bool:
+    """True for names of hidden and system files and folders: copies and deleted files are no samples."""
+    return (name.startswith(".") and name not in (".", "..")) or name.lower() in _CLUTTER
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """The files of a folder, at any depth, but for clutter."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_clutter(name)]
+        yield from (Path(parent, name) for name in names if not is_clutter(name))
+
+
+def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """The files of a folder, at any depth, whose names end so, sorted; clutter is left out."""
+    return sorted(path for path in walk(folder) if path.suffix.lower() in suffixes)
+
+
+def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
+    """The label of each of the `files` in `folder`, as `labels.csv` at its top has it, such as `pe export` writes.
+
+    A file that is not there has the name of the subfolder of `folder` that it lies in; None: it lies in none.
+
+    Raises:
+        RecipeError: labels.csv is no such file.
+    """
+    places, listed = [path.relative_to(folder) for path in files], _listed_labels(folder / LABELS_CSV)
+    return [listed.get(place.as_posix(), place.parts[0] if len(place.parts) > 1 else None) for place in places]
+
+
+def _listed_labels(table: Path) -> dict[str, str]:
+    """File → label, by the columns `file` and `label` of a CSV file; empty: there is none, or no such column."""
+    if not table.is_file():
+        return {}
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise RecipeError(f"path: '{table}' is not a CSV file in UTF-8 with commas.") from error
+    return {row["file"]: row["label"] for row in rows if row.get("file") and row.get("label")}
+
+
+# Tables from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, by the file's suffix.
+#
+# The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
+# (RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
+# declared encoding has a lone surrogate for each of them, so that whoever takes it as text can refuse that row alone.
+# No message holds a cell.
+
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", *COLUMNAR)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -227,3 +397,107 @@ def check_column(file: TablePath, column: str, known: Sequence[str] | set[str]) 
         elif other:
             hint = f"its cells are separated by {other}: save it with {_WORDS[own]}."
     raise BadTable(f"{file} has no column '{column}': {hint}")
+
+
+# Public texts on disk: a file of lines, a folder of .txt files, or tables.
+
+
+TEXT = ".txt"
+WHOLE = 2**24
+"""Bytes of the longest text that is read whole."""
+
+
+@dataclass(frozen=True)
+class PublicText:
+    """A public text.
+
+    Attributes:
+        name: its place, for messages.
+        label: its label; None: it has none.
+        utf8: the text.
+    """
+
+    name: str
+    label: str | None
+    utf8: bytes
+
+
+@dataclass(frozen=True)
+class PublicTexts:
+    """Where public texts are.
+
+    Attributes:
+        path: a .txt file, each line of it a text; a folder of .txt files, each a text, labelled by `labels.csv` or the
+            subfolders; a table (CSV, TSV, JSON lines, Parquet), or a folder with tables at its top.
+        text_column: of tables.
+        label_column: of tables; None: no labels.
+        encoding: of all but Parquet.
+    """
+
+    path: Path
+    text_column: str = "text"
+    label_column: str | None = None
+    encoding: str = UTF_8
+
+    def check(self) -> None:
+        """Refuse a place where no public texts can be; none is read.
+
+        Raises:
+            RecipeError: nothing is there, or no text or table.
+        """
+        if not self.path.exists():
+            raise RecipeError(f"There are no public texts at {self.path}: name a file or a folder that is there.")
+        if self.path.is_file() and self.path.suffix.lower() not in (TEXT, *SUFFIXES):
+            known = ", ".join((TEXT, *SUFFIXES))
+            raise RecipeError(f"{self.path} is no file of public texts: its name must end in one of {known}.")
+
+    def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
+        """The texts in order, each cut to `longest` bytes; empty lines, cells and files are passed over.
+
+        Args:
+            longest: bytes, ≥ 1.
+            whole: a .txt file is one text, not one for each of its lines.
+
+        Raises:
+            RecipeError: there are none.
+            BadSample: one is not text in its encoding, or cannot be read.
+            BadTable: a table cannot be read, or has no such column.
+            MissingDependency: pyarrow is not installed, which reads Parquet.
+        """
+        self.check()
+        found = False
+        for name, label, source in self._sources(whole):
+            if isinstance(source, str) and not source.strip():
+                continue
+            if isinstance(source, Path) and not (size := source.stat().st_size):
+                continue
+            if isinstance(source, Path) and whole and size > longest:
+                raise RecipeError(f"{source} has more than {longest:,} bytes: split it into several files.")
+            found = True
+            utf8 = decode_text(source, longest=longest, cut=True, encoding=self.encoding, name=name)
+            yield PublicText(name, label, utf8)
+        if not found:
+            raise RecipeError(f"{self.path} holds no public texts ({TEXT}, or {', '.join(SUFFIXES)}).")
+
+    def _sources(self, whole: bool) -> Iterator[tuple[str, str | None, str | Path]]:
+        """Each text's name, label and content, or the file that holds it."""
+        if self.path.is_file() and self.path.suffix.lower() == TEXT:
+            if whole:
+                yield str(self.path), None, self.path
+            else:
+                for number, line in enumerate(read_lines(self.path, self.encoding), 1):
+                    yield f"line {number:,} of {self.path}", None, line
+        elif self.path.is_dir() and not tables_in(self.path):
+            files = files_below(self.path, (TEXT,))
+            for file, label in zip(files, folder_labels(self.path, files), strict=True):
+                yield str(file), label, file
+        else:
+            yield from self._rows()
+
+    def _rows(self) -> Iterator[tuple[str, str | None, str]]:
+        columns = [self.text_column] if self.label_column is None else [self.text_column, self.label_column]
+        for file in table_files(self.path):
+            for number, (text, *label) in enumerate(read_rows(file, columns, self.encoding), 1):
+                if text is not None and not isinstance(text, str):
+                    raise RecipeError(f"Row {number:,} of {file} holds no text in '{self.text_column}'.")
+                yield f"row {number:,} of {file}", str(label[0]) if label else None, text or ""

@@ -1,33 +1,169 @@
-"""The dispatcher: API work cut into chunks, asked in parallel, and committed chunk by chunk."""
+"""The columns of a finished phase: answered, lent by the lookahead, and kept from parents."""
 
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Event
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Members, Population, parse_columns
-from pe.data.samples import Samples, Shape, suspicions
+from pe.data.samples import Array, Samples, Shape, suspicions
 from pe.dispatch.answers import Answers, Items, Standing, Stored, gather
-from pe.dispatch.finished import columns_of
 from pe.dispatch.limits import LimitToRaise, Meter
-from pe.dispatch.outset import Outset
-from pe.dispatch.reuse import lend
-from pe.dispatch.waits import Waits
-from pe.dispatch.work import Work
+from pe.dispatch.work import NOBODY, Work, lend
 from pe.errors import APIError, ContractError, DamagedFile, Interrupted, PEError, PluginError
-from pe.plugins.protocols import GenerationAPI
+from pe.plugins.protocols import DescribesWait, GenerationAPI
 from pe.progress import Progress, Task
+from pe.store.journal import Totals
 from pe.store.places import FOUNDERS, population_place
 from pe.store.writer import RunWriter
+
+
+def columns_of(answers: Answers, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+    """The members of the population that a finished phase makes, part by part: (rows, columns)."""
+    missing = np.ones(len(work), dtype=bool)
+    for items, columns in _made(answers, work):
+        missing[items] = False
+        yield items, columns
+    rows = np.flatnonzero(missing)
+    if rows.size and work.source is not None:
+        kept = work.source.take(work.parents[rows])
+        yield rows, Population.columns(kept.samples, kept.conditions)
+
+
+def _made(answers: Answers, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+    yield from answers.committed(work.phase)
+    if work.loan is None:
+        return
+    for items, columns in answers.committed(work.loan.phase):
+        children = work.loan.child[items]
+        lent = np.flatnonzero(children != NOBODY)
+        if lent.size:
+            yield children[lent], {name: column[lent] for name, column in columns.items()}
+
+
+# Requests of a phase that all fail: if the first do for one reason, or many in a row do later, so will the rest.
+
+
+CHUNKS, ITEMS = 3, 12
+"""Requests, and items, that a phase begins with before it is judged; with more workers, a request for each."""
+
+LATER = 4
+"""Factor by which more must fail in a row in a phase that began well."""
+
+_OWN_WORDS = re.compile(r"(?<=HTTP 2\d\d: ).*|\d+", re.DOTALL)
+"""Parts of a reason that differ from answer to answer: numbers, and the words of a whole answer of another kind."""
+
+
+class Outset:
+    """Holds the rest of a phase back until one of its first requests shows that it may succeed.
+
+    That is a sample, a refusal, or a second reason (other than in numbers, or in the words of answers of another kind).
+
+    Args:
+        workers: requests under way at once.
+        proven: something of this phase is there already.
+    """
+
+    def __init__(self, workers: int, proven: bool) -> None:
+        self._chunks, self._asked_chunks, self._asked_items = max(CHUNKS, workers), 0, 0
+        self._proven, self._reasons, self._last = proven, set[str](), ""
+        self._spent, self._failed_chunks, self._failed_items = Totals(), 0, 0
+
+    @property
+    def holds(self) -> bool:
+        """True while no more may be asked for before the requests under way are back; then, if all failed alike."""
+        if self._proven:
+            return self._failed_chunks >= LATER * self._chunks and self._failed_items >= LATER * ITEMS
+        return self._asked_chunks >= self._chunks and self._asked_items >= ITEMS
+
+    def ask(self, items: int) -> None:
+        """Enter a request for so many items."""
+        self._asked_chunks += 1
+        self._asked_items += items
+
+    def note(self, stored: list[Stored]) -> None:
+        """Enter what requests brought."""
+        for one in stored:
+            self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses}
+            self._proven |= len(self._reasons) > 1
+            if one.row.answered or any(miss.outcome == "refused" for miss in one.misses):
+                self._proven, self._spent, self._failed_chunks, self._failed_items = True, Totals(), 0, 0
+                continue
+            self._spent += Totals(one.row.usage)
+            self._failed_chunks += 1
+            self._failed_items += len(one.misses)
+            self._last = one.misses[-1].reason
+
+    def error(self, name: str, phase: str, meter: Meter) -> APIError:
+        """Return the error: the generator `name` fails, what that took, and what to do."""
+        cost = meter.spending(self._spent)
+        took = f"{self._spent.usage.calls} calls" + (f" and {cost}" if cost else "")
+        what = f"the last {self._failed_items} samples asked for" if self._proven else "all that it began with"
+        why = "" if self._proven else "for one reason "
+        return APIError(
+            f"{name}, {phase}: {what} failed {why}({self._last.rstrip('.')}), which took {took}: set the server right; "
+            "or change `api`, try it with `pe probe`, and begin a new run."
+        )
+
+
+# What a generator waits for, told while its requests are under way.
+
+
+EVERY = 0.5
+"""Seconds after which a generator is asked again what it waits for."""
+
+
+@dataclass
+class Waits:
+    """Tells a bar, and who asks for the run's status, what the generator waits for; at the end nothing is told.
+
+    Attributes:
+        api: asked, if it says what it waits for.
+        task: told.
+        run: where it stands for `pe status`.
+    """
+
+    api: GenerationAPI
+    task: Task
+    run: RunWriter
+    _told: str = field(default="", init=False)
+
+    def finished(self, waiting: Iterable[Future[Stored]]) -> list[Future[Stored]]:
+        """Those of `waiting` that are done, at least one, in their order."""
+        futures, done = list(waiting), set[Future[Stored]]()
+        while not done:
+            done = wait(futures, EVERY, return_when=FIRST_COMPLETED).done
+            self._tell(self.api.describe_wait() if isinstance(self.api, DescribesWait) else "")
+        return [future for future in futures if future in done]
+
+    def _tell(self, words: str) -> None:
+        if words != self._told:
+            self._told = words
+            self.run.set_waiting(words)
+            self.task.wait(words)
+
+    def __enter__(self) -> Self:
+        self.run.set_waiting("")  # what a run that was killed has left
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._tell("")
+
+
+# The dispatcher: API work cut into chunks, asked in parallel, and committed chunk by chunk.
+
 
 ByChunk = Generator[tuple[Items, Samples]]
 

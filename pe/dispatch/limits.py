@@ -10,7 +10,7 @@ from threading import Event
 
 from pe.errors import Interrupted, LimitReached, PEError
 from pe.plugins.price import Price
-from pe.plugins.usage import NOTHING, Usage
+from pe.plugins.protocols import NOTHING, Usage
 from pe.store.journal import Totals
 
 MEANINGFUL = 20

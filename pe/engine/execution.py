@@ -1,66 +1,252 @@
-"""What a run does, new or resumed: everything that its recipe names, from where the journal stands to the end."""
+"""The public clock of a run: its deadlines set before private work begins, and what misses them counted."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import Any
 
 from pe import evolution
 from pe.class_counts import dp_class_counts
-from pe.engine.answers import telling_of_answers, warn_of_markup
-from pe.engine.audit_record import write_audit_record
-from pe.engine.clock import public_clock
-from pe.engine.fitting import fit_generator
-from pe.engine.going_on import to_resume
+from pe.data.samples import suspicions
 from pe.engine.loggers import logging_of
-from pe.engine.logs import logging_to
 from pe.engine.measuring import check_parents
-from pe.engine.private_side import PrivateSide
-from pe.engine.public_pool import PublicPool
-from pe.engine.software import software_versions
-from pe.errors import PluginError
-from pe.fit.trainer import MODEL, Trainer
+from pe.engine.private_side import IDENTITY, PrivateSide, PublicPool
+from pe.engine.process import logging_to, software_versions
+from pe.engine.report import telling_of_answers, warn_of_markup, write_audit_record
+from pe.errors import DamagedFile, PluginError, RunError
+from pe.fit.trainer import (
+    FIT,
+    FITTED,
+    MODEL,
+    Fitted,
+    FitTerms,
+    Fitting,
+    Kept,
+    OtherFit,
+    PrivateRecords,
+    Trainer,
+    load_model,
+)
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
-from pe.planning.cautions import guarantee_warnings, pool_warnings, vote_warnings
-from pe.planning.choice import settle
-from pe.planning.layout import budget_of, lay_out
-from pe.planning.other_fits import Taken, taken_from_runs, undeclared
-from pe.planning.readiness import (
+from pe.planning.checks import (
     check_labels,
+    check_place,
     check_price,
     check_public_place,
     check_search,
+    clock_terms,
+    deadlines,
+    guarantee_warnings,
     overlap_warnings,
+    pool_warnings,
     size_warnings,
+    vote_warnings,
+)
+from pe.planning.choice import settle
+from pe.planning.forecast import differences
+from pe.planning.layout import (
+    TAKEN,
+    Taken,
+    budget_of,
+    fit_dry_runs,
+    fit_terms,
+    lay_out,
+    places_of,
+    plan_of,
+    taken_from_runs,
+    undeclared,
 )
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.protocols import ChecksMachine, DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
-from pe.privacy.ledger import Ledger
-from pe.privacy.markdown import certificate_files
+from pe.privacy.ledger import Ledger, PublicClock
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
-from pe.privacy.words import NOT_DECLARED
+from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files
 from pe.private_work import InThisProcess, PrivateWork
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.recipe.usual_embedding import lacks_network
-from pe.report.logged import Logger
-from pe.report.pictures import contact_sheet
+from pe.report.loggers import Logger
+from pe.report.pictures import collapse_warnings, contact_sheet, varieties, whole
 from pe.steps import Plan
-from pe.store.places import CERTIFICATE, CONFIDENTIAL, EVOLUTION, SYNTHETIC
-from pe.store.publish import level_times, publish
-from pe.store.releases import JournalReleases
+from pe.store.certified import is_export
+from pe.store.durable import level_times, publish
+from pe.store.export import examine
+from pe.store.places import (
+    BANNER,
+    CERTIFICATE,
+    CONFIDENTIAL,
+    EVOLUTION,
+    FULL_RECIPE,
+    PUBLIC_SAMPLES,
+    RECIPE,
+    SYNTHETIC,
+    check_absent,
+    new_name,
+)
 from pe.store.run import Run
-from pe.store.writer import RunWriter
+from pe.store.writer import JournalReleases, RunWriter, read_journal
 
 log = logging.getLogger(__name__)
+
+
+def public_clock(
+    recipe: Recipe,
+    plan: Plan,
+    api: GenerationAPI,
+    embedding: Embedding,
+    run: RunWriter,
+    progress: Progress,
+    stop: Event,
+) -> PublicClock:
+    """The clock that the recipe asks for, its deadlines by tries on this machine; one without deadlines if it is off.
+
+    If it is off although requests leave this process, that is warned of. A deadline that is missed is warned of, too,
+    and stands among the run's events, which are confidential.
+
+    Args:
+        recipe: of the run.
+        plan: of the recipe.
+        api: asked whom it sends requests to.
+        embedding: tried on blank samples.
+        run: where missed deadlines are noted.
+        progress: told of warnings.
+        stop: set to wait for no deadline.
+    """
+    terms = clock_terms(recipe, api)
+    if terms.warning:
+        progress.warn(terms.warning)
+    if not terms.on:
+        return PublicClock()
+    with progress.task("setting the public clock", None):
+        private = recipe.private
+        dry_runs = fit_dry_runs(recipe, private.labels, private.privacy_unit) if plan.fit else ()
+        seconds, unheld = deadlines(recipe, plan, embedding, dry_runs)
+    log.info("Public clock: %s; without a deadline: %s.", seconds, ", ".join(unheld) or "nothing")
+
+    def overran(work: str) -> None:
+        run.journal.add_event(f"overran {work}")
+        progress.warn(
+            f"Private work ({work}) took longer than its public deadline of {seconds[work]:g} s, so whoever watched "
+            "the time has seen that; raise privacy.clock_slack before the run goes on."
+        )
+
+    return PublicClock(seconds, overran, stop)
+
+
+# A generator is fitted on the private records, once in a run.
+
+
+def fit_generator(
+    recipe: Recipe,
+    plan: Plan,
+    api: Trainer,
+    records: Callable[[], PrivateRecords],
+    *,
+    run: RunWriter,
+    ledger: Ledger,
+    progress: Progress,
+    stop: Event,
+    check_public: Callable[[], None],
+    taken: Sequence[Taken],
+) -> None:
+    """Fit the generator, if that is not done already, and load what was fitted.
+
+    Args:
+        recipe: of the run.
+        plan: of the recipe.
+        api: the generator.
+        records: the private ones.
+        run: gets the model.
+        ledger: charged with the fit's releases.
+        progress: told what happens.
+        stop: set from outside to stop.
+        check_public: refuses public images that have changed.
+        taken: what it takes from other runs.
+    """
+    if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
+        terms = fit_terms(recipe, plan.classes, recipe.private.privacy_unit)
+        with run.new_folder(MODEL) as folder:
+            kept = run.run.confidential / "fit"
+            api.fit(
+                Fitting(
+                    terms=terms,
+                    private=records,
+                    ledger=ledger,
+                    folder=folder,
+                    progress=progress,
+                    stop=stop,
+                    kept=Kept(kept),
+                )
+            )
+            check_public()  # as they were read by the fit
+            _describe(recipe, run, ledger, terms, folder, [one.fit for one in taken]).write(folder)
+        if kept.exists():
+            shutil.rmtree(kept)
+    run.check_files(f"{MODEL}/")
+    load_model(api, run.folder)
+
+
+def _describe(
+    recipe: Recipe, run: RunWriter, ledger: Ledger, terms: FitTerms, folder: Path, fits: Sequence[OtherFit]
+) -> Fitted:
+    """Describe the fit that has just ended and its cost, or the model that it took over."""
+    if (folder / FITTED).exists():
+        fitted = Fitted.read(folder)
+        known = {(fitted.run, fitted.releases), *((one.run, one.releases) for one in fitted.built_on)}
+        return replace(fitted, built_on=(*fitted.built_on, *(f for f in fits if (f.run, f.releases) not in known)))
+    spent = [release for release in ledger.events() if release.name.startswith(FIT)]
+    return Fitted(
+        run=run.folder.name,
+        kind=recipe.api.kind,
+        settings=recipe.api.settings,
+        classes=terms.classes,
+        shape=terms.shape,
+        releases=tuple(spent),
+        holds=not ledger.unsafe,
+        built_on=tuple(fits),
+    )
+
+
+# What goes on with work that stopped, as its user types it: a command, or a call from Python.
+
+
+def to_resume(folder: Path, key: str, python: bool) -> str:
+    """What goes on with the run in `folder`.
+
+    Args:
+        folder: the run's directory.
+        key: of the recipe, dotted, the limit to raise; "": none.
+        python: whether the user is in Python.
+    """
+    return f"pe.resume('{folder}'{_changes(key)})" if python else f"pe resume {folder}{_option(key)}"
+
+
+def to_extend(folder: Path, count: int, degree: float, key: str, python: bool) -> str:
+    """What goes on with an extension; other arguments as of `to_resume`."""
+    if python:
+        return f"pe.extend('{folder}', {count}, degree={degree:g}{_changes(key)})"
+    return f"pe extend {folder} -n {count} --degree {degree:g}{_option(key)}"
+
+
+def _option(key: str) -> str:
+    return f" --set {key}=…" if key else ""
+
+
+def _changes(key: str) -> str:
+    return f", changes={{'{key}': …}}" if key else ""
+
+
+# What a run does, new or resumed: everything that its recipe names, from where the journal stands to the end.
 
 
 @dataclass(frozen=True)
@@ -307,3 +493,132 @@ def _recipients(embedding: Embedding) -> str | None:
     """To whom the certificate says that private records go; see `build_certificate`."""
     hosts = info_of(embedding).hosts
     return NOT_DECLARED if hosts is None else ", ".join(hosts) or None
+
+
+# A run is begun, or gone on with after a crash or a stop.
+
+
+def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> Run:
+    """Begin a run and carry it to its end.
+
+    Args:
+        recipe: what to run.
+        out: the run's directory; must not exist. None: a new one below `runs/`.
+        surroundings: what else it needs.
+
+    Raises:
+        PEError: nothing is written when the recipe or the private records are at fault; the run is
+            there, to be resumed, when the generator fails later.
+    """
+    if out is not None:
+        check_absent(out)
+    check_place(recipe)
+    execution = Execution.of(recipe, surroundings)
+    recipe = execution.recipe  # with all of its evolution chosen
+    execution.check_start()
+    identity = execution.private.preflight()
+    for other in places_of(execution.taken):
+        execution.private.check_not_those_of(other)
+    pool = execution.pool()
+    pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(execution.private)}
+    if execution.taken:
+        pinned[TAKEN] = Taken.dump(execution.taken)
+    if recipe.evolution.iterations:
+        execution.private.try_embedding(info_of(execution.api).shape)
+    execution.private.check_cap(execution.plan.releases)
+    folder = out or Path("runs") / new_name(recipe.name)  # named now: how long reading the records took is not told
+    recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
+    if recipe.privacy.noiseless:
+        recipes[BANNER] = f"{NO_NOISE}\n".encode()
+    with RunWriter.create(folder, {**recipes, **pinned, IDENTITY: identity.dump()}) as run:
+        return execution.carry_out(run, "started")
+
+
+def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None = None) -> Run:
+    """Go on with a run from its last committed chunk; a finished one is only checked.
+
+    Args:
+        folder: the run's directory.
+        surroundings: what else it needs; objects of the user's own must be handed over again.
+        recipe: the recipe as it is to be now; None: as the run holds it. Only what concerns the
+            machine may differ.
+
+    Raises:
+        RunError: the recipe, the private records or a stored file changed; what changed is named.
+        DamagedFile: the run is finished, and a file was changed, lost or added since.
+    """
+    stored = stored_recipe(folder)
+    if recipe is not None and not recipe.evolution.settled:
+        recipe = recipe.chosen_as(stored)
+    with RunWriter.reopen(folder) as run:
+        changes = differences(stored, recipe or stored)
+        if changes:
+            raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
+        if run.journal.happened("finished"):
+            if problems := examine(folder)[1]:
+                raise DamagedFile(f"{folder} is finished, and not as it was certified: {problems[0]}")
+            return run.run
+        execution = Execution.of(recipe or stored, surroundings)
+        if not _all_drawn(run, execution.plan):
+            execution.private.recognise(run)
+        execution.check_pool(run)
+        return execution.carry_out(run, "resumed")
+
+
+def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
+    """The whole recipe of the run in `folder`, with `changes` of the form `a.b=value`.
+
+    Raises:
+        RunError: there is no run, or its confidential side was purged.
+    """
+    path = Run.open(folder).folder / FULL_RECIPE
+    if is_export(folder):
+        raise RunError(
+            f"{folder} is an export (it has no {CONFIDENTIAL}/), so it cannot be resumed: resume the run that it was "
+            f"made from; `pe privacy {folder}` checks an export."
+        )
+    if not path.is_file():
+        raise RunError(f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still works.")
+    return Recipe.load(path, changes)
+
+
+def _all_drawn(run: RunWriter, plan: Plan) -> bool:
+    """Whether every planned release is stored, so that the private records are not needed any more."""
+    store = JournalReleases(run)
+    found = (store.find(release.name) for release in plan.releases)
+    return all(one is not None and one.array is not None for one in found)
+
+
+# What a run came to, in a few numbers for its owner.
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What `pe run --json` prints.
+
+    Returns:
+        epsilon and delta (None where no ε holds), data_set (the total of all runs), noun (what samples are called),
+        images (their number), different (how many are left if equal ones of a label are counted once), api_calls,
+        warnings (a sentence, if nearly all are copies of a few, or some look spoiled) and run (its directory).
+    """
+    recipe = Recipe.load(run.folder / RECIPE)
+    populations = run.populations(len(recipe.private.labels))
+    certificate, synthetic = run.guarantee, populations[-1].samples
+    last = varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1]
+    steps = plan_of(run, recipe).steps
+    t = len(populations) - 1
+    with read_journal(run) as journal:
+        calls = journal.totals().usage.calls
+    return {
+        "epsilon": certificate["epsilon"],
+        "delta": certificate["delta"],
+        "data_set": certificate["data_set"],
+        "noun": synthetic.noun,
+        "images": len(synthetic),
+        "different": whole(last).different,
+        "api_calls": calls,
+        "warnings": [
+            *collapse_warnings(t, last, steps[-1] if steps else None),
+            *suspicions(f"S_{t}", synthetic),
+        ],
+        "run": str(run.folder),
+    }

@@ -13,23 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import Population
-from pe.engine.answers import telling_of_answers
-from pe.engine.execution import Surroundings
-from pe.engine.going_on import to_extend
-from pe.engine.logs import logging_to
-from pe.engine.phases import pending_extension
-from pe.engine.public_pool import PublicPool
-from pe.engine.report import write_report
+from pe.engine.execution import Surroundings, to_extend
+from pe.engine.private_side import PublicPool
+from pe.engine.process import logging_to
+from pe.engine.report import telling_of_answers, write_report
+from pe.engine.status import pending_extension
 from pe.errors import RecipeError, RunError
 from pe.fit.trainer import Trainer, load_model
 from pe.planning.build import build_dispatcher, build_generator
-from pe.planning.meaning import differences
+from pe.planning.forecast import differences
 from pe.plugins.protocols import GenerationAPI, info_of
-from pe.plugins.registry import load
-from pe.plugins.specs import members_of
-from pe.recipe.evolution import MAX_SAMPLES
-from pe.recipe.schema import Recipe
-from pe.report.shareable import REPORT
+from pe.plugins.registry import load, members_of
+from pe.recipe.schema import MAX_SAMPLES, Recipe
+from pe.report.sections import REPORT
 from pe.store.certified import digests, extension_numbers, read_certificate, reissue
 from pe.store.places import CONFIDENTIAL, EXTENSION, FULL_RECIPE, RECIPE, extension_place
 from pe.store.run import Run

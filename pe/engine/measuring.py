@@ -1,4 +1,4 @@
-"""Before its first samples a run tries if variations are of their own parents; pe/planning/measuring.py says when.
+"""Before its first samples a run tries if variations are of their own parents; pe/planning/calls.py says when.
 
 What is asked for are chunks like all others: counted, priced, limited, and never asked for again after a crash.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.ladder import FEWEST, described, measure
 from pe.errors import APIError
-from pe.planning.measuring import PARENTS, Measuring, tried
+from pe.planning.calls import PARENTS, Measuring, tried
 from pe.plugins.protocols import Embedding
 from pe.recipe.schema import Recipe
 from pe.steps import Plan, Step

@@ -5,32 +5,34 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pe.data.samples import Array, Shape
 from pe.data.strict_json import json_object
 from pe.errors import DamagedFile, PEError, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
-from pe.planning.deadlines import EMBEDDING
-from pe.planning.readiness import data_set_ledger
+from pe.planning.checks import EMBEDDING, data_set_ledger, reads_public
 from pe.plugins.embed import check_comparable, try_embedding
-from pe.plugins.protocols import Embedding
-from pe.privacy.clock import PublicClock
+from pe.plugins.protocols import Embedding, ReadsPublicSamples
 from pe.privacy.data_set import DataSetLedger
+from pe.privacy.ledger import PublicClock
 from pe.privacy.release import Release
-from pe.private.dataset import Preflight, PrivateDataset
-from pe.private.digests import Overlap, find_overlap
+from pe.private.dataset import DIGEST_BYTES, Overlap, Preflight, PrivateDataset, find_overlap, listing
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
-from pe.private.faults import listing
 from pe.private.source import PrivateSource
 from pe.private_work import PrivateWork
 from pe.progress import Progress
+from pe.recipe.schema import Recipe
+from pe.store.certified import read_json_file
 from pe.store.durable import sha256, writing
-from pe.store.places import CONFIDENTIAL
-from pe.store.writer import RunWriter
+from pe.store.places import CONFIDENTIAL, PUBLIC_SAMPLES
+from pe.store.run import Run
+from pe.store.writer import JournalReleases, RunWriter, has_journal
 
 IDENTITY = f"{CONFIDENTIAL}/identity.json"
 _UNKNOWN = 0
@@ -274,3 +276,137 @@ class PrivateSide:
         if self._dataset is None:
             self._dataset = self.source.open()
         return self._dataset
+
+
+# The public samples that a run's plug-ins read: none is a private record, and none changes while the run goes on.
+
+
+@dataclass(frozen=True)
+class PublicPool:
+    """The public samples as a run finds them.
+
+    Attributes:
+        readers: section of the recipe → the plug-in that reads them.
+        compared: whether none of them may be a private record.
+        source: of the private records, whose shape they get.
+        progress: told that they are read.
+    """
+
+    readers: Mapping[str, ReadsPublicSamples]
+    compared: bool
+    source: PrivateSource
+    progress: Progress
+
+    @classmethod
+    def of(cls, recipe: Recipe, plugins: Mapping[str, object], progress: Progress) -> PublicPool | None:
+        """That of a recipe's plug-ins, by their sections; None where none of them reads any, or where they are gone.
+
+        They may be gone where a model, which another run fitted with them, reads them no more; that is warned of.
+        """
+        readers: dict[str, ReadsPublicSamples] = {}
+        for section, plugin in plugins.items():
+            if not reads_public(plugin):
+                continue
+            gone = [path for path in plugin.public_paths() if not path.exists()]
+            if gone:
+                noun = recipe.private.modality.noun
+                progress.warn(f"The public {noun} {gone[0]} are not there: they are not compared with the records.")
+            else:
+                readers[section] = plugin
+        compared = recipe.privacy.pool_overlaps == "refused"
+        return cls(readers, compared, recipe.private, progress) if readers else None
+
+    def pin(self, private: PrivateSide) -> bytes:
+        """What PUBLIC_SAMPLES is to hold, after a comparison with the private records, whose pre-flight comes first.
+
+        Args:
+            private: whose records they are compared with.
+
+        Raises:
+            RecipeError: some are private records, and `privacy.pool_overlaps` is not `declared`.
+            PEError: one cannot be decoded.
+        """
+        if not self.compared:
+            return _dump(self._content())
+        with self.progress.task(f"comparing public {self._noun} with private records", None):
+            found = {section: private.overlap(self._samples(section)) for section in self.readers}
+        for one in found.values():
+            if one.equal:
+                raise RecipeError(
+                    f"{one.equal:,} of {one.compared:,} public {self._noun} are private records, to the last bit (the "
+                    f"first: {one.first}): take them out, or, if the records are published, set "
+                    "privacy.pool_overlaps: declared."
+                )
+        return _dump({section: _told(one) for section, one in found.items()})
+
+    def check_same(self, folder: Path) -> None:
+        """Refuse to go on with the run in `folder` if the samples are not those that it began with.
+
+        Raises:
+            RunError: they are not.
+            DamagedFile: the run has lost PUBLIC_SAMPLES.
+            PEError: one cannot be decoded.
+        """
+        path = folder / PUBLIC_SAMPLES
+        if not path.is_file():
+            raise DamagedFile(f"{path} is gone: restore it from a copy.")
+        first = read_json_file(path)
+        for section, told in self._content().items():
+            if first.get(section) != told:
+                places = ", ".join(map(str, self.readers[section].public_paths()))
+                raise RunError(
+                    f"The public {self._noun} {places} are not those that {folder} began with, and were compared with "
+                    "private records: restore them, or start a new run."
+                )
+
+    def _content(self) -> dict[str, dict[str, object]]:
+        modality, shape = self.source.modality, self.source.shape
+        nothing = np.empty((0, DIGEST_BYTES), np.uint8)
+        with self.progress.task(f"reading public {self._noun}", None):
+            return {
+                section: _told(find_overlap(nothing, self._samples(section), modality, shape))
+                for section in self.readers
+            }
+
+    def _samples(self, section: str) -> Iterator[tuple[str, Array]]:
+        return self.readers[section].public_samples(self.source.shape, self.source.rule)
+
+    @property
+    def _noun(self) -> str:
+        return self.source.modality.noun
+
+
+def _told(found: Overlap) -> dict[str, object]:
+    return {"samples": found.compared, "sha256": found.sha256}
+
+
+def _dump(content: Mapping[str, object]) -> bytes:
+    return json.dumps(content).encode() + b"\n"
+
+
+# A run that has drawn nothing is struck out of its data set's ledger.
+
+
+def forget_run(folder: Path, ledger: DataSetLedger) -> None:
+    """Strike the run in `folder` out of `ledger`, durably; if it goes on, it is entered again before it draws.
+
+    Both must say that nothing was drawn: the run's journal, under the run's lock, and the ledger file, which notes when
+    a run begins to draw; so neither an older state of the run nor a copy of it serves to strike out what was drawn.
+
+    Raises:
+        RunError: the run has drawn noise, lost its journal, is a copy, or is being written.
+        PrivacyError: the file does not hold the run, or knows that it has drawn.
+    """
+    run = Run.open(folder)
+    if not has_journal(run):
+        raise RunError(f"{folder} has no journal, which alone can tell that nothing was drawn: its entry stays.")
+    with RunWriter.reopen(folder) as writer:
+        identity = Identity.read(writer)
+        if not writer.journal.happened("started"):
+            raise RunError(f"{folder} has lost its first journal, so what was drawn is unknown: its entry stays.")
+        if drawn := [one.release.name for one in JournalReleases(writer).charged()]:
+            raise RunError(f"{folder} has drawn noise for {', '.join(drawn)}, which counts for good: its entry stays.")
+        if not identity.is_of(folder):
+            raise RunError(f"{folder} is a copy, or was moved to another disk: resume it, or forget the first.")
+        ledger.strike(identity.run)
+        writer.journal.add_event("struck out of the data set's ledger")

@@ -1,42 +1,303 @@
-"""Audit: the shipped histogram, run many times on neighbouring data sets, tells how much it gives away.
+"""From how often a test is right and wrong to lower bounds on μ and ε, and how much such a test can see.
 
-A canary is one privacy unit that is in the data (or, under replace-one, is itself) in one world and is not in
-the other. Everything is the shipped code: the search, the votes, the ledger, the noise from the operating
-system. Δ is what the canary does to the votes; the statistic of a run is ⟨Δ, histogram⟩, summed over the
-iterations, which no test can improve on where the noise is Gaussian. Thresholds are fixed before any outcome is
-seen: one at half of ‖Δ‖², which bounds μ; two in the tails, which bound the likelihood ratio.
+A test that says "the canary was there" does so with probability TPR when it was and FPR when it was not. From
+k of n outcomes Clopper and Pearson (1934) bound either with an exact confidence. Then
 
-One call of the mechanism holds many trials side by side. Each has a block of bins of its own, far from all
-others in the embedding space, records of its own and a canary of its own, in the data or not by a coin. For
-one block, all else held fixed, the two worlds are two neighbouring data sets, and what is looked at is its
-part of the mechanism's output. A canary reaches no block but its own (a vote depends on the record and the
-candidates alone), so that blocks are independent as far as their noise is. Noise that comes twice is looked
-for beside the bounds; that the bins of one call have independent noise is shown in tests/privacy/test_noise.py.
+    μ ≥ Φ⁻¹(TPR) − Φ⁻¹(FPR)                                     for whatever is μ-GDP (Dong, Roth, Su 2022),
+    ε ≥ ln((TPR − δ)/FPR),  ε ≥ ln((1 − FPR − δ)/(1 − TPR))     for whatever is (ε, δ)-DP.
+
+The first becomes an ε(δ) by the closed form of Gaussian noise; the others assume nothing, and so need outcomes
+far out in the tails, where there are few.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
+from scipy.special import betaincinv, ndtr, ndtri
 
 from pe.errors import PrivacyError
-from pe.evaluation.audit_bounds import Rates, chance_to_flag, runs_to_flag, tail_threshold
-from pe.evaluation.audit_worlds import BLOCKS, Claim, Integers, Mask, candidates, clean_votes, influence, records
-from pe.histogram import Voting, dp_nn_histogram
-from pe.privacy.closed_form import gaussian_epsilon
-from pe.privacy.ledger import Budget, Ledger
+from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_release
+from pe.plugins.protocols import Vectors
+from pe.privacy.accounting import epsilon, gdp_mu
+from pe.privacy.calibration import calibrate
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
+from pe.privacy.mechanisms import check_delta, gaussian_epsilon
 from pe.privacy.noise import Noise, SystemNoise
-from pe.privacy.store import MemoryStore
+from pe.privacy.release import Relation, Release
+from pe.private.embeddings import PrivateEmbeddings
 from pe.progress import Progress
 
 Reals = npt.NDArray[np.float64]
 
+_THRESHOLDS = 400
+_REPLAYS = 4000
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Both error rates of one test, bounded on the side that lowers ε.
+
+    Attributes:
+        true_positive: lower bound of the TPR.
+        false_positive: upper bound of the FPR.
+    """
+
+    true_positive: float
+    false_positive: float
+
+    @classmethod
+    def of(cls, hits: int, alarms: int, runs: int, error: float) -> Rates:
+        """From `hits` and `alarms` in `runs` runs a world; each bound is wrong with probability ≤ `error`."""
+        return cls(float(lower(hits, runs, error)), float(upper(alarms, runs, error)))
+
+    @property
+    def mu(self) -> float:
+        """The least μ with which these rates are possible; 0 if all are."""
+        return max(0.0, float(ndtri(self.true_positive) - ndtri(self.false_positive)))
+
+    def epsilon(self, delta: float) -> float:
+        """The least ε with which these rates are possible, by the likelihood ratio; 0 if all are."""
+        return max(0.0, float(_log_ratio(self.true_positive, self.false_positive, delta)))
+
+    @property
+    def mirrored(self) -> Rates:
+        """The rates of the test that says "the canary was not there"."""
+        return Rates(1 - self.false_positive, 1 - self.true_positive)
+
+
+def lower(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
+    """Clopper–Pearson: above the true probability in at most a share `error` of all experiments."""
+    k = np.asarray(hits, dtype=np.float64)
+    return np.where(k > 0, betaincinv(np.maximum(k, 1e-12), runs - k + 1, error), 0.0)
+
+
+def upper(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
+    """Clopper–Pearson: below the true probability in at most a share `error` of all experiments."""
+    return 1 - lower(runs - np.asarray(hits, dtype=np.float64), runs, error)
+
+
+def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
+    """Where to put the likelihood ratio's threshold: where a mechanism with this μ promises the largest bound.
+
+    It is given in standard deviations above the middle between the two worlds, and depends on public
+    numbers alone.
+    """
+    thresholds = _thresholds(mu)
+    return float(thresholds[np.argmax(_expected_bound(mu, thresholds, delta, runs, error))])
+
+
+def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
+    """With which probability the threshold in the middle refutes μ where μ is `actual` (by simulation)."""
+    rng = np.random.default_rng(0)
+    hits, alarms = (rng.binomial(runs, ndtr(sign * actual / 2), _REPLAYS) for sign in (1, -1))
+    found = ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error))
+    return float(np.mean(found > mu))
+
+
+def runs_to_flag(actual: float, epsilon: float, delta: float, error: float) -> float:
+    """How many runs a world the likelihood ratio needs to refute `epsilon` where μ is `actual`; ∞ above 1e12.
+
+    At two standard deviations of bad luck, so that it nearly always succeeds.
+    """
+    thresholds, runs = _thresholds(actual), 100.0
+    while runs < 1e12:
+        if _expected_bound(actual, thresholds, delta, runs, error, luck=-2.0).max() > epsilon:
+            return runs
+        runs *= 1.1
+    return math.inf
+
+
+def _thresholds(mu: float) -> Reals:
+    return np.linspace(0, mu / 2 + 8, _THRESHOLDS)
+
+
+def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: float, error: float, luck: float = 0.0) -> Reals:
+    """The likelihood ratio's bound on ε with the expected counts, or counts off by `luck` deviations."""
+    tpr, fpr = ndtr(mu / 2 - thresholds), ndtr(-mu / 2 - thresholds)
+    hits = np.clip(runs * tpr + luck * np.sqrt(runs * tpr), 0, runs)
+    alarms = np.clip(runs * fpr - luck * np.sqrt(runs * fpr), 0, runs)
+    low, high = (np.asarray(bound) for bound in (lower(hits, int(runs), error), upper(alarms, int(runs), error)))
+    return _log_ratio(low, high, delta)
+
+
+def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delta: float) -> Reals:
+    """ln((TPR − δ)/FPR); −∞ where TPR ≤ δ. A bound of the FPR is never 0."""
+    above = np.maximum(np.asarray(true_positive) - delta, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(above) - np.log(np.asarray(false_positive)))
+
+
+# The worlds of an audit: a claim, and small data sets that differ in one canary each.
+#
+# All of it is made up here and public; nothing is private but in name.
+
+
+Mask = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+
+LABELS = 2
+BLOCKS = 400
+"""Trials side by side, at most."""
+
+_DIMENSIONS = 16
 _SEED = 20
+_MOST_NEIGHBORS = 50
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is audited: T histograms and what is promised for all of them together. Public numbers only.
+
+    Attributes:
+        noise_multiplier: σ, of each histogram.
+        delta: δ at which ε is stated; there is no default.
+        iterations: T ≥ 1.
+        relation: which two worlds are neighbours.
+        unit: "record"; any other name makes the canary a user of four records under two labels.
+        neighbors: q, candidates that each record votes for, 1 to 50.
+
+    Raises:
+        PrivacyError: a value out of range.
+    """
+
+    noise_multiplier: float
+    delta: float
+    iterations: int = 1
+    relation: Relation = Relation.ADD_REMOVE
+    unit: str = "record"
+    neighbors: int = 1
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        if self.iterations < 1:
+            raise PrivacyError(f"An audit needs 1 iteration or more, not {self.iterations}.")
+        if not 1 <= self.neighbors <= _MOST_NEIGHBORS:
+            raise PrivacyError(f"An audit takes 1 to {_MOST_NEIGHBORS} neighbors, not {self.neighbors}.")
+
+    def within(self, target: float) -> Claim:
+        """The same with the least noise that meets ε = `target`; its own noise multiplier does not matter.
+
+        Raises:
+            PrivacyError: no noise does.
+        """
+
+        def releases(noise_multiplier: float) -> list[Release]:
+            return [replace(self._release(1, noise_multiplier), count=self.iterations)]
+
+        return replace(self, noise_multiplier=calibrate(releases, Budget(target, self.delta)))
+
+    @cached_property
+    def releases(self) -> list[Release]:
+        """The T releases."""
+        return [self._release(t, self.noise_multiplier) for t in range(1, self.iterations + 1)]
+
+    @cached_property
+    def epsilon(self) -> float:
+        """What the ledger charges for them at δ."""
+        return epsilon(self.releases, self.delta)
+
+    @cached_property
+    def mu(self) -> float:
+        """The same as μ-GDP."""
+        mu = gdp_mu(self.releases)
+        if mu is None:
+            raise PrivacyError("These releases are no Gaussians on a fine grid: this audit cannot judge them.")
+        return mu
+
+    def _release(self, t: int, noise_multiplier: float) -> Release:
+        return histogram_release(t, noise_multiplier, self.relation, self.unit, self.neighbors)
+
+
+def influence(claim: Claim) -> float:
+    """‖Δ‖ as a share of the declared sensitivity."""
+    with_canary, without = clean_votes(claim)
+    release = claim.releases[0]
+    moved = math.sqrt(sum(int(step) ** 2 for step in with_canary - without))
+    return moved / (release.grid * release.sensitivity)
+
+
+def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
+    """One block's votes with and without the canary, in grid steps. The records are the audit's own, not private."""
+    with_canary, without = (
+        count_votes(
+            records(claim, np.array([present])),
+            *candidates(claim, 1),
+            claim.releases[0].grid,
+            Voting(claim.neighbors),
+        )
+        for present in (True, False)
+    )
+    return with_canary, without
+
+
+def _bins(claim: Claim) -> int:
+    """Bins of a block under each label: room for the votes of a canary, of what replaces it, and of others between."""
+    return max(10, 3 * claim.neighbors + 4)
+
+
+def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
+    """Each block's bins under each label: a row of points, one apart."""
+    m = _bins(claim)
+    place = np.tile(np.arange(m, dtype=np.float32), blocks * LABELS)
+    labels = np.tile(np.repeat(np.arange(LABELS, dtype=np.int32), m), blocks)
+    return _points(claim, np.repeat(np.arange(blocks), LABELS * m), place), labels
+
+
+def records(claim: Claim, present: Mask) -> PrivateEmbeddings:
+    """Every block's records: those in both worlds, and the canary or what takes its place.
+
+    In both worlds: two records at one bin, one half-way between two bins, one that is not finite, one under the
+    other label. They vote for other bins than the canary: were votes counted wrongly, theirs would not hide it.
+    """
+    last = _bins(claim) - 1.0
+    middle = float(_bins(claim) // 2)
+    both = [(0, middle), (0, middle), (0, middle - 0.5), (0, math.nan), (1, middle)]
+    canary = [(0, 0.0)] if claim.unit == "record" else [(0, 0.0), (0, 0.0), (1, 0.0), (1, 0.0)]
+    other: list[tuple[int, float]] = []
+    if claim.relation is Relation.REPLACE_ONE:
+        other = [(label, last) for label, _ in canary]
+    elif claim.relation is Relation.ZERO_OUT:
+        other = [(label, math.nan) for label, _ in canary]
+    block, label, place, unit = [], [], [], []
+    for index, there in enumerate(present):
+        own = canary if there else other
+        block += [index] * (len(both) + len(own))
+        label += [each for each, _ in both + own]
+        place += [each for _, each in both + own]
+        unit += [index * (len(both) + 1) + i for i in range(len(both))] + [(index + 1) * (len(both) + 1) - 1] * len(own)
+    vectors = _points(claim, np.array(block), np.array(place, np.float32))
+    return PrivateEmbeddings(vectors, np.array(label, np.int32), np.array(unit, np.int64), ("0", "1"))
+
+
+def _points(claim: Claim, block: Integers, place: npt.NDArray[np.float32]) -> Vectors:
+    """Points at `place` on their block's row; rows are farther from each other than they are long."""
+    corners = np.random.default_rng(_SEED).standard_normal((BLOCKS, _DIMENSIONS)).astype(np.float32)
+    corners *= 4 * _bins(claim) / np.linalg.norm(corners, axis=1, keepdims=True)
+    return np.concatenate([corners[block], place[:, None]], axis=1)
+
+
+# Audit: the shipped histogram, run many times on neighbouring data sets, tells how much it gives away.
+#
+# A canary is one privacy unit that is in the data (or, under replace-one, is itself) in one world and is not in the
+# other. Everything is the shipped code: the search, the votes, the ledger, the noise from the operating system. Δ is
+# what the canary does to the votes; the statistic of a run is ⟨Δ, histogram⟩, summed over the iterations, which no
+# test can improve on where the noise is Gaussian. Thresholds are fixed before any outcome is seen: one at half of
+# ‖Δ‖², which bounds μ; two in the tails, which bound the likelihood ratio.
+#
+# One call of the mechanism holds many trials side by side. Each has a block of bins of its own, far from all others in
+# the embedding space, records of its own and a canary of its own, in the data or not by a coin. For one block, all
+# else held fixed, the two worlds are two neighbouring data sets, and what is looked at is its part of the mechanism's
+# output. A canary reaches no block but its own (a vote depends on the record and the candidates alone), so that blocks
+# are independent as far as their noise is. Noise that comes twice is looked for beside the bounds; that the bins of
+# one call have independent noise is shown in tests/privacy/test_noise.py.
 
 
 @dataclass(frozen=True)
@@ -202,3 +463,60 @@ def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Rea
         histogram = dp_nn_histogram(lambda: private, lambda: vectors, labels, release, ledger, voting)
         steps = histogram.reshape(clean.shape) * release.grid
         yield (steps - middle) @ direction / (length * release.scale), (np.rint(steps).astype(np.int64) - clean) @ key
+
+
+# Does the noise hide what it is added to, to the last bit? A statistical test of the noise as it is shipped.
+#
+# Noise that lies on a lattice coarser than the integers, in its tail or anywhere, lets whoever knows all records but
+# one tell from a released bit pattern whether that one was there. So the low bits of exact noise are fair coins, of
+# large draws as of all, and the draws as a whole follow the Gaussian law.
+
+
+SCALE = 2.0**30
+"""That of DP-SGD's noise for σ = 1, in grid steps."""
+_BITS, _BINS, _TAIL = 16, 64, 3.5  # higher bits are not even: the density falls over their period
+
+
+@dataclass(frozen=True)
+class NoiseAudit:
+    """What the tests say.
+
+    Attributes:
+        draws: how many were looked at.
+        tail: how many of them lie _TAIL standard deviations out or more.
+        p_values: chance, if the noise is exact, of an outcome as unlikely as what was seen; by test.
+    """
+
+    draws: int
+    tail: int
+    p_values: dict[str, float]
+
+    @property
+    def p_value(self) -> float:
+        """Of all tests together (Bonferroni)."""
+        return min(1.0, len(self.p_values) * min(self.p_values.values()))
+
+
+def audit_noise(noise: Noise, draws: int = 4_000_000) -> NoiseAudit:
+    """Test `draws` draws of discrete Gaussian noise of scale SCALE; takes 100 bytes for each."""
+    drawn = np.abs(noise.discrete_gaussian(draws, SCALE))
+    tail = drawn[drawn >= _TAIL * SCALE]
+    share = special.erf((drawn + 0.5) / SCALE / np.sqrt(2))
+    seen = np.bincount(np.minimum((share * _BINS).astype(np.int64), _BINS - 1), minlength=_BINS)
+    square = float(np.square(seen - draws / _BINS).sum() / (draws / _BINS))
+    return NoiseAudit(
+        draws,
+        len(tail),
+        {
+            "the Gaussian law": float(special.chdtrc(_BINS - 1, square)),
+            "low bits of all draws": _evenness(drawn),
+            "low bits of the tail": _evenness(tail),
+        },
+    )
+
+
+def _evenness(drawn: npt.NDArray[np.int64]) -> float:
+    """The p-value of the hypothesis that the low bits are independent fair coins."""
+    ones = np.array([np.sum(drawn >> bit & 1) for bit in range(_BITS)], dtype=np.float64)
+    square = float(np.square(2 * ones - len(drawn)).sum() / max(1, len(drawn)))
+    return float(special.chdtrc(_BITS, square))

@@ -10,11 +10,10 @@ import numpy as np
 
 from pe.data.samples import Samples
 from pe.errors import PrivateDataError, RecipeError
-from pe.evaluation.copies import are_among
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.modalities import methods_of
-from pe.private.dataset import PrivateDataset
-from pe.private.digests import sample_digest
+from pe.evaluation.memorisation import are_among
+from pe.evaluation.methods import methods_of
+from pe.private.dataset import PrivateDataset, sample_digest
 from pe.private.source import PrivateSource
 
 _TOGETHER = 256

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.columns import let_go
+from pe.data.population import let_go
 from pe.nearest.exact import (
     FLOAT32,
     NO_DIRECTION,

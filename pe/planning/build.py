@@ -15,10 +15,8 @@ from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import PluginError, RecipeError
 from pe.plugins.price import Price
-from pe.plugins.protocols import AsksOthers, Embedding, GenerationAPI, PluginInfo, info_of
-from pe.plugins.registry import Group, construct, plugins, require
-from pe.plugins.specs import MemberSpec, PluginSpec, members_of
-from pe.plugins.usage import KINDS, NOTHING, Usage
+from pe.plugins.protocols import KINDS, NOTHING, AsksOthers, Embedding, GenerationAPI, PluginInfo, Usage, info_of
+from pe.plugins.registry import Group, MemberSpec, PluginSpec, construct, members_of, plugins, require
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.store.writer import RunWriter

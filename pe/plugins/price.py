@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import Field
 
 from pe.errors import RecipeError
-from pe.plugins.usage import KINDS, Usage
-from pe.plugins.validation import Settings
+from pe.plugins.protocols import KINDS, Usage
+from pe.plugins.settings import Settings
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -1,25 +1,129 @@
-"""What plugs in: generators (RANDOM_API, VARIATION_API) and embeddings.
-
-Any object with these methods serves; no base class is needed. docs/adapters.md shows how to write one.
-"""
+"""Where a generator notes the job that a host makes of a request, so that a run that is killed pays for it once."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.conditions import Conditions
-from pe.data.samples import Array, Samples, Shape
+from pe.data.samples import Array, Conditions, Samples, Shape
 from pe.errors import ContractError, check_list
-from pe.plugins.jobs import JobNote
-from pe.plugins.usage import Usage as Usage
+
+
+@dataclass
+class JobNote:
+    """The job of one request.
+
+    A generator whose host answers by jobs writes the job's id before it waits for the job. After a kill or a stop the
+    same request comes with the same items and the same note, and the generator waits for that job in place of starting
+    another. The run forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts
+    for one request.
+
+    Attributes:
+        job: the id, or whatever else names the job to its host; empty: none was noted.
+        calls: jobs that were started, or may have been; each may be billed.
+        key: names the request in its run.
+        keep: makes an id durable.
+        check_stop: to be called again and again while a request waits; raises if the run is to stop.
+    """
+
+    job: str = ""
+    calls: int = 0
+    key: str = ""
+    keep: Callable[[str], None] = lambda job: None
+    check_stop: Callable[[], None] = lambda: None
+
+    def write(self, job: str) -> None:
+        """Note a job in place of any other; it is durable when this returns."""
+        self.keep(job)
+        self.job = job
+
+
+# What an answer cost, in what providers bill.
+
+
+log = logging.getLogger(__name__)
+
+MOST = 10**12
+"""Largest number of anything that one answer is billed for."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was billed.
+
+    Attributes:
+        calls: requests made.
+        images: images made.
+        tokens: of all kinds; those that are of none of the four below cost as the dearest kind does.
+        text_in: tokens of prompts.
+        image_in: tokens of parents.
+        text_out: tokens of text that the model wrote.
+        image_out: tokens of images that it made.
+        megapixels: of images that it made, as they were drawn; a megapixel is a million pixels.
+        cost: what all of it cost, where several generators have prices of their own; else 0.
+    """
+
+    calls: int = 1
+    images: int = 0
+    tokens: int = 0
+    text_in: int = 0
+    image_in: int = 0
+    text_out: int = 0
+    image_out: int = 0
+    megapixels: float = 0.0
+    cost: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    def known(self, made: int) -> Usage:
+        """Usage of an answer with `made` samples, whose numbers that no answer can cost count as not stated."""
+        calls, images, *tokens, megapixels, cost = astuple(self)
+        counts = (count_of(calls, 1), count_of(images, made), *map(count_of, tokens))
+        return Usage(*counts, *(float(_amount_of(each) or 0) for each in (megapixels, cost)))
+
+
+def count_of(stated: object, unknown: int = 0) -> int:
+    """A whole number from 0 to MOST that an answer states of its cost; `unknown` for anything else, which is logged."""
+    amount = _amount_of(stated, whole=True)
+    return unknown if amount is None else int(amount)
+
+
+def _amount_of(stated: object, whole: bool = False) -> float | None:
+    """A number from 0 to MOST, else None."""
+    number = isinstance(stated, int | float | np.integer | np.floating) and not isinstance(stated, bool)
+    if number and 0 <= stated <= MOST and (not whole or stated == int(stated)):  # type: ignore[operator, call-overload]
+        return stated  # type: ignore[return-value]
+    if stated is not None:
+        _tell()
+    return None
+
+
+@cache
+def _tell() -> None:
+    """Log it once."""
+    log.warning("An answer states a usage that no request can have (not from 0 to %s): it counts as not stated.", MOST)
+
+
+NOTHING = Usage(0)
+KINDS = ("text_in", "image_in", "text_out", "image_out")
+"""Of tokens."""
+
+
+# What plugs in: generators (RANDOM_API, VARIATION_API) and embeddings.
+#
+# Any object with these methods serves; no base class is needed. docs/adapters.md shows how to write one.
+
 
 Seeds = npt.NDArray[np.uint64]
 Vectors = npt.NDArray[np.float32]
@@ -355,3 +459,78 @@ class HasWeights(Protocol):
     def weights_here(cls) -> bool:
         """Whether they are; nothing is fetched, and no network is built."""
         ...
+
+
+# A generator that passes each item on to one of several others.
+
+
+@runtime_checkable
+class PassesOn(Protocol):
+    """A generator that passes each item on to one of several others, each of which can do something else.
+
+    A request holds items of one way alone, and is cut as that way allows.
+    """
+
+    @property
+    def ways(self) -> tuple[Capabilities, ...]:
+        """What each way that an item may go can do."""
+        ...
+
+    def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> npt.NDArray[np.int64]:
+        """The way of each of n items, int64 (n,), an index into `ways`.
+
+        Args:
+            conditions: drawn for new samples, or of the parents.
+            seeds: uint64 (n,), of the items.
+            explores: as in `VariationRequest`; False for new samples.
+        """
+        ...
+
+
+# A generator that says what it waits for, and what became of its answers.
+
+
+@runtime_checkable
+class DescribesWait(Protocol):
+    """A generator whose requests may wait for long: for a server that limits their rate, say."""
+
+    def describe_wait(self) -> str:
+        """What its requests wait for now, in one clause without a full stop; empty: for nothing.
+
+        Asked about twice a second while requests are under way, by another thread than theirs; must not block. Shown
+        on the progress line and by `pe status`, so it may tell public quantities alone, such as a server's own words.
+        """
+        ...
+
+
+@runtime_checkable
+class TellsOfAnswers(Protocol):
+    """A generator that changes or passes over some of what its model answers."""
+
+    def describe_answers(self) -> str:
+        """Say in a sentence what became of such answers so far; empty: there were none. Public quantities alone."""
+        ...
+
+
+# What `pe doctor` finds out, and the method by which a plug-in lets it look at an endpoint.
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of `pe doctor`."""
+
+    state: Literal["ok", "missing", "problem"]
+    what: str
+    remedy: str = ""
+
+
+@runtime_checkable
+class LooksAtEndpoint(Protocol):
+    """A generator's class that can look at its endpoint without asking for a sample."""
+
+    def look(self, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """Whether it can be reached, takes the key, who answers and what that server heeds.
+
+        Args:
+            settings: of a recipe's `api`; of those the address and what tells who asks.
+        """

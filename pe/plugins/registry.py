@@ -5,18 +5,19 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from pe.errors import MissingDependency, PEError, PluginError, nearest_name
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from pe.plugins.price import PriceSection
+from pe.plugins.settings import models_in, read_settings
 
 Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.loggers"]
 
@@ -146,7 +147,7 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
         PluginError: the plug-in is unknown or its constructor fails.
         RecipeError: a setting is unknown, missing or of the wrong type.
     """
-    from pe.plugins.validation import read_settings
+    from pe.plugins.settings import read_settings
 
     factory = load(group, kind)
     values = read_settings(settings_of(factory), settings, f"{_SECTION[group]} '{kind}'")
@@ -181,3 +182,66 @@ def settings_of(factory: Any) -> type[BaseModel]:
         for parameter in parameters
     }
     return create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
+
+
+# Plug-ins as a recipe names them: by kind, with their settings; and generators that pass on to others.
+
+
+class PluginSpec(BaseModel):
+    """A plug-in by its name, and the settings that its constructor takes."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str = Field(description="the plug-in's name, found through entry points")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All keys but `kind`."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class PartSpec(PluginSpec):
+    """A generator that does a part of each item for another."""
+
+    kind: str = Field(description="which generator; its own keys beside it")
+    price: PriceSection = PriceSection()
+
+
+class MemberSpec(PartSpec):
+    """One of several generators that a generator passes its items on to."""
+
+    kind: str = Field(description="of each entry of the list: which generator; its own keys beside it")
+    name: str | None = Field(None, description="unique, told by samples and report; default: the kind, numbered")
+    share: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        1.0, description="public share of the first population, and of what explores; on any scale"
+    )
+
+
+def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
+    """The generators that a recipe's generator asks, by key (`of.0`, `draw`); none for most.
+
+    They stand in those of its settings whose type names `PartSpec`, or a list of `MemberSpec`.
+
+    Raises:
+        RecipeError: one of them is no mapping with a `kind`, or its name, share or price is wrong.
+    """
+    if spec.kind not in plugins("pe.adapters"):
+        return {}
+    try:
+        fields = settings_of(load("pe.adapters", spec.kind)).model_fields
+    except PluginError:  # whoever needs it says so
+        return {}
+    found: dict[str, PartSpec] = {}
+    for name, one in fields.items():
+        value, model = spec.settings.get(name), part_among(models_in(one.annotation))
+        if model is None or value is None:
+            continue
+        listed = isinstance(value, list | tuple)
+        entries = {f"{name}.{i}": entry for i, entry in enumerate(value)} if listed else {name: value}
+        found |= {key: read_settings(model, entry, f"api.{key}") for key, entry in entries.items()}
+    return found
+
+
+def part_among(models: Iterable[type[Any]]) -> type[PartSpec] | None:
+    """The model by which a setting names a generator; None: it names none."""
+    return next((model for model in models if issubclass(model, PartSpec)), None)

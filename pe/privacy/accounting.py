@@ -13,9 +13,15 @@ import math
 from collections.abc import Iterable
 
 from pe.errors import PrivacyError
-from pe.privacy.closed_form import check_delta, gaussian_epsilon
-from pe.privacy.laplace import mixed_delta, mixed_epsilon
-from pe.privacy.mechanisms import Parts, gaussian_floor, sort_parts
+from pe.privacy.mechanisms import (
+    Parts,
+    check_delta,
+    gaussian_epsilon,
+    gaussian_floor,
+    mixed_delta,
+    mixed_epsilon,
+    sort_parts,
+)
 from pe.privacy.release import Release
 
 _PLD_CAN = 2000.0
@@ -42,7 +48,7 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
         return mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
     bound = 0.0 if _total_variation(parts) <= delta else min(_bounds(parts, delta))
     if not parts.rho and 0 < bound < _PLD_CAN:
-        from pe.privacy.pld import pld_epsilon
+        from pe.privacy.mechanisms import pld_epsilon
 
         bound = min(bound, pld_epsilon(parts, delta, bound))
     return max(bound, gaussian_epsilon(gaussian_floor(parts), delta))
@@ -72,13 +78,13 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
         return 1.0
     if parts.closed:
         return mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
-    from pe.privacy.rdp import rdp_delta
+    from pe.privacy.mechanisms import rdp_delta
 
     bounds = [rdp_delta(parts, epsilon)]
     if not (parts.lattice or parts.rho):
         bounds.append(mixed_delta(math.sqrt(parts.unsampled), parts.laplace, epsilon))
     if not parts.rho and epsilon < _PLD_CAN:
-        from pe.privacy.pld import pld_delta
+        from pe.privacy.mechanisms import pld_delta
 
         bounds.append(pld_delta(parts, epsilon))
     return max(min(bounds), mixed_delta(gaussian_floor(parts), (), epsilon))
@@ -109,7 +115,7 @@ def _total_variation(parts: Parts) -> float:
 
 def _bounds(parts: Parts, delta: float) -> list[float]:
     """Upper bounds of ε that always exist."""
-    from pe.privacy.rdp import rdp_epsilon
+    from pe.privacy.mechanisms import rdp_epsilon
 
     bounds = [rdp_epsilon(parts, delta)]
     if not (parts.lattice or parts.rho):

@@ -1,7 +1,8 @@
-"""The ledger: the only door to noise.
+"""The public clock: private work ends, for whoever watches, at an instant that was set before it began.
 
-`release` charges durably, draws, keeps durably and returns, in this order; what is kept is returned again
-without a new draw. So the total never under-counts, whatever instant a crash picks.
+How long a search or an embedding takes depends on the number of private records and on their values. Who receives the
+next request, or sees the console, must not learn it: the work is held back until a deadline that follows from public
+numbers alone.
 """
 
 from __future__ import annotations
@@ -9,22 +10,150 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from pe.data.quiet import quiet
 from pe.errors import BudgetExceeded, PEError, PrivacyError
 from pe.privacy.accounting import delta as delta_of
 from pe.privacy.accounting import epsilon as epsilon_of
-from pe.privacy.clock import PublicClock
-from pe.privacy.closed_form import check_delta
-from pe.privacy.mechanisms import check_same_kind
+from pe.privacy.mechanisms import check_delta, check_same_kind
 from pe.privacy.noise import Noise, SystemNoise
 from pe.privacy.release import Relation, Release
-from pe.privacy.store import Array, ReleaseStore, StoredRelease
+
+
+@dataclass(frozen=True)
+class PublicClock:
+    """Holds pieces of private work back until their deadlines.
+
+    Attributes:
+        deadlines: name → seconds from the start of the work; what has no deadline is not held back.
+        overran: told of a piece of work that took longer than its deadline, by name.
+        stop: set to wait no longer: the run stops before anything that could tell the time.
+    """
+
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+    overran: Callable[[str], None] = lambda work: None
+    stop: Event = field(default_factory=Event)
+
+    @contextmanager
+    def hold(self, work: str) -> Iterator[None]:
+        """Let the block, which is the work of this name, end at its deadline and not before.
+
+        Guarantee: while the work meets its deadline, when the block ends does not depend on how long the work took,
+        but for what the system takes to wake a process. Work that raises is not held back: the run ends with it.
+        """
+        deadline, started = self.deadlines.get(work), time.monotonic()
+        yield
+        if deadline is None:
+            return
+        left = started + deadline - time.monotonic()
+        if left < 0:
+            self.overran(work)
+        else:
+            self.stop.wait(left)
+
+
+# Where charges and noisy arrays are kept; the run's journal is one such place, memory another.
+
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRelease:
+    """A release that was charged.
+
+    Attributes:
+        release: as declared when it was first charged.
+        charges: how often it was charged, ≥ 1; more than once after a crash that may have left traces.
+        unsafe: whether any of its draws came from unsafe noise.
+        array: the noisy array; None while charged only.
+    """
+
+    release: Release
+    charges: int
+    unsafe: bool
+    array: Array | None
+
+
+class ReleaseStore(Protocol):
+    """Durable records: when a method returns, what it did survives a crash of the process and the machine."""
+
+    def find(self, name: str) -> StoredRelease | None:
+        """What is stored under `name`; None if it was never charged."""
+        ...
+
+    def charged(self) -> Sequence[StoredRelease]:
+        """Every release ever charged, in the order of the first charge."""
+        ...
+
+    def charge(self, release: Release, unsafe: bool) -> None:
+        """Record one more charge of `release`, to be drawn from safe or unsafe noise."""
+        ...
+
+    def keep(self, name: str, array: Array) -> None:
+        """Store the noisy array of a charged release, all of it or nothing."""
+        ...
+
+    def traces(self, name: str) -> bool:
+        """Whether anything of a draw of `name` that was never kept may still exist anywhere.
+
+        A draw lives in memory until `keep`, so a process that ended leaves none; a partly written file,
+        a checkpoint or a swapped page that could survive does. When in doubt, True.
+        """
+        ...
+
+
+class MemoryStore:
+    """Keeps everything in this process: for tests and for use from Python without a run."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, StoredRelease] = {}
+
+    def find(self, name: str) -> StoredRelease | None:
+        """What is stored under `name`."""
+        return self._stored.get(name)
+
+    def charged(self) -> Sequence[StoredRelease]:
+        """Every release ever charged."""
+        return tuple(self._stored.values())
+
+    def charge(self, release: Release, unsafe: bool) -> None:
+        """Record one more charge."""
+        before = self._stored.get(release.name)
+        if before is None:
+            self._stored[release.name] = StoredRelease(release, 1, unsafe, None)
+        else:
+            unsafe = before.unsafe or unsafe
+            self._stored[release.name] = replace(before, charges=before.charges + 1, unsafe=unsafe)
+
+    def keep(self, name: str, array: Array) -> None:
+        """Store a read-only copy."""
+        before = self._stored.get(name)
+        if before is None or before.array is not None:
+            raise PrivacyError(f"Release '{name}' cannot be kept: it was not charged, or is kept already.")
+        array = np.array(array)
+        array.setflags(write=False)
+        self._stored[name] = replace(before, array=array)
+
+    def traces(self, name: str) -> bool:
+        """The memory in which a failed draw lived is this process's own and may be alive still."""
+        return True
+
+
+# The ledger: the only door to noise.
+#
+# `release` charges durably, draws, keeps durably and returns, in this order; what is kept is returned again without a
+# new draw. So the total never under-counts, whatever instant a crash picks.
+
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import erf, erfcx, log_ndtr, ndtri
 
 from pe.errors import PrivacyError
 from pe.privacy.release import CONVOLVED_FROM, Relation, Release
@@ -163,3 +169,378 @@ def check_same_kind(releases: Sequence[Release], relation: Relation, unit: str) 
                 f"Release '{release.name}' is for {release.relation}/{release.unit}, "
                 f"but this ledger protects {relation}/{unit}: one ledger has one relation and one unit."
             )
+
+
+# ε(δ) and δ(ε) of Gaussian noise in closed form.
+#
+# T Gaussian releases of noise multipliers σ_t, chosen adaptively, are together as private as one whose means lie μ =
+# √Σ 1/σ_t² standard deviations apart (Dong, Roth and Su 2022, μ-GDP), and exactly (Balle and Wang 2018)
+#
+#     δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
+#
+# With u = ε/μ − μ/2, v = ε/μ + μ/2 and the Mills ratio M(x) = Φ(−x)/φ(x) we have e^ε φ(v) = φ(u), so
+#
+#     δ(ε) = φ(u)·(M(u) − M(v)),
+#
+# in which no large numbers cancel: μ from 1e-8 to 1e6 works.
+
+
+FloatArray = npt.NDArray[np.float64]
+
+MARGIN = 1e-10
+"""Relative rounding to the safe side, far above the floating-point error of these formulas."""
+
+FLOOR = 1e-15
+"""Absolute rounding to the safe side. It also covers the pure-DP excess of 10^18 discrete draws."""
+
+_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def check_delta(delta: float) -> float:
+    """`delta` itself, if it lies strictly between 0 and 1."""
+    if not 0 < delta < 1:
+        raise PrivacyError(f"delta lies strictly between 0 and 1, not {delta!r}.")
+    return float(delta)
+
+
+def gaussian_log_delta(mu: float, epsilon: FloatArray) -> FloatArray:
+    """Natural logarithm of δ(ε) of a μ-GDP Gaussian; mu > 0, every ε ≥ 0. Not rounded."""
+    u, v = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    log_phi = -0.5 * u**2 - _LOG_SQRT_2PI
+    high = np.maximum(u, -1.0)
+    with np.errstate(divide="ignore"):
+        right = log_phi + np.log(np.maximum(_mills(high) - _mills(v), 0.0))
+    left = log_ndtr(-u) + np.log1p(-np.minimum(np.exp(log_phi - log_ndtr(-u)) * _mills(v), 1 - 1e-16))
+    return np.where(u >= -1.0, right, left)
+
+
+def gaussian_delta(mu: float, epsilon: FloatArray) -> FloatArray:
+    """δ(ε) of a μ-GDP Gaussian for any real ε; mu ≥ 0. Not rounded.
+
+    Negative ε through δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair is symmetric.
+    """
+    size = np.abs(epsilon)
+    delta = np.zeros_like(size) if mu == 0 else np.exp(gaussian_log_delta(mu, size))
+    return np.where(epsilon >= 0, delta, -np.expm1(-size) + np.exp(-size) * delta)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up; mu ≥ 0."""
+    check_delta(delta)
+    if float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0:  # δ(0) = 2Φ(μ/2) − 1
+        return 0.0
+    # ε = μ·(u + μ/2); δ < Φ(−u) bounds u from above.
+    low, high = -mu / 2, max(-float(ndtri(delta)), -mu / 2)
+    goal = math.log(delta)
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if float(gaussian_log_delta(mu, np.array(mu * (middle + mu / 2)))) <= goal:
+            high = middle
+        else:
+            low = middle
+    return mu * (high + mu / 2) * (1 + MARGIN) + FLOOR
+
+
+def _mills(x: FloatArray) -> FloatArray:
+    """Φ(−x)/φ(x); x ≥ −1 keeps it small."""
+    return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
+
+
+# Gaussian and discrete Laplace releases together, in closed form.
+#
+# The privacy loss of the discrete Laplace mechanism of scale b (in steps) under a shift of k steps takes the k + 1
+# values (k − 2j)/b; a vector of shifts with L1 norm k is no worse than one shift of k (docs/privacy.md, "Class
+# counts"). Given those losses, δ of the whole is an average of Gaussian δ's:
+#
+#     δ(ε) = Σ_i p_i · δ_μ(ε − loss_i).
+#
+# Where there are too many losses they are rounded up onto fewer values, which can only raise δ.
+
+
+_MOST_LOSSES = 8192
+_MOST_EACH = 1024
+
+
+def laplace_losses(parts: Iterable[Laplace]) -> tuple[FloatArray, FloatArray]:
+    """The losses of all `parts` together, ascending, rounded up, and their probabilities."""
+    total = np.zeros(1), np.ones(1)
+    for part in parts:
+        most = _MOST_LOSSES if len(total[0]) == 1 else _MOST_EACH
+        own = _losses(part, most)
+        losses = np.add.outer(total[0], own[0]).ravel()
+        order = np.argsort(losses)
+        total = _group(losses[order], np.multiply.outer(total[1], own[1]).ravel()[order])
+    return total
+
+
+def mixed_delta(mu: float, parts: tuple[Laplace, ...], epsilon: float) -> float:
+    """δ(ε) of a μ-GDP Gaussian and `parts` together, rounded up; mu ≥ 0, epsilon ≥ 0."""
+    losses, weights = laplace_losses(parts)
+    return min(1.0, _delta(mu, losses, weights, epsilon) * (1 + MARGIN) + FLOOR)
+
+
+def mixed_epsilon(mu: float, parts: tuple[Laplace, ...], delta: float) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian and `parts` together, rounded up."""
+    check_delta(delta)
+    if not parts:
+        return gaussian_epsilon(mu, delta)
+    losses, weights = laplace_losses(parts)
+    goal = (delta - FLOOR) / (1 + MARGIN)
+    if goal <= 0:
+        raise PrivacyError(f"delta = {delta:g} is below what this accountant resolves: 1e-14.")
+    low, high = 0.0, float(losses[-1]) + gaussian_epsilon(mu, delta)
+    if _delta(mu, losses, weights, low) <= goal:
+        return 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _delta(mu, losses, weights, middle) <= goal:
+            high = middle
+        else:
+            low = middle
+    return high * (1 + MARGIN) + FLOOR
+
+
+def _delta(mu: float, losses: FloatArray, weights: FloatArray, epsilon: float) -> float:
+    return math.fsum(weights * gaussian_delta(mu, epsilon - losses))
+
+
+def _losses(part: Laplace, most: int) -> tuple[FloatArray, FloatArray]:
+    """The losses of `part`, all its repetitions together, on a lattice of about `most` values at most."""
+    k = part.shift
+    m = min(k, max(1, most // part.count))
+    # Under the first neighbour x loses (k − 2j)/b with j = min(max(x, 0), k): the tails share one loss each.
+    steps = np.arange(k + 1, dtype=np.float64)
+    weights = np.exp(-steps / part.scale) * -math.expm1(-1 / part.scale)
+    weights[0], weights[k] = 1.0, math.exp(-k / part.scale)
+    weights /= 1 + math.exp(-1 / part.scale)
+    once = np.bincount((np.arange(k + 1) * m) // k, weights=weights, minlength=m + 1)  # rounds the loss up
+    many = np.ones(1)
+    for bit in bin(part.count)[2:]:
+        many = np.convolve(many, many)
+        many = np.convolve(many, once) if bit == "1" else many
+    values = (k / part.scale) * (part.count - 2 * np.arange(len(many)) / m)
+    return values[::-1].copy(), many[::-1].copy()
+
+
+def _group(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """At most _MOST_EACH values once there are too many: each group keeps its largest."""
+    if len(losses) <= _MOST_LOSSES:
+        return losses, weights
+    edges = np.linspace(losses[0], losses[-1], _MOST_EACH)
+    edges[-1] = losses[-1]
+    groups = np.searchsorted(edges, losses)
+    return edges, np.asarray(np.bincount(groups, weights=weights, minlength=_MOST_EACH), dtype=np.float64)
+
+
+# Rényi bounds: they hold for every release at every size, and cost some per cent more ε.
+#
+# Discrete Gaussians satisfy the same zCDP as continuous ones, ρ = Σ(Δ/σ)²/2, in any dimension and on any grid
+# (Canonne, Kamath and Steinke 2020, Thm. 14). Conversion to (ε, δ): their Prop. 12.
+
+
+_ORDERS = 1 + np.logspace(-4, 8, 1500)
+_SAMPLED_ORDERS = np.unique(np.concatenate([1 + np.arange(1, 40) / 10, np.round(np.logspace(0.7, 3.5, 60))]))
+_MOST_TERMS = 1000
+
+
+def rdp_epsilon(parts: Parts, delta: float) -> float:
+    """An ε for which the composition is (ε, delta)-DP, rounded up."""
+    check_delta(delta)
+    orders, divergence = rdp_curve(parts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        epsilon = divergence + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    least = float(np.nanmin(epsilon))
+    return least * (1 + MARGIN) + FLOOR if least > 0 else 0.0
+
+
+def rdp_delta(parts: Parts, epsilon: float) -> float:
+    """A δ for which the composition is (epsilon, δ)-DP, rounded up."""
+    orders, divergence = rdp_curve(parts)
+    log_delta = (orders - 1) * (divergence - epsilon + np.log1p(-1 / orders)) - np.log(orders)
+    return min(1.0, math.exp(min(0.0, float(np.min(log_delta)))) * (1 + MARGIN) + FLOOR)
+
+
+def rdp_curve(parts: Parts) -> tuple[FloatArray, FloatArray]:
+    """Orders α > 1 and the Rényi divergence of the composition at each."""
+    sampled = any(not part.replace for part in parts.sampled)
+    orders = _SAMPLED_ORDERS if sampled else _ORDERS
+    rho = parts.gaussian / 2 + parts.rho + math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
+    divergence = orders * rho
+    for laplace in parts.laplace:
+        divergence = divergence + laplace.count * _pure_rdp(laplace, orders)
+    for part in parts.sampled:
+        plain = orders / (2 * part.noise_multiplier**2)
+        once = plain if part.replace else np.minimum(plain, _sampled_curve(part.rate, part.noise_multiplier))
+        divergence = divergence + part.count * once
+    return orders, divergence
+
+
+def _pure_rdp(part: Laplace, orders: FloatArray) -> FloatArray:
+    """Of any ε0-DP mechanism, ε0 = shift/scale: min(ε0, α·ε0²/2) (Bun and Steinke 2016, Prop. 3.3)."""
+    pure = part.shift / part.scale
+    return np.minimum(pure, orders * pure**2 / 2)
+
+
+@lru_cache(maxsize=64)
+def _sampled_curve(rate: float, noise_multiplier: float) -> FloatArray:
+    """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit.
+
+    Mironov, Talwar and Zhang 2019, Sec. 3.3: log A_α by its binomial sum for whole orders, by two series for others. An
+    order whose series have not converged after _MOST_TERMS terms is left out: ∞.
+    """
+    whole = _SAMPLED_ORDERS % 1 == 0
+    log_moments = np.empty(len(_SAMPLED_ORDERS))
+    log_moments[whole] = [_whole_moment(rate, noise_multiplier, order) for order in _SAMPLED_ORDERS[whole]]
+    log_moments[~whole] = _fractional_moments(rate, noise_multiplier)
+    curve: FloatArray = log_moments / (_SAMPLED_ORDERS - 1)
+    return curve
+
+
+def _whole_moment(rate: float, noise_multiplier: float, order: float) -> float:
+    from scipy.special import logsumexp
+
+    drawn = np.arange(order + 1)
+    return float(logsumexp(_term(_log_binomial(order, drawn), drawn, order - drawn, rate, noise_multiplier)))
+
+
+def _fractional_moments(rate: float, noise_multiplier: float) -> FloatArray:
+    """Log A_α at the orders between whole ones; all terms are added without their signs, which only raises it."""
+    from scipy.special import log_ndtr
+
+    orders, log_binomial = _fractional_orders()
+    i = np.arange(_MOST_TERMS, dtype=np.float64)
+    rest, split = orders - i, noise_multiplier**2 * math.log(1 / rate - 1) + 0.5
+    below = _term(log_binomial, i, rest, rate, noise_multiplier) + log_ndtr((split - i) / noise_multiplier)
+    above = _term(log_binomial, rest, i, rate, noise_multiplier) + log_ndtr((rest - split) / noise_multiplier)
+    total = np.logaddexp.accumulate(np.logaddexp(below, above), axis=1)
+    falls = (np.diff(below) < 0) & (np.diff(above) < 0)
+    done = falls & (np.maximum(below, above) < total - 30)[:, 1:]
+    last = done.argmax(axis=1) + 1
+    return np.where(done.any(axis=1), total[np.arange(len(orders)), last], math.inf)
+
+
+@lru_cache(maxsize=1)
+def _fractional_orders() -> tuple[FloatArray, FloatArray]:
+    """As a column, and the logarithms of their binomial coefficients."""
+    orders = _SAMPLED_ORDERS[_SAMPLED_ORDERS % 1 != 0][:, None]
+    return orders, _log_binomial(orders, np.arange(_MOST_TERMS, dtype=np.float64))
+
+
+def _term(log_binomial: FloatArray, drawn: FloatArray, rest: FloatArray, rate: float, deviation: float) -> FloatArray:
+    """Log of C(α, i)·q^drawn·(1-q)^rest·exp((drawn² - drawn)/2σ²)."""
+    log_weight = drawn * math.log(rate) + rest * math.log1p(-rate)
+    return log_binomial + log_weight + (drawn**2 - drawn) / (2 * deviation**2)
+
+
+def _log_binomial(order: FloatArray | float, i: FloatArray) -> FloatArray:
+    from scipy.special import gammaln
+
+    found: FloatArray = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
+    return found
+
+
+# Privacy loss distributions, by dp-accounting, for what has no closed form: sampling and coarse grids.
+#
+# dp-accounting's traps (0.6.0) are met here: under replace-one it doubles sensitivities, so shifts are given in units
+# of the declared sensitivity; the discretisation follows ε, in both directions; its Fourier transforms leave an
+# absolute error in δ, so a slack is taken off δ and tiny δ is left to Rényi bounds.
+
+
+_MOST_POINTS = 100_000
+
+
+def slack(parts: Parts) -> float:
+    """What numerical error may hide in a PLD's δ: about 1e-16 per composition, times ten."""
+    sampled = sum(part.count for part in parts.sampled)
+    return 1e-14 + 1e-15 * (sampled + sum(part.count for part in parts.lattice))
+
+
+def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
+    """The smallest ε of the composition's PLD at `delta`, rounded up; ∞ where it cannot be computed.
+
+    Args:
+        parts: without crude zCDP parts (rho = 0).
+        delta: the target.
+        guess: an upper bound of ε, which sets the discretisation.
+    """
+    goal = delta - slack(parts)
+    if goal < delta / 2:
+        return math.inf
+    epsilon = float(_compose(parts, guess).get_epsilon_for_delta(goal))
+    return epsilon * (1 + MARGIN) + FLOOR if epsilon > 0 else 0.0
+
+
+def pld_delta(parts: Parts, epsilon: float) -> float:
+    """δ(ε) of the composition's PLD, rounded up."""
+    delta = float(_compose(parts, max(epsilon, 1e-3)).get_delta_for_epsilon(epsilon))
+    return min(1.0, delta * (1 + MARGIN) + slack(parts))
+
+
+def _compose(parts: Parts, guess: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    interval = _interval(parts, guess)
+    total = pld.identity(value_discretization_interval=interval)
+    if parts.gaussian:
+        total = total.compose(_gaussian(1 / math.sqrt(parts.gaussian), interval))
+    if parts.laplace:
+        total = total.compose(_laplace(parts, interval))
+    for part in (*parts.sampled, *parts.lattice):
+        total = total.compose(_repeat(part, interval))
+    return total
+
+
+@lru_cache(maxsize=16)
+def _gaussian(deviation: float, interval: float) -> Any:
+    """All unsampled Gaussians together."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_gaussian_mechanism(deviation, value_discretization_interval=interval)
+
+
+@lru_cache(maxsize=16)
+def _repeat(part: Sampled | Lattice, interval: float) -> Any:
+    """One part, all its repetitions together."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    if isinstance(part, Lattice):
+        once = pld.from_discrete_gaussian_mechanism(
+            part.scale, sensitivity=1, value_discretization_interval=interval, use_connect_dots=True
+        )
+    else:
+        relation = NeighboringRelation.REPLACE_ONE if part.replace else NeighboringRelation.ADD_OR_REMOVE_ONE
+        once = pld.from_gaussian_mechanism(
+            part.noise_multiplier,
+            sensitivity=0.5 if part.replace else 1.0,  # under REPLACE_ONE the two shifts are ± this
+            sampling_prob=part.rate,
+            value_discretization_interval=interval,
+            neighboring_relation=relation,
+        )
+    return once.self_compose(part.count)
+
+
+def _laplace(parts: Parts, interval: float) -> Any:
+    """All discrete Laplace releases, their losses rounded up onto the interval."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    masses: dict[int, float] = {}
+    for loss, weight in zip(*laplace_losses(parts.laplace), strict=True):
+        key = math.ceil(float(loss) / interval - 1e-9)
+        masses[key] = masses.get(key, 0.0) + float(weight)
+    return pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval)
+
+
+def _interval(parts: Parts, guess: float) -> float:
+    """Fine enough for `guess`, coarse enough that no distribution has more than about _MOST_POINTS values.
+
+    A power of two, so that neighbouring calls share their distributions.
+    """
+    ranges = [10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.sampled]
+    ranges += [24 / lattice.scale + 0.5 / lattice.scale**2 for lattice in parts.lattice]
+    mu = math.sqrt(parts.gaussian)
+    ranges += [20 * mu + mu**2]
+    interval = max(min(1e-4, guess / 1e4), max(ranges) / _MOST_POINTS, guess / _MOST_POINTS, 1e-9)
+    return 2.0 ** math.floor(math.log2(interval))

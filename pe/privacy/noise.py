@@ -1,19 +1,223 @@
-"""Noise and coins: exact and discrete, from the operating system's entropy; or seeded, for tests."""
+"""Uniform bits and sampling coins, straight from the operating system's entropy.
+
+No generator stands between: every number is made of bytes that the system's cryptographic source gave for it alone.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
+import os
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.errors import PrivacyError
-from pe.privacy.discrete import LARGEST_SCALE, discrete_draws
-from pe.privacy.entropy import Bools, coins
 from pe.privacy.release import FINEST
 
+Words = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+
+_BITS = 53
+
+
+def random_words(count: int) -> Words:
+    """Independent uniform numbers of 64 bits, uint64 (count,)."""
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+def coins(count: int, rate: float) -> Bools:
+    """Independent coins, bool (count,), each True with probability `rate` rounded down to 53 bits."""
+    heads: Bools = random_words(count) >> np.uint64(64 - _BITS) < np.uint64(math.floor(rate * 2.0**_BITS))
+    return heads
+
+
+# Exact draws of the discrete Gaussian and the discrete Laplace distribution, millions a second.
+#
+# Rejection sampling in NumPy: an integer is proposed in proportion to a step function above the density, and accepted
+# in proportion to density over step. Proposals are made of whole random bits. To accept is to compare a uniform real
+# number U with the probability p: floating point decides only where an error bound shows that it is right; integers,
+# fractions and decimals of growing precision decide the rest. So every draw has exactly the stated law, as if computed
+# with real numbers (of exp in float64 it is assumed that it is right to 2^−41 of itself; test_discrete.py measures
+# it).
+#
+# The steps. The weight of x ≥ 0 is e^−a(x), with a(x) = x²/2s² (Gaussian) or x/s (Laplace). Blocks are w integers
+# wide, w
+# a power of two with s/64 < w ≤ s/32, or 1. Block k has B_k of CELLS cells, B_k ≥ c·e^−a(kw), and one cell is the
+# tail's. A random cell names the block, random bits the place in it. So each x of block k is proposed with probability
+# B_k/(CELLS·w) and accepted with p = c·e^−a(x)/B_k ≤ 1, for a rises. The tail begins at the first block K with
+# 128·c·e^−a(Kw) ≤ 1 and has parts m = 0, 1, … of 64·w integers, proposed with probability 2^−(m+1) and accepted with
+# p = 64·2^(m+1)·c·e^−a(x). That is at most 1 where part 0 begins, and so in all parts, for a rises by more than ln 2
+# over
+# each: 64·w ≥ s, and a(Kw) > 4. Either way x comes out with probability c·e^−a(x)/(CELLS·w). A random sign, with −0
+# refused, extends this to all integers. ∎
+
+
 Int64Array = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+Law = Literal["gaussian", "laplace"]
+
+CELLS = 4096
+PART = 64
+"""Blocks in a part of the tail."""
+LARGEST_SCALE = 2.0**56
+DOUBT = 2.0**-40
+"""How far the computed p may lie from the true one: exp is off by 2^−41 at most, and its argument, at most 16 where a
+block is proposed, by 2^−47."""
+
+_BLOCKS_PER_SCALE = 32  # at least
+_MOST_BLOCKS = 1024
+_ROOM = 1 + DOUBT  # heights are enlarged by this before B_k is rounded up, so that their own rounding lowers none
+_CELL_BITS = 12
+_ENOUGH = 24  # where fewer bits of a word are left for U, a second word is drawn for it
+_BATCH = 2**15  # proposals at a time: they stay in the cache
+
+
+def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
+    """Independent draws with P(x) ∝ e^−x²/2·scale² (gaussian) or e^−|x|/scale (laplace), int64 (count,).
+
+    Guarantee: the law is exact; each draw is made of bits of its own from the operating system's entropy.
+
+    Args:
+        count: how many, ≥ 0.
+        scale: 0 < scale ≤ 2^56.
+        law: which.
+    """
+    envelope = _envelope(scale, law)
+    draws, filled = np.empty(count, np.int64), 0
+    while filled < count:
+        found = envelope.accepted(random_words(min(_BATCH, (count - filled) * 9 // 8 + 8)))[: count - filled]
+        draws[filled : filled + len(found)] = found
+        filled += len(found)
+    return draws
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """The steps above the weights, in the symbols of the module's docstring.
+
+    Attributes:
+        law: which.
+        scale: s.
+        width_bits: log₂ w.
+        c: the constant; an exact rational number, as every float is.
+        cells: B_k, int64 (K,).
+        block: int64 (CELLS,), the block of each cell; K for the tail's.
+        ratios: c/B_k, float64 (K + 1,); NaN for the tail, about which floating point decides nothing.
+        doubt: how near U and p may come before floating point decides no more.
+    """
+
+    law: Law
+    scale: float
+    width_bits: int
+    c: float
+    cells: Int64Array
+    block: Int64Array
+    ratios: Reals
+    doubt: float = DOUBT
+
+    @classmethod
+    def above(cls, scale: float, law: Law) -> Envelope:
+        """The steps with the largest c, to a hundredth, that CELLS cells allow."""
+        width_bits = max(0, math.frexp(scale / _BLOCKS_PER_SCALE)[1] - 1)
+        starts = np.arange(_MOST_BLOCKS, dtype=np.float64) * 2.0**width_bits
+        heights, c = np.exp(-_exponents(starts, scale, law)) * _ROOM, float(CELLS)
+        while True:
+            blocks = max(1, int(np.argmax(2 * PART * c * heights <= 1)))
+            cells = np.ceil(c * heights[:blocks]).astype(np.int64)
+            spare = CELLS - 1 - int(cells.sum())
+            if spare >= 0:
+                break
+            c *= 0.99
+        cells[0] += spare
+        block = np.repeat(np.arange(blocks + 1), [*cells, 1])
+        return cls(law, scale, width_bits, c, cells, block, np.append(c / cells, np.nan))
+
+    def accepted(self, words: Words) -> Int64Array:
+        """The accepted ones of as many proposals as there are words, in order."""
+        block = self.block[words & np.uint64(CELLS - 1)]
+        negative = (words >> np.uint64(_CELL_BITS)) & np.uint64(1) != 0
+        place = (words >> np.uint64(_CELL_BITS + 1)) & np.uint64(2**self.width_bits - 1)
+        x = (block << self.width_bits) + place.view(np.int64)
+        uniform, known = self._uniform(words)
+
+        u = (uniform >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        beyond = u - self.ratios[block] * np.exp(-_exponents(x.astype(np.float64), self.scale, self.law))
+        taken = beyond < 0
+        for i in np.flatnonzero(~(np.abs(beyond) > self.doubt + 2.0**-known)):
+            x[i], taken[i] = self._decide(int(block[i]), int(x[i]), int(uniform[i]) >> 64 - known, known)
+        taken &= ~negative | (x != 0)
+        np.negative(x, where=negative, out=x)
+        accepted: Int64Array = x[taken]
+        return accepted
+
+    def _uniform(self, words: Words) -> tuple[Words, int]:
+        """The first bits of each U, in the high bits of a word, and how many they are."""
+        used = _CELL_BITS + 1 + self.width_bits
+        if 64 - used >= _ENOUGH:
+            return words >> np.uint64(used) << np.uint64(used), 64 - used
+        return random_words(len(words)), 64
+
+    def _decide(self, block: int, x: int, bits: int, known: int) -> tuple[int, bool]:
+        """What is proposed, and whether it is accepted, in exact arithmetic."""
+        if block < len(self.cells):
+            return x, below(bits, known, Fraction(self.c) / int(self.cells[block]), self.exponent(x))
+        part, width = _heads(), PART << self.width_bits
+        x = (block << self.width_bits) + part * width + int(random_words(1)[0]) % width
+        return x, below(bits, known, PART * 2 ** (part + 1) * Fraction(self.c), self.exponent(x))
+
+    def exponent(self, x: int) -> Fraction:
+        """a(x)."""
+        ratio = x / Fraction(self.scale)
+        return ratio * ratio / 2 if self.law == "gaussian" else ratio
+
+
+def below(bits: int, known: int, factor: Fraction, exponent: Fraction) -> bool:
+    """Whether a uniform real in [0, 1) that begins with `known` binary digits, `bits`, lies below factor·e^−exponent.
+
+    As many more of its digits are drawn as it takes.
+    """
+    if bits >= factor * Fraction(2) ** (known - math.floor(exponent)):
+        return False  # since e^−a ≤ 2^−⌊a⌋; else a small scale would cost numbers of many digits
+    digits = 40
+    while True:
+        context = Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX)
+        power = context.exp(-context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator)))
+        error = (exponent + 2) * Fraction(10) ** (1 - digits)  # of the exponent's rounding, and of the power's own
+        low, high = (factor * Fraction(power) * (1 + sign * error) for sign in (-1, 1))
+        if bits + 1 <= low * 2**known:
+            return True
+        if bits >= high * 2**known:
+            return False
+        bits, known, digits = bits << 64 | int(random_words(1)[0]), known + 64, digits + 20
+
+
+def _exponents(x: Reals, scale: float, law: Law) -> Reals:
+    """a(x), to a few roundings."""
+    ratio = x / scale
+    return 0.5 * ratio * ratio if law == "gaussian" else ratio
+
+
+def _heads() -> int:
+    """How often a fair coin shows heads before it shows tails."""
+    heads = 0
+    while not (word := int(random_words(1)[0])):
+        heads += 64
+    return heads + (word & -word).bit_length() - 1
+
+
+@lru_cache(maxsize=64)
+def _envelope(scale: float, law: Law) -> Envelope:
+    return Envelope.above(scale, law)
+
+
+# Noise and coins: exact and discrete, from the operating system's entropy; or seeded, for tests.
+
+
 Shape = int | tuple[int, ...]
 
 FINE = 2**16
@@ -43,7 +247,7 @@ class Noise(Protocol):
 
 
 class SystemNoise:
-    """Noise that protects: exact discrete draws from the operating system's entropy (pe/privacy/discrete.py).
+    """Noise that protects: exact discrete draws from the operating system's entropy (pe/privacy/noise.py).
 
     Every draw of every bin, call and process is independent; there is no seed.
     """
@@ -59,7 +263,7 @@ class SystemNoise:
         return discrete_draws(_count(shape), _check(scale), "laplace").reshape(shape)
 
     def coins(self, count: int, rate: float) -> Bools:
-        """Independent coins, each True with probability `rate`; see pe/privacy/entropy.py."""
+        """Independent coins, each True with probability `rate`; see pe/privacy/noise.py."""
         return coins(count, rate)
 
 

@@ -6,15 +6,11 @@ Only pe.histogram, pe.class_counts, pe.evaluation and adapters.trained use what 
 
 from pe.private.dataset import BadRecord, PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
-from pe.private.files import find_labels
-from pe.private.folder import ImageFolder
+from pe.private.folder import ImageFolder, TextFolder, find_labels
 from pe.private.medical import Dicom
-from pe.private.mnist import MnistSample
-from pe.private.npz import ImageNpz
-from pe.private.parquet import ImageParquet
+from pe.private.npz import ImageNpz, MnistSample
 from pe.private.source import PrivateSource
-from pe.private.text_folder import TextFolder
-from pe.private.text_table import TextTable
+from pe.private.tables import ImageParquet, TextTable
 from pe.private.webdataset import WebDataset
 
 __all__ = [

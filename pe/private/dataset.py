@@ -1,21 +1,184 @@
-"""The private data set: labels, privacy units, and samples that are decoded as they are needed."""
+"""Samples told apart by digests: which public ones are private records."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import os
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.remote import RemotePath
 from pe.data.samples import Array, Samples, Shape
-from pe.errors import BadSample, PEError, PrivateDataError
-from pe.private.digests import DIGEST_BYTES, Digests, sample_digest
-from pe.private.faults import refusal
+from pe.errors import BAD_FILES, BadSample, BadTable, ContractError, PEError, PrivateDataError, printable
+
+DIGEST_BYTES = 32
+_PIECE = 2**16  # digests looked at together
+
+Digests = npt.NDArray[np.uint8]
+"""Digests of samples (`sample_digest`), (n, DIGEST_BYTES)."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How many public samples are private records. Confidential, as far as it tells: it may refuse a start.
+
+    Attributes:
+        equal: public samples that are equal to a private record to the last bit. Confidential.
+        compared: all public samples. Public.
+        first: the name of the first of the equal ones; "" without one. Confidential.
+        sha256: of the digests of all public samples, in order, hexadecimal. Public.
+    """
+
+    equal: int
+    compared: int
+    first: str
+    sha256: str
+
+
+def sample_digest(sample: Array) -> bytes:
+    """SHA-256 of a sample's shape and values. Of a private record it stays in memory; what is kept is keyed."""
+    return hashlib.sha256(repr(sample.shape).encode() + sample.tobytes()).digest()
+
+
+def find_overlap(
+    digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
+) -> Overlap:
+    """Compare public samples with private records, by digests.
+
+    Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
+    them learns nothing of the answer. Memory grows with their number, by a digest and a name each, and not with that
+    of the records.
+
+    Args:
+        digests: of all private records.
+        public: names and samples, decoded as the private records are.
+        modality: of both.
+        shape: of the private records.
+
+    Raises:
+        ContractError: a public sample is of another shape: it was not decoded as the private records are.
+    """
+    names: list[str] = []
+    whole = bytearray()
+    for name, sample in public:
+        if not modality.check(sample[np.newaxis]) or modality.misfit(sample, shape):
+            form = f"{sample.dtype} {sample.shape}"
+            raise ContractError(f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held.")
+        names.append(name)
+        whole += sample_digest(sample)
+    compared = np.frombuffer(whole, np.uint8).reshape(-1, DIGEST_BYTES)
+    known = _common(digests, compared)
+    equal = [name for name, digest in zip(names, compared, strict=True) if digest.tobytes() in known]
+    return Overlap(len(equal), len(names), equal[0] if equal else "", hashlib.sha256(whole).hexdigest())
+
+
+def _common(many: Digests, few: Digests) -> set[bytes]:
+    """The digests among `few` that are among `many`, too, which are looked through in pieces."""
+    known: set[bytes] = set()
+    beginnings = np.unique(_beginnings(few))
+    for at in range(0, len(many), _PIECE):
+        piece = many[at : at + _PIECE]
+        alike = piece[np.isin(_beginnings(piece), beginnings)]
+        known.update(digest.tobytes() for digest in alike)
+    return known
+
+
+def _beginnings(digests: Digests) -> npt.NDArray[np.uint64]:
+    """The first eight bytes of each."""
+    return np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
+
+
+# Private files at fault, all told at once to their owner. Confidential: every word of it names private files.
+
+
+SHOWN = 20
+"""Most files at fault that the console names."""
+
+
+def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataError:
+    """The error that tells of all `faults`: the first in its sentence, if there are more the first SHOWN as notes.
+
+    Args:
+        faults: one sentence for each file, one or more.
+        several: what they are if they are several: 'private records cannot be read'.
+        remedy: a sentence, with {it} for them.
+    """
+    if len(faults) == 1:
+        return PrivateDataError(f"{faults[0]} {remedy.format(it='it')}")
+    error = PrivateDataError(f"{len(faults):,} {several}; the first: {faults[0]} {remedy.format(it='them')}")
+    error.faults = tuple(map(printable, faults))
+    for fault in error.faults[:SHOWN]:
+        error.add_note(fault)
+    if len(faults) > SHOWN:
+        error.add_note(f"… and {len(faults) - SHOWN:,} more.")
+    return error
+
+
+@contextmanager
+def as_private() -> Iterator[None]:
+    """A table that cannot be read inside becomes a PrivateDataError."""
+    try:
+        yield
+    except BadTable as error:
+        raise PrivateDataError(str(error)) from error
+
+
+@contextmanager
+def listing(place: Path | RemotePath | None) -> Iterator[None]:
+    """Where more files are at fault than are shown, list all in `<data>.bad-files.txt` beside the data at `place`.
+
+    Only its owner can read that file. Nothing is written where the data have no place on this machine.
+    """
+    try:
+        yield
+    except PrivateDataError as error:
+        if isinstance(place, Path) and len(error.faults) > SHOWN:
+            error.add_note(_write(place.resolve(), error.faults))
+        raise
+
+
+def _write(data: Path, faults: Sequence[str]) -> str:
+    """Write the list; return where it is, or why it is not there."""
+    path = data.with_name(BAD_FILES.format(data.name))
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{fault}\n" for fault in faults)
+        temporary.replace(path)
+    except OSError as error:
+        return f"{path}, which is to list them all, cannot be written: {error.strerror}."
+    return f"All of them are listed in {path}; as confidential as the data, it may be deleted."
+
+
+def place_in(files: Sequence[object], ends: Sequence[int], noun: str = "Row") -> Callable[[int], str]:
+    """What names a record's place ('Row 7 of a.parquet') in files that are read one after another.
+
+    Args:
+        files: their paths.
+        ends: the number of records up to the end of each file that was read so far; it may grow.
+        noun: what a record is called.
+    """
+
+    def where(index: int) -> str:
+        file = bisect_right(ends, index)
+        return f"{noun} {index - (ends[file - 1] if file else 0) + 1:,} of {files[file]}"
+
+    return where
+
+
+# The private data set: labels, privacy units, and samples that are decoded as they are needed.
+
 
 OnBadRecord = Literal["fail", "skip"]
 Outcome = Array | PEError

@@ -11,21 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.columnar import COLUMNAR
-from pe.data.public_folders import LABELS_CSV, walk
+from pe.data.tables import COLUMNAR, LABELS_CSV, has_splits, tables_in, walk
 from pe.data.tables import SUFFIXES as TABLES
-from pe.data.tables import has_splits, tables_in
 from pe.data.texts import LONGEST
 from pe.errors import PEError, PrivateDataError, RecipeError
 from pe.private.dataset import PrivateDataset
-from pe.private.files import find_labels, find_units
-from pe.private.folder import SUFFIXES
-from pe.private.found import FoundColumns
+from pe.private.folder import SUFFIXES, TextFolder, find_labels, find_units
+from pe.private.folder import TEXT_SUFFIXES as TEXTS
+from pe.private.naming import FoundColumns
 from pe.private.npz import find_arrays
-from pe.private.parquet import ImageParquet
-from pe.private.text_folder import SUFFIXES as TEXTS
-from pe.private.text_folder import TextFolder
-from pe.private.text_table import TextTable
+from pe.private.tables import ImageParquet, TextTable
 from pe.private.webdataset import TAR, WebDataset
 
 LOOKED_AT = 32

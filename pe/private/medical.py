@@ -28,8 +28,8 @@ from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames
 from pe.data.quiet import quiet
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
 from pe.private.dataset import NOBODY, PrivateDataset
-from pe.private.folder_source import FolderRecords, FolderSource
-from pe.private.image_source import ImageSource
+from pe.private.folder import FolderRecords, FolderSource
+from pe.private.modalities import ImageSource
 from pe.private.source import source
 
 PATIENT = "PatientID"

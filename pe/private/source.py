@@ -22,7 +22,7 @@ from pe.data.remote import RemotePath
 from pe.data.samples import Samples, Shape
 from pe.errors import RecipeError
 from pe.plugins.registry import load
-from pe.plugins.validation import sentence
+from pe.plugins.settings import sentence
 from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Where, class_fault
 from pe.private.naming import ONE_LABEL, LabelNumbers, UnitNumbers, encode_labels, encode_units
 

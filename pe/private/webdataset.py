@@ -23,16 +23,13 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from pe.data.decoding import UInt8Array
-from pe.data.public_folders import is_clutter
 from pe.data.remote import Place, RemotePath, TablePath
-from pe.data.tables import table_files
+from pe.data.tables import is_clutter, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
-from pe.private.dataset import Outcome, PrivateDataset, outcome_of
-from pe.private.faults import as_private, place_in
+from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of, place_in
 from pe.private.folder import SUFFIXES
-from pe.private.found import FoundColumns, check_columns, label_column, label_names
-from pe.private.image_source import ImageSource
-from pe.private.naming import LabelNumbers, UnitNumbers
+from pe.private.modalities import ImageSource
+from pe.private.naming import FoundColumns, LabelNumbers, UnitNumbers, check_columns, label_column, label_names
 from pe.private.source import RECORD, SUBFOLDER, Text, source
 
 TAR = (".tar",)

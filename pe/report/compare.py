@@ -9,11 +9,9 @@ from typing import Any
 from pe.errors import RunError
 from pe.privacy.words import NO_EPSILON, round_up
 from pe.recipe.reading import read_yaml
-from pe.report.diagnostics import certificate_of, public_plan
-from pe.report.internal import read_metrics
 from pe.report.page import render
 from pe.report.pictures import Strip, sample_cell
-from pe.report.quality import headline_numbers
+from pe.report.sections import certificate_of, headline_numbers, public_plan, read_metrics
 from pe.store.places import RECIPE
 from pe.store.run import Run
 

@@ -11,11 +11,9 @@ from pe.data.population import Population
 from pe.data.strict_json import json_object
 from pe.errors import RunError
 from pe.privacy.covered import SIGNED, hash_files, sha256
-from pe.privacy.markdown import certificate_files
-from pe.store.durable import write_durably
-from pe.store.lock import folder_lock
+from pe.privacy.words import certificate_files
+from pe.store.durable import folder_lock, level_times, write_durably
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, PURGED, RECIPE, SYNTHETIC, extension_place
-from pe.store.publish import level_times
 
 PAGE = CERTIFICATE.with_suffix(".md").name
 

@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 from pe.errors import RecipeError, RunError
+from pe.privacy.certificate import verify
 from pe.privacy.covered import hash_files, sha256
-from pe.privacy.markdown import certificate_files
-from pe.privacy.verify import verify
+from pe.privacy.words import certificate_files
 from pe.store.certified import (
     PAGE,
     check_has_samples,
@@ -21,11 +21,9 @@ from pe.store.certified import (
     read_json,
     write_certificate,
 )
-from pe.store.durable import publish_folder
+from pe.store.durable import folder_beside, publish_folder
 from pe.store.formats import Format, convert
-from pe.store.lock import folder_beside
-from pe.store.places import CERTIFICATE, CONFIDENTIAL, FITTED, RECIPE, check_absent
-from pe.store.shared_recipe import without_folders, without_paths
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, FITTED, RECIPE, check_absent, without_folders, without_paths
 
 
 def export(folder: Path, to: Path, form: Format = "npz") -> Path:

@@ -1,23 +1,409 @@
-"""The synthetic data in another form than .npz: read here, written by writers.py."""
+"""Labels as names of folders, on any system."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
-from pathlib import Path
-from typing import Any, Literal
+import csv
+import hashlib
+import io
+import json
+import re
+import tarfile
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
+import yaml
 
-from pe.data.conditions import CAPTION, SOFT_LABEL
-from pe.data.samples import Array, Samples, kind_among, modality
-from pe.errors import ContractError, RecipeError, RunError
-from pe.store.card import write_card
+from pe.data.samples import CAPTION, SOFT_LABEL, Array, Samples, kind_among, modality
+from pe.errors import ContractError, MissingDependency, RecipeError, RunError, printable
+from pe.privacy.covered import sha256
+from pe.privacy.words import code, guarantee, sentence
 from pe.store.certified import extensions
-from pe.store.file_names import file_names
-from pe.store.places import SYNTHETIC
-from pe.store.writers import WRITERS, Row, Table
+from pe.store.places import CERTIFICATE, RECIPE, SYNTHETIC
+
+LABELS_CSV = "labels.csv"
+
+_LONGEST = 200
+_KEPT = 180  # with a hash behind it, a name that is cut is longer than any that is not
+_AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})")  # a per cent sign that would read as an escape
+_NOWHERE = re.compile(r"\A[. ]|[. ]\Z|[/\\<>:\"|?*]")
+_TAKEN = re.compile(r"(con|prn|aux|nul|com[\d¹²³]|lpt[\d¹²³])(\..*)?|labels\.csv", re.IGNORECASE | re.DOTALL)
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, format characters, halves of characters, ends of lines
+_JOINERS = "\u200c\u200d"  # which words and emoji are written with
+
+
+def file_names(labels: Sequence[str]) -> list[str]:
+    r"""For each label the name of its folder: the label as it is, as far as every file system takes it.
+
+    What one of them does not take becomes percent-escapes of its UTF-8: `/`, control characters and those that turn
+    the direction of writing or are not seen, `<>:"\|?*`, a dot or
+    space at an end, the first letter of a name that Windows gives to a device or that LABELS_CSV has, and a `%` that
+    would read as such an escape. Of labels that differ only in upper and lower case, upper case is escaped. A name of
+    more than 200 bytes is cut, and a hash of the label stands behind it.
+
+    Different labels get different names, also where upper and lower case count as the same.
+    """
+    folded = Counter(label.casefold() for label in labels)
+    return [_file_name(label, whole=folded[label.casefold()] > 1) for label in labels]
+
+
+def _file_name(label: str, whole: bool) -> str:
+    """The name of one label's folder; `whole`: another label differs from it in upper and lower case alone."""
+    name = _NOWHERE.sub(_escape, _AMBIGUOUS.sub("%25", label))
+    name = "".join(
+        _escape(char) if unicodedata.category(char) in _UNSEEN and char not in _JOINERS else char for char in name
+    )
+    if whole:
+        parts = re.split(r"(%[0-9A-F]{2})", name)
+        parts[::2] = ["".join(c if c.casefold() == c else _escape(c) for c in part) for part in parts[::2]]
+        name = "".join(parts)
+    if _TAKEN.fullmatch(name):
+        name = _escape(name[0]) + name[1:]
+    data = name.encode()
+    if len(data) <= _LONGEST:
+        return name
+    return f"{data[:_KEPT].decode(errors='ignore')}%{hashlib.sha256(label.encode()).hexdigest()[:32]}"
+
+
+def _escape(found: str | re.Match[str]) -> str:
+    """A character, or the match of one, as percent-escapes of its UTF-8."""
+    char = found if isinstance(found, str) else found[0]
+    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+# Ways to write the synthetic data down: each a function of the folder and the samples, by its format's name.
+
+
+PARQUET = "synthetic.parquet"
+_ROWS_TOGETHER = 500
+_SHARD = 200_000_000
+"""Bytes of samples, about, in one shard or one of a hub's Parquet files."""
+
+
+class Row(NamedTuple):
+    """A sample.
+
+    Attributes:
+        file: its name in folders by label.
+        label: its place among the label names.
+        data: its file.
+        shares: its soft label, a probability for each label; or empty.
+        caption: the text that it was drawn from; or empty.
+    """
+
+    file: str
+    label: int
+    data: bytes
+    shares: list[float]
+    caption: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """All samples, to be read once.
+
+    Attributes:
+        names: of the labels.
+        kind: the samples' modality.
+        soft: whether they have soft labels.
+        captioned: whether they have captions.
+        rows: the samples.
+    """
+
+    names: list[str]
+    kind: type[Samples]
+    soft: bool
+    captioned: bool
+    rows: Iterator[Row]
+
+    @property
+    def column(self) -> str:
+        """What the samples' column is called: image, say."""
+        return self.kind.kind.removesuffix("s")
+
+    @property
+    def of_strings(self) -> bool:
+        """Whether a sample is a string in a table, not a file."""
+        return self.kind.feature.get("dtype") == "string"
+
+
+def _write_folder(folder: Path, table: Table) -> None:
+    """`synthetic/<label>/<index>.png`, as torchvision and Keras read it, and `synthetic/labels.csv`."""
+    top = folder / "synthetic"
+    top.mkdir()
+    with (top / LABELS_CSV).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("file", "label", *_further_columns(table)))
+        for row in table.rows:
+            path = top / row.file
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(row.data)
+            writer.writerow((row.file, table.names[row.label], *_further(table, row)))
+
+
+def _write_csv(folder: Path, table: Table) -> None:
+    """`synthetic.csv`: a column of texts, one of labels. Spreadsheets take a text that begins with = for a formula."""
+    with (folder / "synthetic.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow((table.column, "label", *_further_columns(table)))
+        writer.writerows((row.data.decode(), table.names[row.label], *_further(table, row)) for row in table.rows)
+
+
+def _write_jsonl(folder: Path, table: Table) -> None:
+    """`synthetic.jsonl`: an object a line."""
+    with (folder / "synthetic.jsonl").open("w", encoding="utf-8") as file:
+        for row in table.rows:
+            file.write(json.dumps(_entry(table, row), ensure_ascii=False) + "\n")
+
+
+def _write_parquet(folder: Path, table: Table) -> None:
+    """`synthetic.parquet`: the samples' column, label and, where there is one, soft_label in the label names' order."""
+    _write_rows(folder / PARQUET, table, table.rows)
+
+
+def _write_hub(folder: Path, table: Table) -> None:
+    """`data/train-<shard>.parquet`, as Hugging Face's hub and `datasets` read them."""
+    (folder / "data").mkdir()
+    for index, shard in enumerate(_shards(table.rows)):
+        _write_rows(folder / "data" / f"train-{index:05d}.parquet", table, shard)
+
+
+def _write_webdataset(folder: Path, table: Table) -> None:
+    """`synthetic/<shard>.tar`: of each sample its file, its label's number (.cls) and the rest (.json): WebDataset."""
+    (folder / "synthetic").mkdir()
+    key = 0
+    for index, shard in enumerate(_shards(table.rows)):
+        with tarfile.open(folder / "synthetic" / f"{index:05d}.tar", "w") as tar:
+            for row in shard:
+                entry = _described(table, row)
+                _add(tar, f"{key:06d}{table.kind.suffix}", row.data)
+                _add(tar, f"{key:06d}.cls", str(row.label).encode())
+                _add(tar, f"{key:06d}.json", json.dumps(entry, ensure_ascii=False).encode())
+                key += 1
+
+
+WRITERS: Mapping[str, Callable[[Path, Table], None]] = {
+    "csv": _write_csv,
+    "folder": _write_folder,
+    "huggingface": _write_hub,
+    "jsonl": _write_jsonl,
+    "parquet": _write_parquet,
+    "webdataset": _write_webdataset,
+}
+
+
+def _shards(rows: Iterator[Row]) -> Iterator[Iterator[Row]]:
+    """The rows in pieces of about `_SHARD` bytes; each is to be read whole before the next."""
+
+    def shard(first: Row) -> Iterator[Row]:
+        size, row = len(first.data), first
+        yield row
+        while size < _SHARD and (following := next(rows, None)) is not None:
+            size += len(following.data)
+            yield following
+
+    while (first := next(rows, None)) is not None:
+        yield shard(first)
+
+
+def _further_columns(table: Table) -> list[str]:
+    """Of a table in CSV: what `_further` holds."""
+    return [*(f"p({name})" for name in table.names if table.soft), *([CAPTION] if table.captioned else [])]
+
+
+def _further(table: Table, row: Row) -> list[float | str]:
+    return [*row.shares, *([row.caption] if table.captioned else [])]
+
+
+def _entry(table: Table, row: Row) -> dict[str, Any]:
+    sample = row.data.decode() if table.of_strings else {"bytes": row.data, "path": PurePosixPath(row.file).as_posix()}
+    return {table.column: sample} | _described(table, row)
+
+
+def _described(table: Table, row: Row) -> dict[str, Any]:
+    """All of a sample but itself."""
+    entry: dict[str, Any] = {"label": table.names[row.label]}
+    entry |= {"soft_label": row.shares} if table.soft else {}
+    return entry | ({CAPTION: row.caption} if table.captioned else {})
+
+
+def _write_rows(path: Path, table: Table, rows: Iterator[Row]) -> None:
+    """A Parquet file in groups of rows, with the metadata by which Hugging Face decodes the samples."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependency.of("pyarrow", "parquet", "Exporting Parquet") from error
+    features: dict[str, Any] = {
+        table.column: dict(table.kind.feature),
+        "label": {"dtype": "string", "_type": "Value"},
+    }
+    of_files = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    columns = {table.column: pa.string() if table.of_strings else of_files, "label": pa.string()}
+    if table.soft:
+        columns["soft_label"] = pa.list_(pa.float32())
+        features["soft_label"] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "Sequence"}
+    if table.captioned:
+        columns[CAPTION] = pa.string()
+        features[CAPTION] = {"dtype": "string", "_type": "Value"}
+    schema = pa.schema(columns, metadata={"huggingface": json.dumps({"info": {"features": features}})})
+    with pq.ParquetWriter(path, schema) as writer:
+        while group := list(islice(rows, _ROWS_TOGETHER)):
+            writer.write_table(pa.Table.from_pylist([_entry(table, row) for row in group], schema))
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """A file without time or owner."""
+    entry = tarfile.TarInfo(name)
+    entry.size = len(data)
+    tar.addfile(entry, io.BytesIO(data))
+
+
+# A data-set card, as Hugging Face's hub shows it, and Croissant metadata: what they say is the certificate's.
+
+
+CARD = "README.md"
+CROISSANT = "croissant.json"
+
+_CITATION = """```bibtex
+@inproceedings{lin2024differentially,
+  title     = {Differentially Private Synthetic Data via Foundation Model {API}s 1: Images},
+  author    = {Lin, Zinan and Gopi, Sivakanth and Kulkarni, Janardhan and Nori, Harsha and Yekhanin, Sergey},
+  booktitle = {International Conference on Learning Representations},
+  year      = {2024}
+}
+```"""
+_SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "
+    "subField transform"
+)
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    **{term: f"cr:{term}" for term in _TERMS.split()},
+}
+
+
+def write_card(folder: Path, table: Table, certificate: Mapping[str, Any]) -> None:
+    """Write both beside the Parquet files in `folder`/data.
+
+    Args:
+        folder: an export's, its samples written.
+        table: what was written.
+        certificate: the run's.
+    """
+    import pyarrow.parquet as pq
+
+    files = sorted((folder / "data").glob("*.parquet"))
+    count = sum(pq.read_metadata(path).num_rows for path in files)
+    (folder / CARD).write_text(_card(folder, table, certificate, count), encoding="utf-8")
+    croissant = _croissant(folder, table, certificate, files)
+    (folder / CROISSANT).write_text(json.dumps(croissant, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int) -> str:
+    size = next((name for most, name in _SIZES if count < most), "n>10M")
+    head = {
+        "pretty_name": printable(certificate["run"]),
+        "tags": ["synthetic", "private-evolution", *(["differential-privacy"] if certificate["holds"] else [])],
+        "task_categories": [f"{table.column}-classification"],
+        "size_categories": [size],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}],
+    }
+    api = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))["api"]["kind"]
+    promise = guarantee(certificate["epsilon"], certificate["delta"]) if certificate["holds"] else "NO GUARANTEE"
+    labels = ", ".join(map(code, table.names))
+    facts = [
+        f"- {count:,} synthetic {table.kind.noun} with the labels {labels}",
+        f"- Guarantee: **{promise}**",
+        f"- Protected: {sentence(certificate['unit']['words'])}",
+        f"- Compared: {sentence(certificate['relation']['words'])}",
+        f"- Generator: {code(api)}, evolved by Private Evolution",
+    ]
+    uncovered = [f"- {sentence(one)}" for one in certificate["not_covered"]]
+    warned = [f"- {sentence(one)}" for one in (*certificate["voided_by"], *certificate["warnings"])]
+    parts = [
+        f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---",
+        f"# {code(certificate['run'])}",
+        "\n".join(facts),
+        sentence(certificate["statement"]),
+        f"The certificate ([certificate.md](certificate.md), [{CERTIFICATE}]({CERTIFICATE})) lists every release and "
+        "file; the software issued it itself. `pe privacy FOLDER` recomputes it, with the same toolkit installed.",
+        "## Warnings\n\n" + "\n".join(warned) if warned else "",
+        "## What is not covered\n\n" + "\n".join(uncovered),
+        "## How to cite\n\n" + _CITATION,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _croissant(folder: Path, table: Table, certificate: Mapping[str, Any], files: list[Path]) -> dict[str, Any]:
+    """Croissant 1.0: the Parquet files by their hashes, and one record set a file set."""
+
+    def field(name: str, kind: str, **more: Any) -> dict[str, Any]:
+        extract = {"column": name}
+        source = {"fileSet": {"@id": "parquet"}, "extract": extract, **more}
+        return {"@type": "cr:Field", "@id": f"train/{name}", "name": name, "dataType": kind, "source": source}
+
+    column = (
+        field(table.column, "sc:Text")
+        if table.of_strings
+        else field(table.column, "sc:ImageObject", transform={"jsonPath": "bytes"})
+    )
+    objects = [
+        {
+            "@type": "cr:FileObject",
+            "@id": path.name,
+            "name": path.name,
+            "contentUrl": path.relative_to(folder).as_posix(),
+            "encodingFormat": "application/x-parquet",
+            "sha256": sha256(path),
+        }
+        for path in files
+    ]
+    together = {
+        "@type": "cr:FileSet",
+        "@id": "parquet",
+        "name": "parquet",
+        "encodingFormat": "application/x-parquet",
+        "includes": "data/*.parquet",
+    }
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": printable(certificate["run"]),
+        "description": printable(certificate["statement"]),
+        "citeAs": _CITATION.removeprefix("```bibtex\n").removesuffix("\n```"),
+        "distribution": [*objects, together],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": "train",
+                "name": "train",
+                "field": [column, field("label", "sc:Text")],
+            }
+        ],
+    }
+
+
+# The synthetic data in another form than .npz: read here, written by writers.py.
+
 
 Format = Literal["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "webdataset"]
 Part = tuple[Array, Samples, Array | None, Array | None]

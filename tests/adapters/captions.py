@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from adapters.glyphs import Glyphs
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.plugins.protocols import RandomRequest
 from pe.recipe.schema import Recipe
 from pe.store.run import Run

@@ -10,8 +10,8 @@ import pytest
 
 from adapters.http import policy as policy_module
 from adapters.openai_images import OpenAIImages
-from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from tests.endpoints.faults import Script
 from tests.endpoints.openai_server import SIDE, OpenAIServer

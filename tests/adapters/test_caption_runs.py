@@ -14,18 +14,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from adapters.glyph_prompts import read_quote
+from adapters.glyphs import read_quote
 from adapters.http import policy as policy_module
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import LimitReached, RecipeError
 from pe.planning.build import price_of, set_up_generator
 from pe.planning.forecast import forecast
-from pe.plugins.usage import Usage
-from pe.store.purge import purge
-from pe.store.run import Run
+from pe.plugins.protocols import Usage
+from pe.store.run import Run, purge
 from pe.store.writer import read_journal
 from tests.adapters.captions import LABELS, SIDE, carry_on, chat, pool, recipe, web
 from tests.durability.driver import forked

@@ -8,17 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.caption_then_draw import CaptionThenDraw
-from adapters.caption_then_draw.note import CaptionNote
+from adapters.caption_then_draw import CaptionNote, CaptionThenDraw
 from adapters.glyphs import Glyphs
 from adapters.portfolio import Portfolio
-from pe.data.conditions import Conditions
-from pe.data.seeds import mix
+from pe.data.samples import Conditions, mix
 from pe.data.texts import Texts
 from pe.errors import APIError, RecipeError
-from pe.planning.meaning import differences
-from pe.plugins.jobs import JobNote
-from pe.plugins.protocols import Answer, DrawsConditions, Failed, RandomRequest, Refused, Usage, VariationRequest
+from pe.planning.forecast import differences
+from pe.plugins.protocols import (
+    Answer,
+    DrawsConditions,
+    Failed,
+    JobNote,
+    RandomRequest,
+    Refused,
+    Usage,
+    VariationRequest,
+)
 from pe.recipe.schema import Recipe
 from tests.adapters.captions import SIDE, chat, pool, web
 from tests.endpoints.chat_server import ChatServer

@@ -9,12 +9,11 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from adapters.chat import Chat, billed
-from adapters.chat_settings import ChatSettings
+from adapters.chat import Chat, ChatSettings, billed
 from adapters.http import Rejected
 from adapters.http import policy as policy_module
-from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import APIError, RecipeError
 from pe.plugins.price import PriceSection

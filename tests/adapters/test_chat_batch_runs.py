@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from adapters.http import openai_batches, waiting
+from adapters.http import jobs as waiting
+from adapters.http import openai_sdk as openai_batches
 from adapters.http import policy as policy_module
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal

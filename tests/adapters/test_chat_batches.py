@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from adapters.chat import Chat
-from adapters.http import Rejected, openai_batches, waiting
+from adapters.http import Rejected
+from adapters.http import jobs as waiting
+from adapters.http import openai_sdk as openai_batches
 from adapters.http import policy as policy_module
-from pe.data.conditions import Conditions
+from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import RecipeError, Unavailable
-from pe.plugins.jobs import JobNote
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Usage, VariationRequest
+from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from tests.endpoints.batch_server import BatchServer
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script

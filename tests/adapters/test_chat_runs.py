@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from adapters.http import policy as policy_module
 from pe.cli.main import pe as command
 from pe.data.texts import Texts
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import PEError
 from pe.recipe.schema import Recipe
 from pe.store.run import Run

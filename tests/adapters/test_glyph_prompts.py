@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adapters.glyph_prompts import WORDS, read_quote
-from adapters.glyphs import Glyphs
-from adapters.pen import SHAPE
-from pe.data.conditions import Conditions
+from adapters.glyphs import SHAPE, WORDS, Glyphs, read_quote
+from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, DrawsConditions, RandomRequest, Refused, VariationRequest
 

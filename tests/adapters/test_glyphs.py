@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.fonts import find_fonts
-from adapters.glyphs import Glyphs
-from pe.data.conditions import Conditions
+from adapters.glyphs import Glyphs, find_fonts
 from pe.data.fonts import draws
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 

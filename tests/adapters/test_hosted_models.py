@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import adapters.replicate as replicate_module
-from adapters.http import waiting
+import adapters.job_hosts as replicate_module
+from adapters.http import jobs as waiting
 from adapters.http.jobs import JobGenerator
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Failed, Refused

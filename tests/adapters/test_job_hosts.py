@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adapters.http import jobs as waiting
 from adapters.http import policy as policy_module
-from adapters.http import waiting
 from adapters.http.jobs import JobGenerator
-from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.errors import APIError, Unavailable
-from pe.plugins.jobs import JobNote
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, VariationRequest
 from tests.endpoints.job_host import JobHost
 from tests.endpoints.job_hosts import SERVERS, hosted
 

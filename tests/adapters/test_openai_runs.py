@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import APIError, RecipeError
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from adapters.portfolio import Portfolio
-from pe.data.conditions import GENERATOR, Conditions
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.data.samples import GENERATOR, Conditions
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import APIError, RecipeError
-from pe.planning.meaning import differences
+from pe.planning.forecast import differences
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.run import Run

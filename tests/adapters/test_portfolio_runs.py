@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pe.data.conditions import GENERATOR
-from pe.engine.execution import Surroundings
+from pe.data.samples import GENERATOR
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import LimitReached, RecipeError
 from pe.planning.build import price_of, set_up_generator
 from pe.planning.forecast import forecast
-from pe.plugins.usage import Usage
-from pe.store.purge import purge
+from pe.plugins.protocols import Usage
+from pe.store.run import purge
 from pe.store.writer import read_journal
 from tests.adapters.test_portfolio import PEN, carry_out, makers, recipe, web
 from tests.durability.driver import SameNoise, forked

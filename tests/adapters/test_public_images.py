@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.public_images import PublicImages
-from pe.data.conditions import Conditions
+from adapters.pools import PublicImages
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.errors import APIError, BadImage, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.public_texts import PublicTexts
-from pe.data.conditions import Conditions
+from adapters.pools import PublicTexts
+from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import APIError, BadSample, BadTable, RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest

@@ -12,9 +12,9 @@ import pytest
 from adapters.hf_inference import HFInference
 from adapters.http import policy as policy_module
 from adapters.sdapi import SDAPI
-from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.data.population import Members
+from pe.data.samples import Conditions
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest

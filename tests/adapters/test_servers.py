@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from adapters.http import policy as policy_module
-from adapters.http.profiles import PROFILES, OpenAIServer, SDServer, markdown, profile
+from adapters.http.settings import PROFILES, OpenAIServer, SDServer, markdown, profile
 from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
-from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.data.population import Members
+from pe.data.samples import Conditions
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.text_prompts import Asking, TextPrompts, blanked, share_of, words_of
 from adapters.text_settings import Drawn, Written
-from pe.data.conditions import Conditions
+from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.plugins.protocols import VariationRequest
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import pe.evaluation.audit
 import pe.privacy.noise
-from pe.cli.audit import audit
+from pe.cli.evaluate import audit
 from pe.cli.main import main
 from pe.privacy.noise import UnsafeSeededNoise
 

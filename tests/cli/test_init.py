@@ -19,8 +19,7 @@ from pe.planning.build import set_up
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
 from pe.recipe.schema import Recipe
-from pe.recipe.starter import HasStarter, Start, starter_recipe
-from pe.recipe.starts import ImageStart, TextStart
+from pe.recipe.starting import HasStarter, ImageStart, Start, TextStart, starter_recipe
 from tests.cli.test_commands import assert_one_sentence, installed, public, scans
 from tests.cli.typed import pe
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pe.evaluation.text_methods import text_source_at
+from pe.evaluation.methods import text_source_at
 from pe.recipe.schema import Recipe
 from tests.cli.test_init import planned
 from tests.cli.typed import pe

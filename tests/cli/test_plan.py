@@ -180,7 +180,7 @@ def test_a_missing_library_is_told_by_plan_and_refuses_a_run_before_anything_is_
         "Requires-Dist: flat[big]; extra == 'all'\n"
     )
     (site / "entry_points.txt").write_text(
-        "[pe.adapters]\nflat = adapters.public_images:PublicImages [all]\n"
+        "[pe.adapters]\nflat = adapters.pools:PublicImages [all]\n"
         "[pe.embeddings]\nflat = embeddings.pixels:Pixels [big]\n"
     )
     sentence = "The adapter 'flat' needs no-such-library: not installed, so pip install 'flat[all]'"

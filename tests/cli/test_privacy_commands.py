@@ -11,7 +11,7 @@ import pytest
 
 import pe
 from pe.errors import RunError
-from pe.planning.budget import epsilon_for, noise_multiplier_for
+from pe.planning.layout import epsilon_for, noise_multiplier_for
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation
 from pe.privacy.words import round_up

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from adapters.http import policy as policy_module
-from pe.cli.probe import probe
+from pe.cli.plan import probe
 from pe.errors import APIError, RecipeError
 from tests.endpoints.faults import Script
 from tests.endpoints.openai_server import OpenAIServer

@@ -14,9 +14,9 @@ from PIL import Image
 
 import pe
 from pe.errors import RunError
-from pe.privacy.verify import verify
-from pe.store.lock import RunLock
-from pe.store.purge import purge
+from pe.privacy.certificate import verify
+from pe.store.durable import RunLock
+from pe.store.run import purge
 from tests.cli.test_commands import assert_one_sentence
 from tests.cli.typed import pe as command
 from tests.durability.driver import make_private

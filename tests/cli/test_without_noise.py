@@ -13,17 +13,16 @@ from PIL import Image
 
 import pe
 from pe.cli.evaluate import evaluate
-from pe.cli.ledger import ledger
 from pe.cli.plan import plan
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, stored_recipe
+from pe.cli.privacy import ledger
+from pe.engine.execution import Surroundings, resume_run, stored_recipe
 from pe.errors import BudgetExceeded, Interrupted, RecipeError, RunError
 from pe.planning.choice import settle
 from pe.planning.layout import lay_out
+from pe.privacy.certificate import verify
 from pe.privacy.covered import BANNER
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.ledger import Budget
-from pe.privacy.verify import verify
 from pe.recipe.schema import Recipe
 from pe.report.compare import compare
 from tests.cli.test_commands import public, recipe, scans

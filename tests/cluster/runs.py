@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Embedding
 from pe.privacy.noise import UnsafeSeededNoise

@@ -17,8 +17,7 @@ import pytest
 import ray  # before `on_ray`, which must not mind
 import yaml
 
-from pe.cluster.start import on_ray
-from pe.cluster.work import RayWork
+from pe.cluster.work import RayWork, on_ray
 from pe.data.images import Images
 from pe.errors import ClusterError, ContractError, RecipeError
 from pe.histogram import Voting, count_votes

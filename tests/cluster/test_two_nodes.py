@@ -20,8 +20,7 @@ from ray.util import state
 
 from pe.cluster.work import RayWork
 from pe.data.images import Images
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.histogram import Voting, count_votes
 from pe.planning.build import object_kind
 from pe.private.dataset import PrivateDataset

@@ -13,9 +13,8 @@ from adapters.glyphs import Glyphs
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 from pe.plugins.protocols import GenerationAPI, RandomRequest
 from pe.plugins.registry import construct
-from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.release import Relation
-from pe.privacy.store import MemoryStore
 
 CLASSES, _COUNT, _SIDE = tuple("01234"), 40, 8
 _TRAINING = {"steps": 2, "expected_batch": _COUNT, "draws": 1, "micro_batch": _COUNT}

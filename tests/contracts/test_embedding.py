@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from embeddings.openai_embeddings import OpenAIEmbeddings
+from embeddings.http import OpenAIEmbeddings
 from embeddings.pixels import Pixels
 from embeddings.tfidf import TfIdf
 from pe.data.images import Images

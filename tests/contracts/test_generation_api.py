@@ -10,23 +10,19 @@ import pytest
 import torch
 
 from adapters.caption_then_draw import CaptionThenDraw
-from adapters.causal_lm import CausalLM
 from adapters.chat import Chat
 from adapters.diffusion.improved import ImprovedDiffusion
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from adapters.glyphs import Glyphs
 from adapters.http import PromptedGenerator
-from adapters.masked_lm import MaskedLM
+from adapters.local_text import CausalLM, MaskedLM
+from adapters.pools import PublicImages, PublicTexts
 from adapters.portfolio import Portfolio
-from adapters.public_images import PublicImages
-from adapters.public_texts import PublicTexts
-from adapters.trained.diffusion.dp_feta import DPFETA
-from adapters.trained.diffusion.dp_sad import DPSAD
-from adapters.trained.diffusion.dpdm import DPDM
-from adapters.trained.dp_imgsyn.adapter import DPImgSyn
-from pe.data.conditions import Conditions
-from pe.data.samples import modality
+from adapters.trained.diffusion import DPDM, DPFETA
+from adapters.trained.dp_imgsyn import DPImgSyn
+from adapters.trained.dp_sad import DPSAD
+from pe.data.samples import Conditions, modality
 from pe.errors import RecipeError
 from pe.fit.trainer import HasRecordLoss
 from pe.plugins.protocols import Answer, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest, info_of

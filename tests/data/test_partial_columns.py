@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pe.data.columns import ColumnWriter, load_columns
-from pe.data.conditions import Conditions
+from pe.data.population import ColumnWriter, load_columns
+from pe.data.samples import Conditions
 from pe.errors import ContractError
 
 ONE = {"condition.who": np.array(["a", "a"]), "condition.a.font": np.array(["x", "long"])}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.chat import Chat
-from adapters.portfolio.adapter import Portfolio
+from adapters.portfolio import Portfolio
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, Interrupted, LimitReached, Unavailable

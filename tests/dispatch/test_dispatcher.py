@@ -4,9 +4,9 @@ from threading import Event
 import numpy as np
 import pytest
 
-from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Members, Population
+from pe.data.samples import Conditions
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, ContractError, LimitReached, PluginError

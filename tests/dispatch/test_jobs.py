@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pe.data.seeds import item_seeds
+from pe.data.samples import item_seeds
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import APIError
 from pe.plugins.protocols import Answer, Failed, RandomRequest
-from pe.store.jobs import Jobs
+from pe.store.journal import Jobs
 from pe.store.writer import RunWriter
 from tests.generators import Shades
 

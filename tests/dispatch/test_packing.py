@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 
-from pe.dispatch.packing import decode, encode
+from pe.dispatch.answers import decode, encode
 
 RNG = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ from pe.dispatch.limits import Limits, LimitToRaise, Meter
 from pe.errors import RecipeError
 from pe.planning.build import build_dispatcher, build_generator, price_of, usage_of
 from pe.plugins.price import Price
-from pe.plugins.usage import Usage
+from pe.plugins.protocols import Usage
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.journal import Totals

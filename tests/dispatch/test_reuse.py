@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pe.data.population import Members, Population
 from pe.dispatch.dispatcher import Dispatcher
-from pe.dispatch.reuse import NOBODY, lend
+from pe.dispatch.work import NOBODY, lend
 from tests.dispatch.test_dispatcher import LABELS, dispatcher
 from tests.generators import Moody, Shades
 

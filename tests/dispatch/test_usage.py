@@ -15,7 +15,7 @@ from adapters.chat import billed as billed_by_chat
 from adapters.openai_images import billed as billed_by_images
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import ContractError
-from pe.plugins import usage as usage_module
+from pe.plugins import protocols as usage_module
 from pe.plugins.protocols import Answer, RandomRequest, Usage
 from pe.store.journal import Journal
 from pe.store.writer import RunWriter
@@ -50,7 +50,7 @@ def test_a_usage_that_cannot_be_is_as_if_it_were_not_stated(
     stated: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     usage_module._tell.cache_clear()
-    with caplog.at_level(logging.WARNING, "pe.plugins.usage"):
+    with caplog.at_level(logging.WARNING, "pe.plugins.protocols"):
         assert billed_by_chat({"prompt_tokens": stated, "completion_tokens": 5}).tokens == 5
         assert billed_by_images({"total_tokens": stated, "input_tokens": 3, "output_tokens": 2}).tokens == 5
         everything = [stated] * 7 + [stated if stated == 12.5 or isinstance(stated, str) else -1.0] * 2

@@ -12,9 +12,9 @@ import pytest
 from adapters.http import policy as policy_module
 from adapters.openai_images import OpenAIImages
 from adapters.server_client import ServerClient
-from pe.dispatch import waits
+from pe.dispatch import dispatcher as waits
 from pe.dispatch.dispatcher import Dispatcher
-from pe.plugins.waits import DescribesWait
+from pe.plugins.protocols import DescribesWait
 from pe.progress import Progress, Task
 from pe.store.places import WAITING
 from pe.store.writer import RunWriter

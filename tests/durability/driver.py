@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from adapters.public_texts import PublicTexts
+from adapters.pools import PublicTexts
 from embeddings.tfidf import TfIdf
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
@@ -23,10 +22,10 @@ from tests.generators import Mean, Shades
 
 WARM = (
     *("faiss", "PIL.PngImagePlugin", "scipy.optimize", "scipy.special", "httpx2", "jinja2", "openai", "rich.progress"),
-    *("pe.cli.main", "pe.engine.report", "pe.engine.start", "pe.evaluation.evaluate", "pe.engine.status"),
-    *("adapters.openai_images", "adapters.public_images", "adapters.server_client", "embeddings.pixels"),
+    *("pe.cli.main", "pe.engine.report", "pe.engine.execution", "pe.evaluation.evaluate", "pe.engine.status"),
+    *("adapters.openai_images", "adapters.pools", "adapters.server_client", "embeddings.pixels"),
     *("adapters.caption_then_draw", "adapters.chat", "adapters.comfyui", "adapters.glyphs"),
-    *("adapters.public_texts", "embeddings.tfidf"),
+    *("adapters.pools", "embeddings.tfidf"),
     *("tests.durability.driver", "tests.endpoints.job_hosts", "tests.endpoints.openai_server"),
 )
 """What all of them import; else most kills, at instants that are a share of the whole, would strike imports alone."""

@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.private_side import IDENTITY
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import DamagedFile, LimitReached, PEError, RunError
 from pe.plugins.protocols import Answer, RandomRequest
 from pe.privacy.data_set import DataSetLedger
 from pe.progress import Progress
-from pe.store.lock import RunLock, check_local
+from pe.store.durable import RunLock, check_local
 from tests.durability import driver
 from tests.durability.test_kill import shareable
 
@@ -131,7 +130,7 @@ def stopped(tmp_path: Path, kind: str) -> Path:
     private = tmp_path / driver.PRIVATE[kind]
     driver.make_private(private)
     content = driver.recipe(private).model_dump()
-    recipe = pe.engine.start.Recipe.parse(content | {"limits": {"max_images": 95}}, "the test")
+    recipe = pe.engine.execution.Recipe.parse(content | {"limits": {"max_images": 95}}, "the test")
     with pytest.raises(LimitReached, match=r"`pe resume .*run --set limits\.max_images=…` goes on"):
         run_recipe(recipe, tmp_path / "run", surroundings(tmp_path))
     return tmp_path
@@ -196,7 +195,7 @@ def test_a_damaged_population_that_would_cost_or_come_out_otherwise_is_named(
         content |= {"limits": {"max_cost": 100}}
     else:
         around = dataclasses.replace(around, api=type(around.api)(stopped / "asked", deterministic=False))
-    recipe = pe.engine.start.Recipe.parse(content, "the test")
+    recipe = pe.engine.execution.Recipe.parse(content, "the test")
     with pytest.raises(DamagedFile, match=name):
         resume_run(stopped / "run", around, recipe)
     assert (stopped / "asked").read_text() == before
@@ -259,7 +258,7 @@ def test_other_private_records_are_noticed(stopped: Path, kind: str) -> None:
 def test_another_recipe_is_refused_and_named(stopped: Path) -> None:
     content = driver.recipe(private_of(stopped)).model_dump()
     content["evolution"]["lookahead"] = 3
-    other = pe.engine.start.Recipe.parse(content, "the test")
+    other = pe.engine.execution.Recipe.parse(content, "the test")
     with pytest.raises(RunError, match=r"evolution\.lookahead: 2 → 3"):
         resume_run(stopped / "run", surroundings(stopped), other)
 

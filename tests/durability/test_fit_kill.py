@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.privacy.noise import UnsafeSeededNoise
 from tests.adapters.trained import test_gan
 from tests.adapters.trained.diffusion import test_dp_sad

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.planning.build import object_kind
 from pe.recipe.schema import Recipe
 from pe.store.run import Run

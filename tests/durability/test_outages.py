@@ -10,8 +10,7 @@ import pytest
 
 from adapters.http import policy as policy_module
 from embeddings.tfidf import TfIdf
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import Unavailable
 from pe.planning.build import object_kind
 from pe.recipe.schema import Recipe

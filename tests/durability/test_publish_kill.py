@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pe.store.publish import put_back
+from pe.store.durable import put_back
 from tests.durability import driver
 from tests.durability.test_kill import shareable
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from adapters.trained.central import adapter as central
-from adapters.trained.central.means import Reading
-from adapters.trained.dp_gaussian import adapter as gaussian
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from adapters.trained import central
+from adapters.trained import dp_gaussian as gaussian
+from adapters.trained.central import Reading
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from tests.adapters.trained.dp_gaussian.test_adapter import private_file, recipe
 from tests.durability import driver
 from tests.durability.test_kill import shareable

@@ -9,11 +9,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from embeddings.dinov2 import DINOv2
-from embeddings.efficientnet_lite import EfficientNetLite
-from embeddings.inception import Inception
 from embeddings.inception_network import InceptionNetwork
-from embeddings.open_clip import OpenCLIP
+from embeddings.networks import DINOv2, EfficientNetLite, Inception, OpenCLIP
 from embeddings.sentence_transformers import SentenceTransformers
 from pe.data.images import Images
 from pe.plugins.protocols import Embedding

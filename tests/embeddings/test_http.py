@@ -17,11 +17,10 @@ from starlette.responses import RedirectResponse
 from adapters.http import policy as policy_module
 from embeddings.http import HTTPEmbedding
 from pe.data.images import Images
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import APIError, ContractError, RecipeError, Unavailable
 from pe.plugins.embed import embed_block
-from pe.privacy.verify import verify
+from pe.privacy.certificate import verify
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from tests.durability.driver import make_private

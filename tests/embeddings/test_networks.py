@@ -13,11 +13,8 @@ from sklearn.datasets import load_sample_images
 from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 from transformers import Dinov2Model
 
-from embeddings.dinov2 import DINOv2
-from embeddings.efficientnet_lite import EfficientNetLite
-from embeddings.inception import WEIGHTS, Inception
 from embeddings.inception_network import InceptionNetwork
-from embeddings.open_clip import OpenCLIP
+from embeddings.networks import WEIGHTS, DINOv2, EfficientNetLite, Inception, OpenCLIP
 from pe.data.images import Images
 from pe.errors import RecipeError
 from tests.embeddings.networks import dinov2_folder, images, inception_file, lively, open_clip_files

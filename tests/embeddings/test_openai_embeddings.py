@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from adapters.http import policy as policy_module
-from embeddings.openai_embeddings import OpenAIEmbeddings
+from embeddings.http import OpenAIEmbeddings
 from pe.data.images import Images
 from pe.data.texts import Texts
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import ContractError, RecipeError, Unavailable
 from pe.planning.build import object_kind
 from pe.plugins.embed import embed_block, try_embedding
 from pe.plugins.registry import load
-from pe.privacy.verify import verify
+from pe.privacy.certificate import verify
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from tests import lines

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
-from embeddings.resizing import antialiased, shortest_side, tensorflow_bilinear
+from embeddings.torch_model import antialiased, shortest_side, tensorflow_bilinear
 from tests.embeddings.networks import images
 
 SIZES = [(33, 50, 17, 20), (12, 12, 31, 40), (64, 64, 64, 64), (100, 41, 29, 29), (200, 300, 7, 224)]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from embeddings import torch_model
-from embeddings.inception import Inception
+from embeddings.networks import Inception
 from embeddings.torch_model import Network, TorchEmbedding, _arithmetic
 from pe.errors import ContractError, RecipeError
 from pe.private import PrivateDataset, embed_private
@@ -190,7 +190,7 @@ def test_on_a_card_arithmetic_is_exact_whatever_torch_was_told_and_so_it_is_left
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_lower_precision_is_near_and_comes_out_as_float32(tmp_path, three, precision):
-    from embeddings.dinov2 import DINOv2
+    from embeddings.networks import DINOv2
 
     low = DINOv2(
         model=str(dinov2_folder(tmp_path)), resize=32, crop=28, device="cpu", precision=precision, batch_size=8

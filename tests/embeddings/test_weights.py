@@ -15,9 +15,7 @@ import torch
 from huggingface_hub.utils import _detect_agent
 from safetensors.torch import save_file
 
-from embeddings.dinov2 import DINOv2
-from embeddings.inception import WEIGHTS, Inception
-from embeddings.open_clip import OpenCLIP
+from embeddings.networks import WEIGHTS, DINOv2, Inception, OpenCLIP
 from embeddings.sentence_transformers import SentenceTransformers
 from pe.data.texts import Texts
 from pe.errors import RecipeError

@@ -1,4 +1,4 @@
-"""InvokeModel for Stability's models, as AWS describes it (see adapters/bedrock.py); it checks each signature."""
+"""InvokeModel for Stability's models, as AWS describes it (see adapters/hosts.py); it checks each signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""generateContent with images in its answers, as python-genai has it (see adapters/gemini.py)."""
+"""generateContent with images in its answers, as python-genai has it (see adapters/hosts.py)."""
 
 from __future__ import annotations
 

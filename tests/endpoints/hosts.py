@@ -7,11 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.bedrock import Bedrock
-from adapters.gemini import Gemini
+from adapters.hosts import Bedrock, Gemini, Stability, Together
 from adapters.http import PromptedGenerator
-from adapters.stability import Stability
-from adapters.together import Together
 from tests.endpoints.bedrock_server import ACCESS, BedrockServer
 from tests.endpoints.faults import Script
 from tests.endpoints.gemini_server import GeminiServer

@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.bfl import BFL
 from adapters.comfyui import ComfyUI
-from adapters.fal import Fal
 from adapters.http.jobs import JobGenerator
-from adapters.replicate import Replicate
+from adapters.job_hosts import BFL, Fal, Replicate
 from tests.endpoints.comfy_server import ComfyServer, workflows
 from tests.endpoints.hosted_servers import BFLServer, FalServer, ReplicateServer
 from tests.endpoints.job_host import JobHost

@@ -1,4 +1,4 @@
-"""Stability's v2beta, as the OpenAPI description behind its reference has it (see adapters/stability.py)."""
+"""Stability's v2beta, as the OpenAPI description behind its reference has it (see adapters/hosts.py)."""
 
 from __future__ import annotations
 

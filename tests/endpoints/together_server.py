@@ -1,4 +1,4 @@
-"""Together's images/generations, as its OpenAPI description has it (see adapters/together.py).
+"""Together's images/generations, as its OpenAPI description has it (see adapters/hosts.py).
 
 The shape of its errors is described there; the words of a refusal are ours.
 """

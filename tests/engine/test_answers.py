@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import pe
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.progress import Progress
 from pe.recipe.schema import Recipe

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from pe.data.images import Images
-from pe.engine.bars import Bars
+from pe.engine.loggers import Bars
 from pe.evaluation.features import Seen
 from pe.evaluation.fidelity import fidelity
 from pe.progress import Progress

@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.glyphs import Glyphs
-from pe.cli.demo import _of_digits
+from pe.cli.run import _of_digits
 from pe.data.images import Images
 from pe.engine.demo.digits import RECIPES
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.utility import accuracies
 from pe.plugins.protocols import RandomRequest
-from pe.private.mnist import DIGITS
+from pe.private.npz import DIGITS
 from pe.recipe.schema import Recipe
 
 SHIPPED = Path(__file__).parents[2] / "adapters" / "diffusion" / "small"

@@ -13,8 +13,7 @@ import pytest
 
 from pe.engine.demo.newswire import SHA256, TOPICS, make_newswire
 from pe.engine.demo.texts import measure, recipe_content
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import MissingDependency, RunError
 from pe.progress import Progress
 from pe.recipe.reading import with_change

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pe.cli.doctor import doctor
+from pe.cli.plan import doctor
 from tests.adapters.http.test_credentials import Guarded
 from tests.endpoints.foreign import ForeignOpenAI, ForeignSD
 from tests.endpoints.serving import serving

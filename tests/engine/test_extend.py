@@ -15,8 +15,8 @@ from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run, spread
 from pe.errors import LimitReached, PluginError, RecipeError, RunError
 from pe.plugins.protocols import Answer, VariationRequest
-from pe.privacy.verify import verify
-from pe.store.purge import purge
+from pe.privacy.certificate import verify
+from pe.store.run import purge
 from tests.generators import Mean, Shades
 
 

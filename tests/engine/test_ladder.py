@@ -7,7 +7,7 @@ import pytest
 
 from pe.data.images import Images
 from pe.engine.ladder import FEWEST, SPACES, Rung, chance, judge, measure
-from pe.planning.measuring import PARENTS
+from pe.planning.calls import PARENTS
 from tests.generators import Mean
 
 NOISE = Images(np.random.default_rng(0).integers(0, 256, (PARENTS, 8, 8, 1)).astype(np.uint8))

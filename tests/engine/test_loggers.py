@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.arguments import read_arguments
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.loggers import logger
-from pe.engine.start import resume_run, run_recipe, stored_recipe
+from pe.engine.python import read_arguments
 from pe.errors import LimitReached, MissingDependency, PluginError, RecipeError
 from pe.recipe.schema import Recipe
-from pe.report.diagnostics import public_plan
-from pe.report.logged import Logged, logged
+from pe.report.loggers import Logged, logged
+from pe.report.sections import public_plan
 from pe.store.run import Run
 from tests.generators import Mean, Shades
 

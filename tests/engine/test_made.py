@@ -10,8 +10,7 @@ import pytest
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.data.texts import Texts
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import ContractError
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe

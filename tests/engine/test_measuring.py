@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pe.cli.status import status
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe, stored_recipe
+from pe.cli.watch import status
+from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.errors import APIError, LimitReached
 from pe.planning.build import set_up_generator
+from pe.planning.calls import IMAGES, PARENTS
 from pe.planning.forecast import forecast
-from pe.planning.measuring import IMAGES, PARENTS
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
-from pe.report.shareable import shareable_report
+from pe.report.sections import shareable_report
 from pe.store.export import examine
 from pe.store.run import Run
 from pe.store.writer import read_journal

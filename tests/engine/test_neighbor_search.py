@@ -13,7 +13,7 @@ import torch
 import pe
 from pe.errors import RecipeError
 from pe.histogram import Voting, count_votes
-from pe.planning.meaning import differences
+from pe.planning.forecast import differences
 from pe.plugins import devices
 from pe.private.embeddings import PrivateEmbeddings
 from pe.recipe.schema import Recipe

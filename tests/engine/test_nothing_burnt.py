@@ -14,14 +14,12 @@ import pytest
 import yaml
 
 import pe
-from pe.engine.execution import Surroundings
-from pe.engine.forget import forget_run
-from pe.engine.private_side import IDENTITY
-from pe.engine.start import resume_run
+from pe.engine.execution import Surroundings, resume_run
+from pe.engine.private_side import IDENTITY, forget_run
 from pe.errors import APIError, PEError, PrivacyError, RecipeError, RunError
 from pe.privacy.data_set import DataSetLedger
-from pe.store.lock import RunLock
-from pe.store.purge import purge
+from pe.store.durable import RunLock
+from pe.store.run import purge
 from pe.store.writer import read_journal
 from tests.cli.typed import pe as command
 from tests.durability.driver import forked

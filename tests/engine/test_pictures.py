@@ -18,8 +18,7 @@ from pe.data.decoding import decode_image
 from pe.engine.demo.packages import MAX_FILE, Package
 from pe.engine.demo.picture_set import CLASSES, make_picture_set, read_pictures
 from pe.engine.demo.pictures import measure, recipe_content
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import BadImage, MissingDependency, RunError
 from pe.progress import Progress
 from pe.recipe.reading import with_change

@@ -22,12 +22,12 @@ from pe.engine.report import write_report
 from pe.errors import BadImage, LimitReached, RecipeError, RunError
 from pe.plugins.protocols import Answer, ReadsPublicSamples, VariationRequest
 from pe.plugins.registry import construct
-from pe.privacy.verify import verify
+from pe.privacy.certificate import verify
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
-from pe.report.shareable import REPORT
-from pe.store.purge import purge
+from pe.report.sections import REPORT
+from pe.store.run import purge
 from tests.generators import Mean, Shades
 
 SETTINGS = {"epsilon": 50.0, "delta": 1e-5, "population": 8, "iterations": 2, "lookahead": 1}
@@ -239,7 +239,7 @@ def test_the_records_are_decoded_once_for_all_checks(tmp_path: Path, monkeypatch
         read.append(place)
         return decode(place, **settings)
 
-    import pe.private.image_source as reading
+    import pe.private.modalities as reading
 
     decode = reading.decode_image
     monkeypatch.setattr(reading, "decode_image", counting)

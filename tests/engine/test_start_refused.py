@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pe
-from adapters.trained.noisy_mean.dp_merf import DPMERF
+from adapters.trained.noisy_mean import DPMERF
 from pe.errors import ContractError, PluginError, PrivateDataError, RecipeError, RunError
 from pe.privacy.data_set import DataSetLedger
 from tests.engine.test_start import SETTINGS, evolve, private

@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 
 from pe.data.images import Images
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.phases import Phase
-from pe.engine.start import resume_run, run_recipe
-from pe.engine.status import Status, status_of
+from pe.engine.status import Phase, Status, status_of
 from pe.errors import LimitReached, RunError
 from pe.planning.build import object_kind, price_of
 from pe.planning.layout import lay_out, plan_of
@@ -28,8 +26,7 @@ from pe.privacy.accounting import epsilon
 from pe.progress import Progress, Task
 from pe.recipe.schema import Recipe
 from pe.store.places import WAITING
-from pe.store.purge import purge
-from pe.store.run import Run
+from pe.store.run import Run, purge
 from tests.durability import driver
 from tests.generators import Mean, Shades
 

@@ -11,12 +11,25 @@ from scipy.stats import binomtest
 
 import pe.histogram
 from pe.errors import PrivacyError
-from pe.evaluation import audit_worlds
-from pe.evaluation.audit import Audit, audit
-from pe.evaluation.audit_bounds import Rates, chance_to_flag, lower, runs_to_flag, tail_threshold, upper
-from pe.evaluation.audit_worlds import BLOCKS, Claim, candidates, clean_votes, influence, records
+from pe.evaluation import audit as audit_worlds
+from pe.evaluation.audit import (
+    BLOCKS,
+    Audit,
+    Claim,
+    Rates,
+    audit,
+    candidates,
+    chance_to_flag,
+    clean_votes,
+    influence,
+    lower,
+    records,
+    runs_to_flag,
+    tail_threshold,
+    upper,
+)
 from pe.histogram import Voting, count_votes
-from pe.privacy.closed_form import gaussian_epsilon
+from pe.privacy.mechanisms import gaussian_epsilon
 from pe.privacy.noise import Noise, SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation
 

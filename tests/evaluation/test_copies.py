@@ -15,10 +15,9 @@ import pe
 from embeddings.pixels import Pixels
 from pe.cli.evaluate import _page
 from pe.data.images import Images
-from pe.evaluation.copies import Copies
 from pe.evaluation.features import Seen
-from pe.evaluation.memorisation import memorisation
-from pe.report.internal import internal_report
+from pe.evaluation.memorisation import Copies, memorisation
+from pe.report.sections import internal_report
 from pe.store.run import Run
 from tests.cli.typed import pe as command
 

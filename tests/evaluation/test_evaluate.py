@@ -13,11 +13,9 @@ import pe
 from pe.cli.evaluate import _page
 from pe.errors import Interrupted, LimitReached, RecipeError, RunError
 from pe.evaluation import evaluate as evaluating
-from pe.evaluation.evaluate import evaluate_run
-from pe.evaluation.request import Request
-from pe.evaluation.stored import EARLIER, METRICS_FILE, pairs_file
-from pe.store.purge import purge
-from pe.store.run import Run
+from pe.evaluation.evaluate import EARLIER, METRICS_FILE, evaluate_run, pairs_file
+from pe.evaluation.sets import Request
+from pe.store.run import Run, purge
 from tests.generators import Mean, Shades, images_of
 
 PAIRS_FILE = pairs_file("png")

@@ -11,9 +11,9 @@ import pytest
 import pe
 from pe.data.population import Members
 from pe.errors import APIError, Interrupted, LimitReached
+from pe.evaluation.controls import choose_without_votes, random_selection_run
 from pe.evaluation.evaluate import evaluate_run
-from pe.evaluation.random_selection import choose_without_votes, random_selection_run
-from pe.evaluation.request import Request
+from pe.evaluation.sets import Request
 from pe.planning.layout import plan_of
 from pe.recipe.schema import Recipe
 from pe.selection import Descent, Keep

@@ -15,9 +15,8 @@ from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics
 from torch_fidelity.metric_kid import kid_features_to_metric
 from torch_fidelity.metric_prc import calculate_precision_recall_full
 
-from pe.evaluation.frechet import Moments, StreamedMoments, frechet_distance
-from pe.evaluation.kernel import kernel_distance, squared_mmd
-from pe.evaluation.manifold import manifold
+from pe.evaluation.features import Moments, StreamedMoments, frechet_distance
+from pe.evaluation.fidelity import kernel_distance, manifold, squared_mmd
 
 
 def two_sets(n: int, m: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -167,7 +166,7 @@ def test_precision_and_recall_equal_torch_fidelitys() -> None:
 def test_neighbourhoods_across_blocks_are_those_of_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     real, fake = two_sets(90, 70, 9)
     whole = manifold(real, fake)
-    monkeypatch.setattr("pe.evaluation.manifold._ROWS", 7)
+    monkeypatch.setattr("pe.evaluation.fidelity._ROWS", 7)
     assert manifold(real, fake) == whole
 
 

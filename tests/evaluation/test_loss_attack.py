@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.evaluate import evaluate_run
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.loss_attack import LEAST, MOST, _alike, loss_attack
-from pe.evaluation.request import Request
-from pe.fit.fitted import FITTED
+from pe.evaluation.memorisation import LEAST, MOST, _alike, loss_attack
+from pe.evaluation.sets import Request
+from pe.fit.trainer import FITTED
 from pe.privacy.release import Release
 from pe.progress import Progress
 from pe.recipe.schema import Recipe

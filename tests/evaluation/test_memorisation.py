@@ -13,7 +13,7 @@ from embeddings.pixels import Pixels
 from pe.data.images import Images
 from pe.evaluation.features import Seen
 from pe.evaluation.memorisation import PAIRS, membership, memorisation
-from pe.evaluation.pairs import pairs_picture
+from pe.evaluation.methods import pairs_picture
 
 SEEN = Seen("pixels", Pixels(size=8, blur=0))
 

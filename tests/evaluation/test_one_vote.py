@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import Interrupted, LimitReached
+from pe.evaluation.controls import Vote, images_asked_for, plan_vote
 from pe.evaluation.evaluate import evaluate_run
-from pe.evaluation.one_vote import Vote, images_asked_for, plan_vote
-from pe.evaluation.request import Request
+from pe.evaluation.sets import Request
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import PluginInfo
 from pe.privacy.accounting import epsilon
 from pe.recipe.schema import Recipe
-from pe.store.purge import purge
-from pe.store.run import Run
+from pe.store.run import Run, purge
 from tests.evaluation.test_evaluate import SETTINGS, npz, shareable, source
 from tests.generators import Mean, Shades
 

@@ -10,11 +10,11 @@ from PIL import Image
 
 import pe
 from pe.errors import RecipeError
-from pe.evaluation.image_methods import image_source_at as source_at
 from pe.evaluation.labelled import Labelled
+from pe.evaluation.methods import image_source_at as source_at
 from pe.evaluation.real import RealSet, leave_out, read_real
 from pe.private.npz import ImageNpz
-from pe.private.parquet import ImageParquet
+from pe.private.tables import ImageParquet
 
 CLASSES = ("a", "b")
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)

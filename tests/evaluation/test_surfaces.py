@@ -12,9 +12,9 @@ from PIL import Image
 from rich.console import Console
 
 import pe
-from adapters.public_texts import PublicTexts
+from adapters.pools import PublicTexts
 from embeddings.tfidf import TfIdf
-from pe.engine.bars import Bars
+from pe.engine.loggers import Bars
 from pe.engine.report import write_report
 from pe.plugins.protocols import GenerationAPI
 from pe.report.live import LivePage

@@ -12,18 +12,17 @@ import numpy.typing as npt
 import pytest
 
 import pe
-from pe.data.conditions import Conditions
+from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.evaluation.copies import are_among
-from pe.evaluation.evaluate import evaluate_run
+from pe.evaluation.classifiers import fit_tfidf_regression, runs, words
+from pe.evaluation.evaluate import evaluate_run, pairs_file
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.request import Request
-from pe.evaluation.stored import pairs_file
-from pe.evaluation.text_methods import TEXTS, contents, text_source_at, traces
-from pe.evaluation.words import fit_tfidf_regression, runs, words
+from pe.evaluation.memorisation import are_among
+from pe.evaluation.methods import TEXTS, contents, text_source_at, traces
+from pe.evaluation.sets import Request
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
-from pe.private.text_table import TextTable
+from pe.private.tables import TextTable
 
 TOPICS = {
     "sea": ["ship", "harbour", "wave", "sail", "anchor", "tide"],

@@ -14,13 +14,21 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from pe.data.conditions import SOFT_LABEL, Conditions
 from pe.data.images import Images
+from pe.data.samples import SOFT_LABEL, Conditions
 from pe.errors import Interrupted, RecipeError
 from pe.evaluation.classifiers import Classifier, NetworkSettings
-from pe.evaluation.labelled import Labelled, hold_out, label_samples, shrunk
-from pe.evaluation.shallow import LONGEST, fit_linear_probe
-from pe.evaluation.threads import MEMORY, at_once, side_by_side
+from pe.evaluation.labelled import (
+    LONGEST,
+    MEMORY,
+    Labelled,
+    at_once,
+    fit_linear_probe,
+    hold_out,
+    label_samples,
+    shrunk,
+    side_by_side,
+)
 from pe.evaluation.training import MovingAverage, Training, _Batches, _loss, resnet9
 from pe.evaluation.utility import Trial, accuracy, choose_classifiers, seconds_left, utility
 from pe.progress import Progress

@@ -7,12 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
-from pe.evaluation.remedies import MOST, remedies
+from pe.data.samples import Conditions
 from pe.evaluation.utility import Utility
-from pe.evaluation.verdict import HELPED, HURT, NAMED, NOT_SHOWN, collapsed, compare, first_named, verdict
+from pe.evaluation.verdict import (
+    HELPED,
+    HURT,
+    MOST,
+    NAMED,
+    NOT_SHOWN,
+    collapsed,
+    compare,
+    first_named,
+    remedies,
+    verdict,
+)
 from pe.planning.layout import lay_out
 from pe.recipe.schema import Recipe
 from tests.generators import Shades

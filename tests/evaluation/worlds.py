@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pe
+from adapters.pools import PublicTexts
 from adapters.portfolio import Portfolio
-from adapters.public_texts import PublicTexts
 from embeddings.tfidf import TfIdf
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.privacy.ledger import Ledger

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from adapters.diffusion.device import free_memory
-from pe.engine.software import installed_version, software_versions
+from pe.engine.process import installed_version, software_versions
 from pe.plugins.devices import find_device
 
 LIBRARIES = ("torchvision", "triton", "transformers", "accelerate", "open-clip-torch", "timm", "ray")

@@ -10,12 +10,9 @@ import pytest
 import torch
 
 from adapters.diffusion.device import free_memory
-from adapters.trained.diffusion.levels import Network
-from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.diffusion.network import unet
-from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
-from adapters.trained.dp_sgd.hyperparameters import FineTuning
-from adapters.trained.dp_sgd.suitable import trained_parameters
+from adapters.trained.diffusion_training import Velocity, unet
+from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
+from adapters.trained.settings import FineTuning, Network
 from pe.plugins.devices import memory_refused
 from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU

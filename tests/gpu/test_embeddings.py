@@ -13,9 +13,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import Dinov2Config, Dinov2Model
 
-from embeddings.dinov2 import DINOv2
-from embeddings.inception import Inception
 from embeddings.inception_network import InceptionNetwork
+from embeddings.networks import DINOv2, Inception
 from pe.data.images import Images
 from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU

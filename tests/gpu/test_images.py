@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from adapters.diffusion.device import free_memory
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU, STEPS, full_float32, grey_levels, in_batches, new_images, stable_diffusion
 

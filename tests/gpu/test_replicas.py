@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.server_client import ServerClient
 from tests.adapters.server.serving import Asked, begin
 from tests.gpu.conftest import Tell

@@ -12,8 +12,7 @@ import pytest
 
 from adapters.chat import Chat
 from adapters.http import Rejected
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.run import Run

@@ -11,11 +11,9 @@ import pytest
 
 from adapters.chat import Chat
 from adapters.http import Rejected
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.planning.build import price_of
-from pe.plugins.jobs import JobNote
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Usage
+from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, Usage
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from pe.report.diagnostics import public_plan
-from pe.report.logged import logged
+from pe.report.loggers import logged
+from pe.report.sections import public_plan
 from pe.store.run import Run
 from tests.peers.servers import ENVIRONMENTS
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import pe
-from pe.private.image_source import ImageSource
+from pe.private.modalities import ImageSource
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
 from tests.peers.servers import ENVIRONMENTS, PATIENCE, free_port

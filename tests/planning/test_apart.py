@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pe.errors import RecipeError
-from pe.planning.apart import check_apart
+from pe.planning.checks import check_apart
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from pe.errors import RecipeError
-from pe.planning.choice import SIGNAL_ONCE, Choice, settle
+from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, settle
 from pe.planning.forecast import forecast
 from pe.planning.layout import lay_out
-from pe.planning.signal import ENOUGH_ONCE
 from pe.plugins.protocols import PluginInfo
 from pe.recipe.schema import Recipe
 from tests.generators import Shades

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.public_images import PublicImages
+from adapters.pools import PublicImages
 from adapters.sdapi import SDAPI
 from embeddings.pixels import Pixels
 from pe.data.images import Images
 from pe.nearest import nearest
-from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, round_up
-from pe.planning.fitting import fit_dry_runs
-from pe.planning.layout import lay_out
+from pe.planning.checks import EMBEDDING, clock_terms, deadlines, held_back, round_up
+from pe.planning.layout import fit_dry_runs, lay_out
 from pe.plugins.protocols import PluginInfo, info_of
 from pe.recipe.schema import Recipe
 from tests.adapters.trained.diffusion.small import NETWORK

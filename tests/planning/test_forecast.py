@@ -11,16 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pe.data.conditions import Conditions
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.data.samples import Conditions
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import PluginError, RecipeError
 from pe.histogram import histogram_release
 from pe.planning.build import object_kind, set_up_generator
 from pe.planning.calls import Span, variation_calls
+from pe.planning.choice import MOST_NOISE, Signal
+from pe.planning.figures import Forecast
 from pe.planning.forecast import forecast
-from pe.planning.forecast_values import Forecast
-from pe.planning.signal import MOST_NOISE, Signal
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, info_of
 from pe.privacy.release import Relation
 from pe.recipe.schema import ApiSpec, Recipe

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.planning.forecast import forecast
 from pe.planning.layout import lay_out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pe.planning.cautions import pool_warnings
+from pe.planning.checks import pool_warnings
 from pe.plugins.protocols import PluginInfo
 from pe.recipe.schema import Recipe
 from tests.generators import Shades

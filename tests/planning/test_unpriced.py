@@ -10,8 +10,8 @@ import pytest
 import pe
 from pe.errors import RecipeError
 from pe.planning.build import set_up_generator
+from pe.planning.checks import check_price, obstacles
 from pe.planning.forecast import forecast
-from pe.planning.readiness import check_price, obstacles
 from pe.plugins.protocols import PluginInfo
 from pe.recipe.schema import Recipe
 from tests.durability.driver import make_private

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adapters.diffusion.device import choose_devices
-from embeddings.efficientnet_lite import EfficientNetLite
+from embeddings.networks import EfficientNetLite
 from pe.engine.health import findings
 from pe.errors import RecipeError
 from pe.evaluation.training import Training, fit_network

@@ -18,10 +18,8 @@ from scipy.stats import norm
 
 from pe.errors import PrivacyError
 from pe.privacy.accounting import delta, epsilon, gdp_mu
-from pe.privacy.closed_form import gaussian_delta, gaussian_epsilon
-from pe.privacy.mechanisms import sort_parts
+from pe.privacy.mechanisms import gaussian_delta, gaussian_epsilon, rdp_curve, sort_parts
 from pe.privacy.noise import grid_for
-from pe.privacy.rdp import rdp_curve
 from pe.privacy.release import Poisson, Relation, Release
 
 PUBLISHED = [  # δ, σ, T, ε; as the paper of Private Evolution has them

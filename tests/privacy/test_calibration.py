@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pe.errors import PrivacyError
 from pe.histogram import histogram_releases
-from pe.planning.budget import PlanSettings, noise_multiplier_for, plan, plan_with
+from pe.planning.layout import PlanSettings, noise_multiplier_for, plan, plan_with
 from pe.privacy.accounting import epsilon, quick_epsilon
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget

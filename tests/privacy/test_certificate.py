@@ -11,17 +11,14 @@ import jsonschema
 import pytest
 from scipy.stats import norm
 
-from pe.planning.budget import PlanSettings, plan
-from pe.privacy.certificate import FORMAT, build_certificate
-from pe.privacy.closed_form import gaussian_epsilon
+from pe.planning.layout import PlanSettings, plan
+from pe.privacy.certificate import FORMAT, build_certificate, verify
 from pe.privacy.covered import hash_files, release_file
-from pe.privacy.ledger import Budget, Ledger
-from pe.privacy.markdown import certificate_markdown
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
+from pe.privacy.mechanisms import gaussian_epsilon
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Poisson, Relation, Release
-from pe.privacy.store import MemoryStore
-from pe.privacy.verify import verify
-from pe.privacy.words import found_at_most, power, round_up, statement
+from pe.privacy.words import certificate_markdown, found_at_most, power, round_up, statement
 
 BUDGET = Budget(4, 1e-6)
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / f"certificate-{FORMAT}.schema.json").read_text())

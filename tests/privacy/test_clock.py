@@ -11,11 +11,9 @@ from threading import Event
 import pytest
 
 from pe.errors import PrivacyError
-from pe.privacy import clock as clock_module
-from pe.privacy.clock import PublicClock
-from pe.privacy.ledger import Budget, Ledger
+from pe.privacy import ledger as clock_module
+from pe.privacy.ledger import Budget, Ledger, MemoryStore, PublicClock
 from pe.privacy.release import Relation, Release
-from pe.privacy.store import MemoryStore
 
 RELEASE = Release("histogram/1", "discrete_gaussian", 1.0, 4.0, grid=2**14)
 

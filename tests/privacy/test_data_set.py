@@ -16,9 +16,9 @@ from scipy.stats import norm
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.histogram import count_votes, histogram_releases
 from pe.privacy.accounting import delta, epsilon
-from pe.privacy.closed_form import gaussian_epsilon
 from pe.privacy.data_set import DataSetLedger, for_a_record
 from pe.privacy.ledger import Budget
+from pe.privacy.mechanisms import gaussian_epsilon
 from pe.privacy.release import Poisson, Relation, Release
 from pe.private.embeddings import PrivateEmbeddings
 

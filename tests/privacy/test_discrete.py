@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pe.privacy import discrete
-from pe.privacy.discrete import CELLS, DOUBT, LARGEST_SCALE, PART, Envelope, below, discrete_draws
-from pe.privacy.entropy import random_words
+from pe.privacy import noise as discrete
+from pe.privacy.noise import CELLS, DOUBT, LARGEST_SCALE, PART, Envelope, below, discrete_draws, random_words
 
 FALSE_ALARM = 1e-10
 LAWS = ["gaussian", "laplace"]

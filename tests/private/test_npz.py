@@ -74,7 +74,7 @@ def test_images_of_the_declared_form_are_not_decoded_one_by_one(tmp_path, monkey
     np.savez(tmp_path / "a.npz", images=pixels)
     size = shape[1:3]
     data = source(tmp_path / "a.npz", classes=None, channels=channels, size=size, resize=resize).open()
-    monkeypatch.delattr("pe.private.image_source.convert_pixels")
+    monkeypatch.delattr("pe.private.modalities.convert_pixels")
     np.testing.assert_array_equal(np.stack(list(data.first(7))), pixels.reshape(7, *size, channels))
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from adapters.public_files import read_arrays, read_folder
 from pe.data.images import Images
-from pe.data.public_folders import files_below
+from pe.data.tables import files_below
 from pe.errors import PrivateDataError, RecipeError
 from pe.private import ImageFolder, ImageNpz, ImageParquet, PrivateDataset, TextTable, WebDataset, find_labels
 

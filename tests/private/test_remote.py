@@ -15,10 +15,10 @@ from PIL import Image
 from pydantic import TypeAdapter
 
 from pe.errors import PrivateDataError, RecipeError
-from pe.planning.readiness import data_set_ledger
+from pe.planning.checks import data_set_ledger
 from pe.private import ImageParquet, TextTable
 from pe.private.source import read_source
-from pe.recipe.paths import with_full_paths
+from pe.recipe.reading import with_full_paths
 
 fsspec = pytest.importorskip("fsspec")
 pa = pytest.importorskip("pyarrow")

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pe.histogram import Voting, count_votes
-from pe.private.embeddings import PrivateEmbeddings
-from pe.private.shards import place, shards
+from pe.private.embeddings import PrivateEmbeddings, place, shards
 from pe.private_work import InThisProcess
 
 KEYS = st.integers(0, 2**64 - 1)

@@ -14,7 +14,7 @@ import pytest
 
 from pe.errors import PEError, PrivateDataError, RecipeError
 from pe.private import PrivateDataset, PrivateSource, TextFolder, TextTable
-from pe.private.digests import sample_digest
+from pe.private.dataset import sample_digest
 
 TEXTS = ["=cmd|'/c calc'!A1", 'two "quoted"\nlines, and a comma', "naïve 日本語", "tab\there"]
 LABELS, PATIENTS = ["bad", "good", "bad", "bad"], ["ann", "bob", "ann", "eve"]

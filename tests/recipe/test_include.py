@@ -9,7 +9,7 @@ import yaml
 
 from adapters.prompts import Prompts
 from pe.errors import RecipeError
-from pe.planning.meaning import differences
+from pe.planning.forecast import differences
 from pe.recipe.schema import Recipe
 from tests.recipe.test_schema import GOOD
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from pe.data.conditions import Conditions
 from pe.data.fonts import font_for
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
+from pe.data.samples import Conditions
 from pe.report.pictures import contact_sheet, mosaic
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import pe
-from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.data.population import Population
+from pe.data.samples import Conditions
 from pe.engine.report import write_report
-from pe.privacy.verify import verify
-from pe.report.diagnostics import Generation
-from pe.report.generators import fared
+from pe.privacy.certificate import verify
+from pe.report.sections import Generation, fared
 from pe.store.run import Run
 from tests.durability.driver import make_private
 from tests.generators import Mean

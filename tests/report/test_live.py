@@ -26,9 +26,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import pe
 from pe.data.images import Images
-from pe.engine.execution import Surroundings
-from pe.engine.signals import SIGNALS, stop_on_signals
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.engine.process import SIGNALS, stop_on_signals
 from pe.engine.watching import Feed, LiveServer
 from pe.errors import LimitReached
 from pe.planning.build import object_kind

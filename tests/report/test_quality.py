@@ -14,11 +14,11 @@ import pytest
 
 from pe.engine.report import write_report
 from pe.evaluation.evaluate import evaluate_run
-from pe.evaluation.request import Request
+from pe.evaluation.sets import Request
 from pe.progress import Progress
 from pe.report.compare import compare
 from pe.report.page import render
-from pe.report.quality import headline_numbers, quality
+from pe.report.sections import headline_numbers, quality
 from pe.store.run import Run
 from tests.generators import Mean, Shades
 

@@ -15,19 +15,17 @@ from hatchling.builders.wheel import WheelBuilder
 from jinja2 import UndefinedError
 
 import pe
-from pe.cli.compare import compare
-from pe.cli.report import report
+from pe.cli.share import report
+from pe.cli.watch import compare
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import RunError
-from pe.privacy.verify import verify
-from pe.report.charts import chart, ticks
+from pe.privacy.certificate import verify
 from pe.report.compare import compare as side_by_side
 from pe.report.compare import comparison_page
-from pe.report.diagnostics import generations, public_plan
-from pe.report.page import environment, prose, render
-from pe.report.shareable import promise
+from pe.report.page import chart, environment, prose, render, ticks
+from pe.report.sections import generations, promise, public_plan
 from pe.store.run import Run
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades

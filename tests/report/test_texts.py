@@ -15,11 +15,11 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 import pe
-from pe.data.conditions import Conditions
+from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.engine.report import write_report
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
-from pe.private.text_table import TextTable
+from pe.private.tables import TextTable
 from pe.report.compare import compare, comparison_page
 from tests.report.test_browser import CONTRAST, show
 

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
-from pe.data.conditions import Conditions
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
-from pe.data.samples import Samples
+from pe.data.samples import Conditions, Samples
 from pe.engine.report import write_report
 from pe.privacy.release import Release
-from pe.report.variety import MOST, NEAR, WORK, Variety, collapse_warnings, usual_distance, varieties, whole
+from pe.report.pictures import MOST, NEAR, WORK, Variety, collapse_warnings, usual_distance, varieties, whole
 from pe.steps import Step
 from tests.cli.typed import pe as command
 from tests.words import Words

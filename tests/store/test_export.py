@@ -17,14 +17,14 @@ import yaml
 from PIL import Image
 
 import pe
-from adapters.public_images import PublicImages
+from adapters.pools import PublicImages
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.errors import RecipeError, RunError
 from pe.store.certified import reissue
+from pe.store.durable import folder_beside
 from pe.store.export import examine
-from pe.store.file_names import file_names
-from pe.store.lock import folder_beside
+from pe.store.formats import file_names
 from tests.durability.driver import forked
 from tests.generators import Mean, Shades
 

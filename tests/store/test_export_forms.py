@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from torchvision.datasets import ImageFolder
 
 import pe
-import pe.store.writers
+import pe.store.formats
 from pe.errors import RecipeError
 from pe.privacy.covered import sha256
 from pe.store.export import examine
@@ -114,7 +114,7 @@ def test_torchvision_reads_a_folder(run: pe.Run, tmp_path: Path) -> None:
 
 def test_shards_hold_every_sample_once_in_order(run: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = list(run.synthetic.samples.files())
-    monkeypatch.setattr(pe.store.writers, "_SHARD", len(files[0]) * 3)
+    monkeypatch.setattr(pe.store.formats, "_SHARD", len(files[0]) * 3)
     labels = ["ab"[label] for label in run.synthetic.labels]
     tars = sorted((run.export(tmp_path / "tars", "webdataset") / "synthetic").iterdir())
     assert [path.name for path in tars] == ["00000.tar", "00001.tar", "00002.tar"]

@@ -18,7 +18,7 @@ from starlette.routing import Route
 import pe
 from pe.errors import APIError, RecipeError, RunError
 from pe.privacy.covered import sha256
-from pe.store.hub import push
+from pe.store.signing import push
 from tests.durability.driver import make_private
 from tests.endpoints.serving import serving
 from tests.generators import Mean, Shades

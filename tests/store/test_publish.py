@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import RunError
 from pe.planning.build import object_kind
 from pe.recipe.schema import Recipe
-from pe.store.publish import publish
-from pe.store.purge import purge
+from pe.store.durable import publish
+from pe.store.run import purge
 from tests.cli import typed
 from tests.durability import driver
 from tests.durability.test_kill import shareable

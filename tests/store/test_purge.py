@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run
+from pe.engine.execution import Surroundings, resume_run
 from pe.errors import PEError, RunError
 from pe.store.export import examine
 from pe.store.places import PURGED
-from pe.store.purge import purge
+from pe.store.run import purge
 from tests.generators import Mean, Shades
 
 

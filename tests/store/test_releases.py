@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.ledger import Array, Budget, Ledger
 from pe.privacy.release import Release
-from pe.privacy.store import Array
 from pe.store.durable import write_durably
 from pe.store.places import CONFIDENTIAL
-from pe.store.releases import JournalReleases
-from pe.store.writer import RunWriter
+from pe.store.writer import JournalReleases, RunWriter
 
 RELEASE = Release("votes/1", "discrete_gaussian", 1.0, 4.0, grid=2**20)
 

@@ -11,11 +11,10 @@ import pytest
 import pe.store.writer
 from pe.dispatch.answers import Answers
 from pe.errors import RunError
-from pe.plugins.usage import Usage
+from pe.plugins.protocols import Usage
 from pe.progress import Progress
-from pe.store.durable import write_durably
+from pe.store.durable import check_local, write_durably
 from pe.store.journal import ChunkRow
-from pe.store.lock import check_local
 from pe.store.run import Run
 from pe.store.writer import RunWriter, read_journal
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from adapters.diffusion.device import free_memory
 from adapters.trained.dp_sgd.gradients import Loss
-from adapters.trained.dp_sgd.hyperparameters import DPSGD
 from adapters.trained.dp_sgd.training import Images, Training
+from adapters.trained.settings import DPSGD
 from pe.fit.trainer import DryRun
 from pe.privacy.noise import SystemNoise
 

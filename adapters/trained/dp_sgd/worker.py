@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from adapters.trained.dp_sgd.group import Start, Task
+from adapters.trained.dp_sgd.processes import Start, Task
 from pe.data.quiet import quiet
 from pe.errors import PEError
 

@@ -10,19 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
-from pe.engine.start import run_recipe
-from pe.engine.summary import summary
-from pe.evaluation.controls import unevolved
-from pe.evaluation.one_vote import one_vote_run
-from pe.evaluation.threads import at_once, side_by_side
+from pe.evaluation.controls import one_vote_run, unevolved
+from pe.evaluation.labelled import at_once, side_by_side
 from pe.evaluation.utility import CLASSIFIERS, accuracy
 from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, build_generator
 from pe.planning.layout import plan_of
 from pe.plugins.registry import require_extras
-from pe.private.mnist import DIGITS, MnistSample
+from pe.private.npz import DIGITS, MnistSample
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 

@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 
 from pe.engine.demo.picture_set import make_picture_set
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
-from pe.engine.start import run_recipe
-from pe.engine.summary import summary
-from pe.evaluation.labelled import Labelled
-from pe.evaluation.request import Request
-from pe.evaluation.sets import Notes, gather
-from pe.evaluation.shallow import fit_linear_probe
+from pe.evaluation.labelled import Labelled, fit_linear_probe
+from pe.evaluation.sets import Notes, Request, gather
 from pe.lookahead import embed
 from pe.planning.build import build_embedding
 from pe.plugins.protocols import Embedding

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 
 from pe.engine.demo.newswire import make_newswire
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
-from pe.engine.start import run_recipe
-from pe.engine.summary import summary
-from pe.evaluation.request import Request
-from pe.evaluation.sets import Notes, gather
+from pe.evaluation.classifiers import fit_tfidf_regression
+from pe.evaluation.sets import Notes, Request, gather
 from pe.evaluation.utility import macro_f1
-from pe.evaluation.words import fit_tfidf_regression
 from pe.plugins.registry import require_extras
 from pe.privacy.data_set import DataSetLedger
 from pe.recipe.reading import read_yaml, with_change

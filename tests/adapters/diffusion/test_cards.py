@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from adapters.diffusion.engine import LocalDiffusion
 from adapters.diffusion.improved import ImprovedDiffusion
 from adapters.diffusion.improved_unet import ImprovedUNet, Shape
-from adapters.diffusion.local import LocalDiffusion
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny

@@ -9,7 +9,7 @@ import diffusers
 import pytest
 
 from adapters.diffusion.description import describe, inputs_of
-from adapters.diffusion.guidance import guidance_input, guidance_of, heeds_negative_prompts
+from adapters.diffusion.text_model import guidance_input, guidance_of, heeds_negative_prompts
 
 DOCS = Path(__file__).parents[3] / "docs"
 

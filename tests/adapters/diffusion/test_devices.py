@@ -17,15 +17,13 @@ import torch
 
 from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.items import Item, Job
-from adapters.diffusion.noise import normals, seeded
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from adapters.diffusion.items import Item, Job, normals, seeded
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.planning.build import set_up_generator
+from pe.planning.checks import look_ahead
+from pe.planning.figures import Forecast
 from pe.planning.forecast import forecast
-from pe.planning.forecast_values import Forecast
-from pe.planning.readiness import look_ahead
 from pe.plugins import devices
 from pe.recipe.schema import Recipe
 from tests.fake_cards import fake_cards
@@ -162,7 +160,7 @@ def test_the_plan_states_the_precision(api: dict[str, object], told: str, tmp_pa
 def test_without_a_gpu_the_plan_states_it_without_torch() -> None:
     code = (
         "import sys\n"
-        "from adapters.diffusion.pixel_space import PixelSpace\n"
+        "from adapters.diffusion.pixel import PixelSpace\n"
         "print(PixelSpace(model='small').describe_precision(), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,9 +17,8 @@ import torch
 
 from adapters.diffusion.device import choose_devices
 from adapters.diffusion.engine import BatchSize, Engine
-from adapters.diffusion.items import Item, Job, steps_run
-from adapters.diffusion.noise import _check_form, normals, seeded
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.items import Item, Job, _check_form, normals, seeded, steps_run
+from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.errors import APIError, ContractError, PluginError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, VariationRequest
@@ -321,7 +320,7 @@ def test_all_64_bits_of_a_seed_count() -> None:
 
 def test_importing_the_adapters_loads_no_heavy_library() -> None:
     code = (
-        "import sys, adapters.diffusion.text_to_image, adapters.diffusion.pixel_space, adapters.diffusion.improved\n"
+        "import sys, adapters.diffusion.text_to_image, adapters.diffusion.pixel, adapters.diffusion.improved\n"
         "print([name for name in ('torch', 'diffusers', 'transformers') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
@@ -341,7 +340,7 @@ def test_a_variation_of_degree_one_is_a_new_sample_of_the_parent_s_class(folder:
 
 @pytest.mark.parametrize("header", [16, 32])
 def test_a_torch_that_keeps_its_state_in_another_form_is_refused(monkeypatch: pytest.MonkeyPatch, header: int) -> None:
-    monkeypatch.setattr("adapters.diffusion.noise._HEADER", header)
+    monkeypatch.setattr("adapters.diffusion.items._HEADER", header)
     _check_form.cache_clear()
     with pytest.raises(PluginError, match="keeps the state of its random numbers in a form"):
         seeded(1)

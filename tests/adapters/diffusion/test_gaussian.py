@@ -17,10 +17,9 @@ import pytest
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler
 
-from adapters.diffusion.improved_schedule import CosineDDIM
-from adapters.diffusion.items import Item, Job
-from adapters.diffusion.noise import normals, seeded
-from adapters.diffusion.pixel_model import PixelModel
+from adapters.diffusion.improved import CosineDDIM
+from adapters.diffusion.items import Item, Job, normals, seeded
+from adapters.diffusion.pixel import PixelModel
 
 Array = npt.NDArray[np.float64]
 

@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from adapters.diffusion.improved import ImprovedDiffusion
-from pe.data.conditions import DRAWN
 from pe.data.decoding import convert_pixels
-from pe.engine.execution import Surroundings
+from pe.data.samples import DRAWN
+from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import run_recipe
 from pe.errors import RecipeError
 from pe.planning.build import build_generator
+from pe.planning.checks import size_warnings
 from pe.planning.forecast import forecast
-from pe.planning.readiness import size_warnings
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from tests.adapters.diffusion.test_improved import SMALL, api_of, drawn, levels, varied, weights

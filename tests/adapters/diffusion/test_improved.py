@@ -16,8 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from adapters.diffusion.improved import ImprovedDiffusion
-from adapters.diffusion.improved_schedule import TRAINED, CosineDDIM, cosine, respaced
+from adapters.diffusion.improved import TRAINED, CosineDDIM, ImprovedDiffusion, cosine, respaced
 from adapters.diffusion.improved_unet import HEADS, ImprovedUNet, Shape, shape_of, waves
 from pe.data.images import Images
 from pe.errors import RecipeError

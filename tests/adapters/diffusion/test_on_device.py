@@ -13,10 +13,10 @@ from diffusers.image_processor import VaeImageProcessor
 from PIL import Image
 from transformers import CLIPImageProcessor
 
-from adapters.diffusion.on_device import prepare_on_device
+from adapters.diffusion.device import prepare_on_device
 from adapters.diffusion.text_to_image import TextToImage
-from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.plugins.protocols import VariationRequest
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.kinds import saved

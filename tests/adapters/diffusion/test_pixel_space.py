@@ -14,9 +14,9 @@ from diffusers import DDIMPipeline, DDIMScheduler, DDPMScheduler, UNet2DModel
 from safetensors.torch import load_file, save_file
 
 import pe
-from adapters.diffusion.pixel_space import PixelSpace
-from pe.data.conditions import Conditions
+from adapters.diffusion.pixel import PixelSpace
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
@@ -157,7 +157,7 @@ def test_a_network_that_learned_its_variance(sampler: str, tmp_path: Path) -> No
 
 def test_sampling_is_what_diffusers_own_pipeline_does(tmp_path: Path) -> None:
     """DDIMPipeline with the same first noise; at batch size 1 it is the same arithmetic."""
-    from adapters.diffusion.noise import normals, seeded
+    from adapters.diffusion.items import normals, seeded
 
     model = tiny.pixel_folder(tmp_path / "model")
     unet = UNet2DModel.from_pretrained(model + "/unet").eval()

@@ -14,11 +14,10 @@ from PIL import Image
 
 from adapters.diffusion.items import Item, Job
 from adapters.diffusion.text_files import TextFiles
-from adapters.diffusion.text_loading import TextLoader
-from adapters.diffusion.text_model import TextModel
+from adapters.diffusion.text_model import TextLoader, TextModel
 from adapters.diffusion.text_to_image import TextToImage
-from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
 from tests.adapters.diffusion import tiny

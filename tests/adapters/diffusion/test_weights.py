@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from adapters.diffusion.improved import ImprovedDiffusion
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.errors import PEError, RecipeError
 from pe.plugins.protocols import RandomRequest

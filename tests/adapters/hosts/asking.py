@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pe.data.conditions import Conditions
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from tests.endpoints.hosts import Generator
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.bedrock import Bedrock
+from adapters.hosts import Bedrock
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Failed
 from tests.adapters.hosts.asking import random, varied

@@ -16,18 +16,16 @@ import pytest
 
 from adapters.chat import Chat
 from adapters.http import client as client_module
-from adapters.http.answers import encoded
+from adapters.http.answers import PictureRule, encoded
 from adapters.http.client import HTTPClient
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
-from adapters.http.pictures import PictureRule
 from adapters.http.policy import Outcome
 from adapters.http.settings import Connection
 from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
 from adapters.server_client import ServerClient
-from embeddings.endpoint import vectors_of
-from embeddings.http import HTTPEmbedding
+from embeddings.http import HTTPEmbedding, vectors_of
 from pe.data.images import Images
 from pe.errors import PEError, Unavailable
 from pe.plugins.protocols import Failed, RandomRequest

@@ -12,22 +12,20 @@ from PIL import Image
 from adapters.hf_inference import HFInference
 from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
-from pe.data.conditions import DRAWN, Conditions
 from pe.data.decoding import convert_pixels
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
-from pe.dispatch.answers import Standing
-from pe.dispatch.packing import decode, encode
+from pe.data.samples import DRAWN, Conditions
+from pe.dispatch.answers import Standing, decode, encode
 from pe.dispatch.work import Work
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import LimitReached, RecipeError
 from pe.planning.build import build_generator
 from pe.planning.forecast import forecast
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
-from pe.report.shareable import shareable_report
+from pe.report.sections import shareable_report
 from pe.store.run import Run
 from tests.durability.driver import make_private
 from tests.endpoints.faults import Script

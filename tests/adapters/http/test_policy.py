@@ -14,7 +14,7 @@ import pytest
 from adapters.http import Fault, Policy, Rejected
 from adapters.http import policy as policy_module
 from adapters.http.faults import body_words, retry_after
-from adapters.http.gate import Gate
+from adapters.http.policy import Gate
 from pe.errors import Interrupted, Unavailable
 from pe.plugins.protocols import Failed
 

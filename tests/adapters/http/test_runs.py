@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import pe
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.recipe.schema import Recipe
 from tests.adapters.http.test_environment import by_tls
 from tests.durability.driver import make_private

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from adapters import local_text
-from adapters.causal_lm import CausalLM
+from adapters.local_text import CausalLM
 from pe.data.texts import Texts
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, VariationRequest

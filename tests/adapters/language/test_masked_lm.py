@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import transformers
 
-from adapters.masked_lm import MaskedLM
-from pe.data.conditions import Conditions
+from adapters.local_text import MaskedLM
+from pe.data.samples import Conditions
 from pe.data.texts import Texts
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe

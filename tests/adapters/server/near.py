@@ -12,11 +12,11 @@ import yaml
 from click.testing import CliRunner
 
 from adapters.server import replica
+from adapters.server.checks import Settings
 from adapters.server.command import serve
-from adapters.server.door import Door
+from adapters.server.errors import Door
 from adapters.server.ingress import Ingress
 from adapters.server.replica import Replica
-from adapters.server.settings import Settings
 from tests.endpoints.serving import serving
 
 

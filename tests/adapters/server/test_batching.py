@@ -12,8 +12,8 @@ import pytest
 from adapters.diffusion.engine import Engine as Real
 from adapters.diffusion.items import Item, Job, Outcome
 from adapters.server.batching import Batch, Batcher
-from adapters.server.families import family_of
-from adapters.server.settings import Settings
+from adapters.server.checks import Settings
+from adapters.server.replica import family_of
 from pe.plugins.protocols import Failed
 
 A, B = Job(2), Job(3)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.server_client import ServerClient
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.diffusion.pixel_files import PixelFiles
+from adapters.diffusion.pixel import PixelFiles
 from adapters.server import replica
 from adapters.server.replica import Replica
 from adapters.server_client import ServerClient

@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner
 
 from adapters.server.application import DOOR
+from adapters.server.checks import Settings, digest_of
 from adapters.server.command import serve
-from adapters.server.settings import Settings, digest_of
 
 ROOT = Path(__file__).parents[3]
 MANIFEST = ROOT / "examples" / "kuberay" / "rayservice.yaml"

@@ -18,12 +18,12 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from adapters.diffusion.improved import ImprovedDiffusion
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
-from adapters.http.recognition import recognised
+from adapters.http.servers import recognised
 from adapters.server_client import ServerClient
-from pe.engine.endpoint import endpoint_findings
-from pe.engine.probe_ladder import probe_ladder
+from pe.engine.health import endpoint_findings
+from pe.engine.probe import probe_ladder
 from pe.errors import APIError
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest

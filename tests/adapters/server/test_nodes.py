@@ -19,7 +19,7 @@ from urllib.error import HTTPError
 import numpy as np
 import pytest
 
-from adapters.diffusion.pixel_space import PixelSpace
+from adapters.diffusion.pixel import PixelSpace
 from adapters.server.formats import Wanted
 from adapters.server_client import ServerClient
 from pe.plugins.protocols import GenerationAPI, RandomRequest, Seeds

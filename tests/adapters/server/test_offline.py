@@ -11,9 +11,9 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from adapters.diffusion.vary.choice import Choice
-from adapters.server.families import PixelFamily, TextFamily, family_of
-from adapters.server.settings import Settings
+from adapters.diffusion.vary import Choice
+from adapters.server.checks import Settings
+from adapters.server.replica import PixelFamily, TextFamily, family_of
 
 INDEX = {"main": {"unet": ["diffusers", "UNet2DModel"]}, "words": {"text_encoder": ["transformers", "CLIPTextModel"]}}
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 from adapters.server import application
+from adapters.server.checks import Settings
 from adapters.server.command import serve
-from adapters.server.settings import Settings
 from pe.errors import RecipeError
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from starlette.requests import Request
 
-from adapters.server import bodies
-from adapters.server.bodies import JSON, Bounded
-from adapters.server.checks import Description, checked
-from adapters.server.door import Door
-from adapters.server.errors import Refusal
+from adapters.server import ingress as bodies
+from adapters.server.checks import Description, Settings, checked
+from adapters.server.errors import Door, Refusal
 from adapters.server.formats import Wanted
-from adapters.server.settings import Settings
+from adapters.server.ingress import JSON, Bounded
 
 SMALL = Description("small", 16, class_count=62, shape=(28, 28, 1))
 

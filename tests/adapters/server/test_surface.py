@@ -19,11 +19,11 @@ from click.testing import CliRunner
 from PIL import Image
 
 from adapters.server.application import build, with_room
+from adapters.server.checks import Limits, Settings, digest_of
 from adapters.server.command import serve
 from adapters.server.errors import CODES
 from adapters.server.ingress import ROUTES
-from adapters.server.settings import Limits, Settings, digest_of
-from pe.cli.doctor import doctor
+from pe.cli.plan import doctor
 from pe.errors import RecipeError
 from tests.adapters.server.asking import generate
 from tests.adapters.server.near import near

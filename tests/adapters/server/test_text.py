@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from adapters.diffusion.text_to_image import TextToImage
 from adapters.server.formats import NPZ, Wanted, made_of_npz, wanted_to_npz
 from adapters.server_client import ServerClient
-from pe.cli.doctor import doctor
+from pe.cli.plan import doctor
 from pe.errors import RecipeError
 from pe.plugins.protocols import GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.server.asking import apart, generate, pixels, png, post

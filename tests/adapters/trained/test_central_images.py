@@ -11,19 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.trained.central import means
-from adapters.trained.central.adapter import CentralImages
-from adapters.trained.central.means import Reading, noisy_sums
-from pe.data.conditions import Conditions
+from adapters.trained import central as means
+from adapters.trained.central import CentralImages, Reading, noisy_sums
 from pe.data.images import Images
+from pe.data.samples import Conditions
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.privacy.accounting import epsilon
-from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Poisson, Relation, Release
-from pe.privacy.store import MemoryStore
 from tests.adapters.trained.clean import NoNoise
 
 SHAPE = (5, 4, 1)

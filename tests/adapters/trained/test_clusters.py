@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.trained.clusters import Clusters
-from adapters.trained.diffusion.dp_sad import DPSAD
+from adapters.trained.dp_sad import DPSAD
+from adapters.trained.plain import Clusters
 from adapters.trained.public import PublicSet
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.store.run import Run
 from pe.store.writer import read_journal

@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained.noisy_mean import perceptual
-from adapters.trained.noisy_mean.base import NoisyMean
-from adapters.trained.noisy_mean.dp_mepf import DPMEPF
-from adapters.trained.noisy_mean.dp_merf import DPMERF
-from adapters.trained.noisy_mean.features import noisy_sum
-from adapters.trained.noisy_mean.perceptual import Perceptual
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from adapters.trained import perceptual
+from adapters.trained.noisy_mean import DPMEPF, DPMERF, NoisyMean
+from adapters.trained.perceptual import Perceptual
+from adapters.trained.releases import noisy_sum
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.privacy.ledger import Budget

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pe
-from adapters.trained.noisy_mean import features, generator
-from adapters.trained.noisy_mean.dp_merf import DPMERF, RandomFourier, frequencies
-from adapters.trained.noisy_mean.features import noisy_sum
-from pe.engine.execution import Surroundings
+from adapters.trained import gan_networks as generator
+from adapters.trained import releases as features
+from adapters.trained.noisy_mean import DPMERF, RandomFourier, frequencies
+from adapters.trained.releases import noisy_sum
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.plugins.protocols import RandomRequest
@@ -26,7 +26,7 @@ from pe.privacy.ledger import Budget
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
 from pe.recipe.schema import Recipe
-from pe.store.purge import purge
+from pe.store.run import purge
 from tests.adapters.trained.clean import NoNoise
 
 SHAPE = (4, 4, 1)

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained.dp_sgd.gradients import record_gradients
-from adapters.trained.dp_sgd.suitable import trained_parameters
-from adapters.trained.gan import adapter, learning
-from adapters.trained.gan.networks import Discriminator, Told
-from adapters.trained.noisy_mean.generator import Generator
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from adapters.trained import gan as adapter
+from adapters.trained import gan_networks as learning
+from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
+from adapters.trained.gan_networks import Discriminator, Generator, Told
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import RecipeError
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.recipe.schema import Recipe

@@ -12,12 +12,11 @@ import pytest
 
 import pe
 from adapters.trained.reused import Trained
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.planning.other_fits import taken_from_runs
+from pe.planning.layout import taken_from_runs
 from pe.privacy.accounting import epsilon
-from pe.privacy.verify import certified_releases, verify
+from pe.privacy.certificate import certified_releases, verify
 from tests.adapters.trained.diffusion.small import COUNT, PLAIN, PUBLIC, SIDE, TRAINING, api, private_file, recipe
 
 MERF = {"kind": "dp_merf", "features": 20, "steps": 3}

@@ -17,14 +17,11 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained.blocks import training_devices
-from adapters.trained.dp_sgd import DPSGD
-from adapters.trained.dp_sgd.group import Part
-from adapters.trained.dp_sgd.hyperparameters import FineTuning
-from adapters.trained.dp_sgd.processes import Processes
+from adapters.trained.dp_sgd.processes import Part, Processes
 from adapters.trained.dp_sgd.training import Training
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from adapters.trained.releases import training_devices
+from adapters.trained.settings import DPSGD, FineTuning
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import RecipeError, RunError
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from pe.progress import Progress, Task
@@ -124,7 +121,7 @@ def test_two_processes_release_what_one_does_bit_by_bit_and_when_one_is_killed_t
 STARTS = """
 import time
 
-from adapters.trained.dp_sgd.group import Start, start
+from adapters.trained.dp_sgd.processes import Start, start
 
 other, pipe = start()
 pipe.send(Start("cpu", 1))

@@ -13,16 +13,15 @@ from click.testing import CliRunner
 
 import pe
 from adapters.trained.reused import Trained, _merged
-from pe.cli.status import status
-from pe.engine.execution import Surroundings
+from pe.cli.watch import status
+from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
-from pe.engine.start import run_recipe
 from pe.errors import PEError, RecipeError
 from pe.privacy.accounting import epsilon
+from pe.privacy.certificate import certified_releases, verify
 from pe.privacy.covered import sha256
 from pe.privacy.noise import SystemNoise
-from pe.privacy.verify import certified_releases, verify
 from pe.recipe.schema import Recipe
 
 SIDE, DELTA = 4, 1e-5
@@ -162,7 +161,7 @@ def test_sets_are_declared_disjoint_from_those_of_the_run_that_fitted_and_of_no_
     with pytest.raises(RecipeError, match="took its model over from the run 'a', whose records count"):
         run_recipe(handed_on, tmp_path / "c", Surroundings())
     assert not (tmp_path / "c").exists()
-    monkeypatch.setattr("pe.fit.fitted.Fitted.handed_on_by", lambda *_: False)
+    monkeypatch.setattr("pe.fit.trainer.Fitted.handed_on_by", lambda *_: False)
     with pytest.raises(RecipeError, match="/a was fitted on these very records"):
         run_recipe(handed_on, tmp_path / "c", Surroundings())
 

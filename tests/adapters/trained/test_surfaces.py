@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import pe
-from adapters.trained.noisy_mean.dp_merf import DPMERF
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from adapters.trained.noisy_mean import DPMERF
+from pe.engine.execution import Surroundings, run_recipe
 from pe.fit.trainer import Fitting
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import Noise

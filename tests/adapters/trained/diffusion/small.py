@@ -12,17 +12,14 @@ import pytest
 
 import pe
 from adapters.glyphs import Glyphs
-from adapters.trained.diffusion.files import Sampling
-from adapters.trained.diffusion.levels import Network
-from adapters.trained.diffusion.privimage import PrivImage
-from adapters.trained.dp_sgd.hyperparameters import FineTuning
+from adapters.trained.diffusion import PrivImage
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.sections import PlainTraining, QueryTraining
+from adapters.trained.files import Sampling
+from adapters.trained.settings import FineTuning, Network, PlainTraining, QueryTraining
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 from pe.plugins.protocols import RandomRequest
-from pe.privacy.ledger import Budget, Ledger
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.release import Relation
-from pe.privacy.store import MemoryStore
 from pe.recipe.schema import Recipe
 from tests.adapters.trained.sources import source
 

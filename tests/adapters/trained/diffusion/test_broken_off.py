@@ -10,14 +10,14 @@ from threading import Event
 import numpy as np
 import pytest
 
-from adapters.trained.diffusion import base, pretraining
+from adapters.trained import diffusion as base
+from adapters.trained import diffusion_training as pretraining
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.noisy_mean.dp_merf import DPMERF
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from adapters.trained.noisy_mean import DPMERF
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import BudgetExceeded, Interrupted
+from pe.privacy.ledger import MemoryStore
 from pe.privacy.noise import UnsafeSeededNoise
-from pe.privacy.store import MemoryStore
 from pe.progress import Progress, Task
 from pe.store.journal import Journal
 from pe.store.writer import read_journal

@@ -13,28 +13,22 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.diffusion.pixel_files import PixelFiles
-from adapters.trained.diffusion.discriminator import Chain, Judge
-from adapters.trained.diffusion.distillation import Distillation
-from adapters.trained.diffusion.dp_sad import DPSAD
-from adapters.trained.diffusion.dp_sad_sections import Discrimination, Learning, Teaching
-from adapters.trained.diffusion.files import Sampling
-from adapters.trained.diffusion.levels import Network
-from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.diffusion.network import scheduler, unet
+from adapters.diffusion.pixel import PixelFiles
+from adapters.trained.diffusion_training import Velocity, scheduler, unet
+from adapters.trained.dp_sad import DPSAD
+from adapters.trained.dp_sad_networks import Chain, Distillation, Judge
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
-from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.training import Training
+from adapters.trained.files import Sampling
 from adapters.trained.plain import tensors
-from adapters.trained.sections import PlainTraining
-from pe.engine.execution import Surroundings
+from adapters.trained.settings import GRID, Discrimination, Learning, Network, PlainTraining, Teaching
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import PrivacyError, RecipeError
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
+from pe.privacy.ledger import MemoryStore
 from pe.privacy.release import Poisson, Relation
-from pe.privacy.store import MemoryStore
 from tests.adapters.trained.diffusion.small import (
     CLASSES,
     NETWORK,

@@ -9,15 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from adapters.diffusion.pixel_files import PixelFiles
-from adapters.trained.diffusion.files import Sampling, open_model, write_model
-from adapters.trained.diffusion.levels import Network, levels
-from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.diffusion.network import only_attention_and_classes, scheduler, unet, with_new_classes
+from adapters.diffusion.pixel import PixelFiles
+from adapters.trained.diffusion_training import Velocity, only_attention_and_classes, scheduler, unet, with_new_classes
 from adapters.trained.dp_sgd.gradients import record_gradients
+from adapters.trained.files import Sampling, open_model, write_model
 from adapters.trained.plain import train
 from adapters.trained.public import Characters, Folder, PublicSet
-from adapters.trained.sections import PlainTraining
+from adapters.trained.settings import Network, PlainTraining, levels
 from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import NETWORK, SHAPE
 from tests.adapters.trained.sources import source

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.progress import Progress
 from tests.adapters.trained.diffusion.small import CLASSES, api, private_file, recipe, records

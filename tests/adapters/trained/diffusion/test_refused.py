@@ -11,17 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
-from adapters.trained.diffusion.dpdm import DPDM
-from adapters.trained.diffusion.levels import Network
-from adapters.trained.diffusion.privimage import PrivImage
-from adapters.trained.dp_sgd.hyperparameters import FineTuning
-from adapters.trained.sections import QueryTraining
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from adapters.trained.diffusion import DPDM, PrivImage
+from adapters.trained.settings import FineTuning, Network, QueryTraining
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import APIError, PrivacyError, RecipeError
-from pe.planning.meaning import differences
+from pe.planning.forecast import differences
 from pe.plugins.protocols import RandomRequest
-from pe.privacy.store import MemoryStore
+from pe.privacy.ledger import MemoryStore
 from pe.recipe.schema import Recipe
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,

@@ -9,23 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.diffusion.pixel_files import PixelFiles
-from adapters.diffusion.pixel_space import PixelSpace
-from adapters.trained import blocks, plain
-from adapters.trained.diffusion import pretraining
-from adapters.trained.diffusion.levels import Network
-from adapters.trained.diffusion.pdp_diffusion import DPLDM
-from adapters.trained.dp_sgd.hyperparameters import FineTuning
-from adapters.trained.sections import PlainTraining
-from pe.engine.execution import Surroundings
+from adapters.diffusion.pixel import PixelFiles, PixelSpace
+from adapters.trained import diffusion_training as pretraining
+from adapters.trained import plain
+from adapters.trained import releases as blocks
+from adapters.trained.diffusion import DPLDM
+from adapters.trained.settings import FineTuning, Network, PlainTraining
+from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import run_recipe
 from pe.fit.trainer import Fitting
 from pe.plugins.protocols import RandomRequest
 from pe.plugins.registry import construct
+from pe.privacy.ledger import MemoryStore
 from pe.privacy.release import Poisson, Relation
-from pe.privacy.store import MemoryStore
-from pe.store.purge import purge
+from pe.store.run import purge
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
     CLASSES,

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.trained.sections import QueryTraining
-from adapters.trained.semantics.counts import Tops, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.semantics.query import train_query
+from adapters.trained.semantic_query import train_query
+from adapters.trained.semantics import Tops, chosen_semantics, noisy_semantics, semantics_release
+from adapters.trained.settings import QueryTraining
 from pe.errors import PrivacyError
 from pe.fit.trainer import PrivateRecords
 from pe.privacy.accounting import epsilon

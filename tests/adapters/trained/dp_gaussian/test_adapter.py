@@ -9,22 +9,19 @@ import numpy as np
 import pytest
 
 import pe
-from adapters.trained.dp_gaussian import adapter
-from adapters.trained.dp_gaussian.adapter import DPGaussian
-from adapters.trained.dp_gaussian.gaussians import Gaussians, edge, gaussians_of
-from adapters.trained.dp_gaussian.sums import GRID, Ball, Layout, noisy_sum
+from adapters.trained import dp_gaussian as adapter
+from adapters.trained.dp_gaussian import GRID, Ball, DPGaussian, Gaussians, Layout, edge, gaussians_of, noisy_sum
 from adapters.trained.public import Noise
-from pe.data.conditions import Conditions
-from pe.engine.execution import Surroundings
+from pe.data.samples import Conditions
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import resume_run, run_recipe
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import PrivateRecords
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
-from pe.store.purge import purge
+from pe.store.run import purge
 from tests.adapters.trained.clean import NoNoise
 
 SHAPE, CLASSES = (5, 5, 1), ("dark", "light")

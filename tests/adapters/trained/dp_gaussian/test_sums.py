@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.trained.dp_gaussian import sums
-from adapters.trained.dp_gaussian.adapter import DPGaussian
-from adapters.trained.dp_gaussian.sums import GRID, Ball, Layout, Shares, noisy_sum
+from adapters.trained import dp_gaussian as sums
+from adapters.trained.dp_gaussian import GRID, Ball, DPGaussian, Layout, Shares, noisy_sum
 from adapters.trained.public import Noise
 from pe.errors import PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords

@@ -11,12 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import pe
-from adapters.trained.dp_imgsyn.adapter import DPImgSyn
-from adapters.trained.dp_imgsyn.moments import moments_release
-from pe.data.conditions import SOFT_LABEL
-from pe.engine.execution import Surroundings
+from adapters.trained.dp_imgsyn import DPImgSyn
+from adapters.trained.dp_imgsyn_moments import moments_release
+from pe.data.samples import SOFT_LABEL
+from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import resume_run, run_recipe, stored_recipe
 from pe.errors import APIError, PEError, RecipeError, RunError
 from pe.fit.trainer import FitTerms
 from pe.privacy.accounting import epsilon
@@ -66,7 +65,7 @@ def test_a_fit_that_is_gone_on_with_draws_nothing_anew(tmp_path: Path, monkeypat
         raise Broken
 
     with monkeypatch.context() as patched:
-        patched.setattr("adapters.trained.dp_imgsyn.fitting.noisy_sum", broken)
+        patched.setattr("adapters.trained.dp_imgsyn_networks.noisy_sum", broken)
         with pytest.raises(Broken):
             run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
     kept = {path.name: path.read_bytes() for path in (tmp_path / "run" / "releases").iterdir()}
@@ -110,7 +109,7 @@ def test_a_fit_that_is_gone_on_with_keeps_its_public_images(tmp_path: Path, monk
         np.savez(tmp_path / f"{name}.npz", images=images)
     wanted = recipe(private_file(tmp_path), public={"kind": "npz", "path": str(tmp_path / "first.npz")})
     with monkeypatch.context() as patched:
-        patched.setattr("adapters.trained.dp_imgsyn.fitting.noisy_sum", broken)
+        patched.setattr("adapters.trained.dp_imgsyn_networks.noisy_sum", broken)
         with pytest.raises(Broken):
             run_recipe(wanted, tmp_path / "run", Surroundings())
     others = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'other.npz'}",))

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained.dp_imgsyn.adapter import DPImgSyn
-from adapters.trained.dp_imgsyn.alignment import Aim, Way, align, align_companions, total_variation
-from adapters.trained.dp_imgsyn.reader import Reader
-from adapters.trained.dp_imgsyn.sections import Alignment
+from adapters.trained.dp_imgsyn import DPImgSyn
+from adapters.trained.dp_imgsyn_networks import Aim, Reader, Way, align, align_companions, total_variation
 from adapters.trained.plain import tensors
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from adapters.trained.settings import Alignment
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import PEError
 from pe.plugins.protocols import VariationRequest
 from tests.adapters.trained.dp_imgsyn.small import (

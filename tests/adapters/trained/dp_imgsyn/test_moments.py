@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from adapters.trained.dp_imgsyn import moments
-from adapters.trained.dp_imgsyn.moments import Moments, Scale, clipped, moments_release, noisy_sum
-from adapters.trained.dp_imgsyn.reader import Reader
+from adapters.trained import dp_imgsyn_moments as moments
+from adapters.trained.dp_imgsyn_moments import Moments, Scale, clipped, moments_release, noisy_sum
+from adapters.trained.dp_imgsyn_networks import Reader
 from adapters.trained.releases import on_grid
 from pe.fit.trainer import PrivateRecords
 from pe.privacy.ledger import Budget

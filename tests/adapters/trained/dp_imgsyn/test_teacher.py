@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.trained.dp_imgsyn.reader import Reader
-from adapters.trained.dp_imgsyn.teacher import CrossEntropy, make_teacher
+from adapters.trained.dp_imgsyn_networks import CrossEntropy, Reader, make_teacher
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.plain import tensors
-from pe.engine.execution import Surroundings
+from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
-from pe.engine.start import run_recipe
 from pe.errors import PEError, RecipeError
 from pe.recipe.schema import Recipe
 from tests.adapters.trained.dp_imgsyn.small import (

@@ -10,7 +10,7 @@ import torch
 from diffusers import UNet2DModel
 from torch import Tensor, nn
 
-from adapters.trained.dp_sgd import DPSGD
+from adapters.trained.settings import DPSGD
 from pe.privacy.noise import Shape, UnsafeSeededNoise
 
 SIDE = 8

@@ -11,9 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
-from adapters.trained.dp_sgd.hyperparameters import GRID
-from adapters.trained.dp_sgd.suitable import trained_parameters
+from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
+from adapters.trained.settings import GRID
 from tests.adapters.trained.dp_sgd.models import NAMES, SIDE, TRAINED, images_of, labels_of
 
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from scipy import stats
 
-from adapters.trained.dp_sgd import releases
 from adapters.trained.dp_sgd.gradients import clipped_sum
-from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.training import Training
+from adapters.trained.releases import releases
+from adapters.trained.settings import GRID
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation
 from tests.adapters.trained.dp_sgd.models import SIDE, Recording, Showing, Weights, gradients_of, images_of, plain

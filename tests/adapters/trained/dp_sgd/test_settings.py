@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from adapters.trained.dp_sgd import DPSGD, calibrated, releases
-from adapters.trained.dp_sgd.hyperparameters import GRID
+from adapters.trained.releases import calibrated, releases
+from adapters.trained.settings import DPSGD, GRID
 from pe.errors import PEError, PrivacyError, RecipeError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from adapters.trained.dp_sgd.gradients import Loss
-from adapters.trained.dp_sgd.hyperparameters import GRID
 from adapters.trained.dp_sgd.training import Training
+from adapters.trained.settings import GRID
 from pe.errors import PluginError, PrivateDataError, RecipeError, RunError
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from tests.adapters.trained.dp_sgd.models import (

@@ -14,16 +14,15 @@ import pytest
 import torch
 from diffusers import DDPMScheduler, UNet2DModel
 
-from adapters.diffusion.pixel_files import PixelFiles
-from adapters.trained.diffusion.loss import Velocity
-from adapters.trained.dp_sgd.hyperparameters import FineTuning
-from adapters.trained.finetune.adapter import FineTune
+from adapters.diffusion.pixel import PixelFiles
+from adapters.trained.diffusion_training import Velocity
+from adapters.trained.finetune import FineTune
 from adapters.trained.plain import torch_seed
-from pe.engine.execution import Surroundings
-from pe.engine.start import resume_run, run_recipe
+from adapters.trained.settings import FineTuning
+from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import MissingDependency, PEError, PrivacyError, RecipeError
 from pe.plugins.protocols import RandomRequest
-from pe.privacy.store import MemoryStore
+from pe.privacy.ledger import MemoryStore
 from tests.adapters.trained.diffusion import small
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,

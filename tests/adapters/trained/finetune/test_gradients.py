@@ -9,13 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.diffusion.pixel_files import PixelFiles
-from adapters.trained.dp_sgd.gradients import record_gradients
-from adapters.trained.dp_sgd.suitable import trained_parameters
-from adapters.trained.finetune.checked import check_gradients
-from adapters.trained.finetune.checkpoint import PixelCheckpoint
-from adapters.trained.finetune.lora import LowRank, merge_matrices
-from adapters.trained.finetune.trainable import COVERED, LoRA, prepare
+from adapters.diffusion.pixel import PixelFiles
+from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
+from adapters.trained.finetune import COVERED, LoRA, prepare
+from adapters.trained.finetune_lora import LowRank, check_gradients, merge_matrices
+from adapters.trained.finetune_models import PixelCheckpoint
 from pe.errors import PluginError
 from tests.adapters.trained.dp_sgd.models import Classifying, Denoising, resnet
 from tests.adapters.trained.finetune.brought import LORA, checkpoint, write_checkpoint

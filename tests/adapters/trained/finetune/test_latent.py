@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained.dp_sgd.gradients import record_gradients
-from adapters.trained.dp_sgd.suitable import trained_parameters
-from adapters.trained.finetune.adapter import FineTune
-from adapters.trained.finetune.latent import LatentCheckpoint, latent_checkpoint
-from adapters.trained.finetune.trainable import LoRA, prepare
-from pe.engine.execution import Surroundings
-from pe.engine.start import run_recipe
+from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
+from adapters.trained.finetune import FineTune, LoRA, prepare
+from adapters.trained.finetune_models import LatentCheckpoint, latent_checkpoint
+from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import PEError
 from pe.recipe.schema import Recipe
 from tests.adapters.diffusion.tiny import SIDE, stable_diffusion, stable_diffusion_2

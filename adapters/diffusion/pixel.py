@@ -1,0 +1,442 @@
+"""Diffusion in pixel space: DDIM or DDPM sampling, and SDEdit (Meng et al. 2022) as the variation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters.diffusion.device import Precision, dtype_on
+from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
+from adapters.diffusion.items import Item, Job, Outcome, Pixels, normals, numbers_of, of_iteration, seeded, steps_run
+from adapters.diffusion.weights import SAFETENSORS, model_folder, read_json, require
+from adapters.prompts import API_CLASS, Choices, Classes, check_choices
+from pe.data.samples import Conditions
+from pe.errors import APIError, RecipeError
+from pe.plugins.protocols import Answer, Failed, RandomRequest, Seeds, VariationRequest
+
+if TYPE_CHECKING:
+    import torch
+    from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
+    from torch import Tensor, nn
+
+
+class PixelModel:
+    """A network that sees pixels in [−1, 1] and a scheduler, on one device.
+
+    Args:
+        unet: called as `unet(x, t, class_labels=None or int64 (n,))`; its answer's `sample` is n×c×h×w, or
+            n×2c×h×w where the network learned a variance, too. Already on the device and of this dtype.
+        scheduler: of diffusers, with `step` of DDIM or DDPM.
+        shape: c, h, w of an image.
+        classes: how many classes the network knows; None: it takes none.
+        eta: of DDIM: 0 is deterministic, 1 as random as DDPM.
+        afresh: whether degree 1 is a new image; else it is, as any other, the image noised to the start timestep,
+            and a schedule whose first timestep is not pure noise leaves a trace of it.
+    """
+
+    def __init__(
+        self,
+        unet: nn.Module,
+        scheduler: DDIMScheduler | DDPMScheduler,
+        shape: tuple[int, int, int],
+        device: torch.device,
+        dtype: torch.dtype,
+        classes: int | None = None,
+        eta: float = 0.0,
+        afresh: bool = True,
+    ) -> None:
+        self._unet, self._scheduler, self._shape = unet, scheduler, shape
+        self._device, self._dtype, self.classes = device, dtype, classes
+        self._extra = {"eta": eta} if type(scheduler).__name__ == "DDIMScheduler" else {}
+        ddpm = type(scheduler).__name__ == "DDPMScheduler"
+        self._learned = ddpm and scheduler.config.variance_type in ("learned", "learned_range")
+        self._afresh = afresh
+
+    def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
+        """New images: x_T from pure noise, then the whole loop."""
+        self._scheduler.set_timesteps(job.steps)
+        generators = [seeded(item.seed) for item in items]
+        x = normals(self._shape, generators).to(self._device) * self._scheduler.init_noise_sigma
+        return self._denoise(x, job.steps, job.guidance, items, generators)
+
+    def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
+        """SDEdit: each image noised to the start timestep of the degree, then the rest of the loop."""
+        assert job.degree is not None
+        if job.degree == 1 and self._afresh:
+            return self.sample(job, items)
+        steps = steps_run(job.steps, job.degree)
+        self._scheduler.set_timesteps(job.steps)
+        generators = [seeded(item.seed) for item in items]
+        start = self._scheduler.timesteps[-steps:][:1].expand(len(items))
+        noise = normals(self._shape, generators).to(self._device)
+        x = self._scheduler.add_noise(self._tensors(items), noise, start)
+        return self._denoise(x, steps, job.guidance, items, generators)
+
+    def _denoise(
+        self, x: Tensor, steps: int, guidance: float | None, items: Sequence[Item], generators: list[torch.Generator]
+    ) -> Sequence[Outcome]:
+        """The last `steps` steps of the loop from x, float32; the network alone works in its own precision."""
+        labels = self._labels(items)
+        timesteps = self._scheduler.timesteps[-steps:]
+        for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
+            output = self._output(x.to(self._dtype), t_there, labels, guidance)
+            if not self._learned:
+                output = output[:, : self._shape[0]]
+            x = self._scheduler.step(output, t, x, generator=generators, **self._extra).prev_sample
+        return _outcomes(x)
+
+    def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
+        """What the network predicts, float32, guided towards the classes (Ho and Salimans 2022).
+
+        `guidance` says how far to go from what it finds for no class, its class number `classes`, to what it finds for
+        the image's class, and beyond; at 1 there is none.
+        """
+        import torch
+
+        found: Tensor = self._unet(x, t, class_labels=labels).sample.float()
+        if guidance in (None, 1) or labels is None or self.classes is None:
+            return found
+        none = torch.full_like(labels, self.classes)
+        unguided: Tensor = self._unet(x, t, class_labels=none).sample.float()
+        return unguided + guidance * (found - unguided)
+
+    def _labels(self, items: Sequence[Item]) -> Tensor | None:
+        import torch
+
+        if self.classes is None:
+            return None
+        labels = [item.api_class for item in items]
+        wrong = next((label for label in labels if label is None or not 0 <= label < self.classes), 0)
+        if wrong != 0:
+            raise APIError(f"The API class {wrong} is not one of the model's {self.classes}: give one from 0 on.")
+        return torch.tensor(labels, device=self._device)
+
+    def _tensors(self, items: Sequence[Item]) -> Tensor:
+        """float32 n×c×h×w in [−1, 1]."""
+        import torch
+
+        images = [item.image for item in items if item.image is not None]
+        channels, height, width = self._shape
+        for image in images:
+            if image.shape != (height, width, channels):
+                got = "×".join(map(str, image.shape))
+                raise APIError(f"The model varies images of {height}×{width}×{channels}, not of {got}.")
+        pixels = torch.from_numpy(np.stack(images)).to(self._device)
+        return pixels.permute(0, 3, 1, 2).float() / 127.5 - 1.0
+
+
+def _outcomes(x: Tensor) -> Sequence[Outcome]:
+    """uint8 images; what is not a number has failed."""
+    finite = x.isfinite().flatten(1).all(dim=1).tolist()
+    levels: Any = ((x.nan_to_num() + 1.0) * 127.5).round().clamp(0, 255)
+    pixels: Pixels = levels.permute(0, 2, 3, 1).byte().cpu().numpy()
+    lost = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
+    return [image if good else lost for image, good in zip(pixels, finite, strict=True)]
+
+
+# A pixel-space model's files: a folder in diffusers' format, or one .safetensors file with its settings beside it.
+#
+# FOLDER/unet/config.json, diffusion_pytorch_model.safetensors     (or both at the top of the folder)
+# FOLDER/scheduler/scheduler_config.json                           (or at the top) FOLDER/classes.json
+# optional: {"classes": [name of class 0, …]}
+#
+# NAME.safetensors, and NAME.json: {"unet": UNet2DModel's settings, "scheduler": …, "classes": optional}
+
+
+Sampler = Literal["ddim", "ddpm"]
+
+_SHIPPED = {"small": Path(__file__).with_name("small")}
+_WEIGHTS = "diffusion_pytorch_model.safetensors"
+
+
+@dataclass(frozen=True)
+class PixelFiles:
+    """Where the parts of a model are, found without loading them.
+
+    Attributes:
+        weights: the .safetensors file.
+        unet: UNet2DModel's settings.
+        scheduler: its scheduler's settings.
+        classes: the names of its classes, in order; empty where it names none.
+    """
+
+    weights: Path
+    unet: dict[str, Any]
+    scheduler: dict[str, Any]
+    classes: tuple[str, ...]
+
+    @classmethod
+    def find(cls, model: str, revision: str | None, offline: bool) -> PixelFiles:
+        """The files of a shipped model (`small`), a folder, a file, or a repository of the hub.
+
+        Raises:
+            RecipeError: they are not there, cannot be fetched, or are not of a UNet2DModel.
+            MissingDependency: diffusers is not installed.
+        """
+        require("diffusers")
+        place = model_folder(str(_SHIPPED.get(model, model)), revision, offline, lambda: _fetch(model, revision))
+        found = cls._of_file(place) if place.is_file() else cls._of_folder(place)
+        kind = found.unet.get("_class_name", "UNet2DModel")
+        if kind != "UNet2DModel":
+            raise RecipeError(f"model: '{model}' is a {kind}; this adapter runs UNet2DModel, in pixel space.")
+        return found
+
+    @classmethod
+    def _of_file(cls, file: Path) -> PixelFiles:
+        settings = read_json(file.with_suffix(".json"))
+        missing = [key for key in ("unet", "scheduler") if not isinstance(settings.get(key), dict)]
+        if missing:
+            raise RecipeError(
+                f"{file.with_suffix('.json')} lacks '{missing[0]}': the settings of the model's {missing[0]}."
+            )
+        return cls(file, settings["unet"], settings["scheduler"], _names(settings))
+
+    @classmethod
+    def _of_folder(cls, folder: Path) -> PixelFiles:
+        inner = folder / "unet" if (folder / "unet").is_dir() else folder
+        scheduler = folder / "scheduler" if (folder / "scheduler").is_dir() else folder
+        names = folder / "classes.json"
+        return cls(
+            inner / _WEIGHTS,
+            dict(read_json(inner / "config.json")),
+            dict(read_json(scheduler / "scheduler_config.json")),
+            _names(read_json(names)) if names.is_file() else (),
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the model's images.
+
+        Raises:
+            RecipeError: its settings do not state them.
+        """
+        size, channels = self.unet.get("sample_size"), int(self.unet.get("in_channels", 3))
+        sides = [size, size] if isinstance(size, int) else size
+        if not isinstance(sides, list | tuple) or len(sides) != 2:
+            raise RecipeError(
+                f"{self.weights}: the model's settings state no sample_size, so its images' size is unknown."
+            )
+        return channels, int(sides[0]), int(sides[1])
+
+    def class_count(self, guided: bool = False) -> int | None:
+        """How many classes an image may have; None: the model takes none.
+
+        The last class stands for none where the model is guided, and where all classes but that one are named.
+        """
+        count = self.unet.get("num_class_embeds")
+        if count is None:
+            return None
+        return int(count) - (guided or len(self.classes) == int(count) - 1)
+
+    def network(self) -> UNet2DModel:
+        """The network on the CPU, with its weights.
+
+        Raises:
+            RecipeError: the weights are missing, damaged, or of another network.
+        """
+        from diffusers import UNet2DModel
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        if not self.weights.is_file():
+            raise RecipeError(f"{self.weights} is missing: put the model's weights there, as {SAFETENSORS}.")
+        network = UNet2DModel.from_config(self.unet)
+        try:
+            network.load_state_dict(load_file(self.weights))
+        except (SafetensorError, OSError) as error:
+            raise RecipeError(f"{self.weights} is no whole {SAFETENSORS} file: fetch it anew.") from error
+        except RuntimeError as error:
+            first = str(error).strip().splitlines()[1:2] or [str(error)]
+            raise RecipeError(f"{self.weights} holds weights of another network: {first[0].strip()[:160]}") from error
+        return network
+
+    def load(
+        self,
+        device: torch.device,
+        precision: Precision,
+        *,
+        sampler: Sampler = "ddim",
+        eta: float = 0.0,
+        classes: int | None = None,
+        compile: bool = False,  # noqa: A002
+    ) -> PixelModel:
+        """The network on a device, and its sampler.
+
+        Args:
+            device: where it computes.
+            precision: of its arithmetic.
+            sampler: which one.
+            eta: of ddim.
+            classes: how many an image may have; None: the network takes none.
+            compile: the network by torch.compile.
+
+        Raises:
+            RecipeError: see `network`.
+        """
+        from torch import nn
+
+        network, dtype = self.network().eval().requires_grad_(False), dtype_on(device, precision)
+        nn.Module.to(network, device, dtype)  # diffusers' own `to` warns of modules to keep in float32, and names none
+        if compile:
+            network.compile()
+        return PixelModel(network, self.sampler(sampler), self.shape, device, dtype, classes, eta)
+
+    def sampler(self, kind: Sampler) -> DDIMScheduler | DDPMScheduler:
+        """A scheduler with the model's own noise schedule."""
+        from diffusers import DDIMScheduler, DDPMScheduler
+
+        return (DDIMScheduler if kind == "ddim" else DDPMScheduler).from_config(self.scheduler)
+
+
+def _fetch(model: str, revision: str | None) -> str:
+    from huggingface_hub import snapshot_download
+
+    wanted = ["*config.json", "classes.json", _WEIGHTS, f"unet/{_WEIGHTS}"]
+    return snapshot_download(model, revision=revision, allow_patterns=wanted)
+
+
+def _names(settings: Any) -> tuple[str, ...]:
+    return tuple(map(str, settings.get("classes", ())))
+
+
+# Pixel-space diffusion models as generators: sampling is RANDOM_API, SDEdit is VARIATION_API.
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PixelSpace(LocalDiffusion):
+    """RANDOM_API and VARIATION_API by a diffusion model in pixel space (diffusers' UNet2DModel).
+
+    A degree v noises the parent to the timestep from which the last ⌊v·steps⌋ of the sampler's steps start, and
+    runs them (SDEdit). Degree 0 is the parent itself, degree 1 a new sample of the parent's class.
+
+    Conditions, for a model with classes: `api_class`, drawn by each sample's seed and carried on.
+
+    Args:
+        model: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file with its
+            settings in a .json file of the same name; or a repository of the Hugging Face hub. A relative path is taken
+            from the current folder.
+        sampler: ddim or ddpm, on the model's own noise schedule.
+        eta: of ddim: 0 is deterministic given the first noise, 1 as random as ddpm.
+        classes: label → the model's class, by name or number, or several to draw from; without it any class may
+            be drawn for any label.
+        guidance: classifier-free guidance scale, for a model that was trained without its classes now and then; what
+            stands for "no class" is the last of its classes. 1: none. Or a list, as `steps`.
+        revision: of a repository.
+
+    Raises:
+        RecipeError: a setting is out of range.
+    """
+
+    info = replace(LocalDiffusion.info, schedules=("steps", "guidance"))
+    starter = """\
+  model: small\t# handwritten digits; or a folder in diffusers' format, OWNER/NAME of the hub, a .safetensors file
+  # classes: {{LABEL: CLASS}}\t# the model's class for each label; without it any class is drawn for any label
+  steps: 50
+  # guidance: 3\t# of a model with a class that stands for none
+"""
+
+    model: str
+    sampler: Sampler = "ddim"
+    eta: float = 0.0
+    classes: dict[str | int, Choices] | None = None
+    guidance: float | list[float] = 1.0
+    revision: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampler not in get_args(Sampler):
+            raise RecipeError(f"sampler is '{self.sampler}': it must be one of {', '.join(get_args(Sampler))}.")
+        if not 0 <= self.eta <= 1:
+            raise RecipeError(f"eta is {self.eta}: it must lie in [0, 1].")
+        if wrong := [number for number in numbers_of(self.guidance) if not 1 <= number < inf]:
+            raise RecipeError(f"guidance is {wrong[0]}: it must be at least 1, which is none.")
+        self._of_label = None if self.classes is None else {str(label): named for label, named in self.classes.items()}
+        self.info = replace(self.info, by_label=self._of_label is not None)
+        self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
+        self._found: PixelFiles | None = None
+        self._finding = Lock()
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if `classes` is given and names none for a label."""
+        check_choices(labels, self._of_label)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New images, each of a class drawn by its seed.
+
+        Raises:
+            RecipeError: the weights or the device are not there, or `classes` names what the model has not.
+            APIError: the device has not enough memory for one image.
+        """
+        classes = self._drawn(request.labels, request.seeds)
+        job = self._job(None, 1)
+        items = [
+            Item(job, int(seed), api_class=None if classes is None else int(classes[i]))
+            for i, seed in enumerate(request.seeds)
+        ]
+        return self._answer(items, classes)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """SDEdit of each parent, as of its own class.
+
+        Raises:
+            RecipeError: see `random_api`.
+            APIError: the parents are no images, or the device has not enough memory for one.
+        """
+        classes = self._carried(request)
+        job = self._job(request.degree, request.iteration)
+        items = [
+            Item(job, int(seed), image, api_class=None if classes is None else int(classes[i]))
+            for i, (seed, image) in enumerate(zip(request.seeds, parents_of(request.samples), strict=True))
+        ]
+        return self._answer(items, classes)
+
+    def _job(self, degree: float | None, iteration: int) -> Job:
+        steps = of_iteration("steps", self.steps, iteration)
+        return Job(steps, degree, of_iteration("guidance", self.guidance, iteration))
+
+    def _answer(self, items: Sequence[Item], classes: npt.NDArray[np.int64] | None) -> Answer:
+        conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
+        channels, height, width = self._files().shape
+        return answer_of(self._engine.run(items), (height, width, channels), conditions)
+
+    def _drawn(self, labels: Sequence[str], seeds: Seeds) -> npt.NDArray[np.int64] | None:
+        """The class of each item, int64 (n,): drawn by its seed from those of its label; None: there are none."""
+        files = self._files()
+        return Classes(self.model, self._class_count(files), files.classes).draw(labels, seeds, self._of_label)
+
+    def _carried(self, request: VariationRequest) -> npt.NDArray[np.int64] | None:
+        """The parents' classes; drawn for parents that carry none, because they come from elsewhere."""
+        if API_CLASS in request.conditions and self._class_count(self._files()) is not None:
+            return request.conditions[API_CLASS].astype(np.int64)
+        return self._drawn(request.labels, request.seeds)
+
+    def _files(self) -> PixelFiles:
+        with self._finding:
+            if self._found is None:
+                self._found = PixelFiles.find(self.model, self.revision, self.offline)
+            return self._found
+
+    def _load(self, device: torch.device) -> PixelModel:
+        files = self._files()
+        return files.load(
+            device,
+            self.precision,
+            sampler=self.sampler,
+            eta=self.eta,
+            classes=self._class_count(files),
+            compile=self.compile,
+        )
+
+    def _class_count(self, files: PixelFiles) -> int | None:
+        guided = [number for number in numbers_of(self.guidance) if number != 1]
+        count = files.class_count(guided=bool(guided))
+        if count is None and guided:
+            raise RecipeError(f"guidance is {guided[0]:g}, but the model '{self.model}' has no classes: leave it out.")
+        return count

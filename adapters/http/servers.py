@@ -1,0 +1,226 @@
+"""Which server answers, by what it says of itself: in its list of models, or on a path that it alone has."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from adapters.http.client import object_of, open_client, respond
+from adapters.http.credentials import Credentials
+from adapters.http.faults import Fault
+from adapters.http.settings import API, Connection, Profile, profile
+from pe.errors import PEError, nearest_name
+from pe.plugins.protocols import Finding
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+Ask = Callable[[str], Any]
+"""What GET of an address brings, as JSON; None for nothing of the kind."""
+
+_OWNERS = {"sglang": "sglang", "vllm": "vllm-omni", "xinference": "xinference", "OVMS": "ovms", "pe": "pe"}
+"""`owned_by` of a server's models → server."""
+
+
+def server_by_address(url: str) -> str | None:
+    """OpenAI's and Azure's own hosts, which need not be asked; None: another."""
+    host = urlsplit(url).hostname or ""
+    if host.endswith((".azure.com", ".azure.us", ".azure.cn")):
+        return "azure"
+    return "openai" if host.endswith(".openai.com") else None
+
+
+def asker(client: httpx2.Client) -> Ask:
+    """Asks by this client.
+
+    An error status tells nothing and is no fault, but for those that pass (429, 503); no answer is a `Fault`, too.
+    """
+
+    def ask(url: str) -> Any:
+        try:
+            return respond(client, "GET", url).json()
+        except (ValueError, RecursionError):  # no JSON
+            return None
+        except Fault as fault:
+            if fault.status in (None, 429, 503):
+                raise
+            return None
+
+    return ask
+
+
+def recognised(api: API, url: str, ask: Ask) -> Profile | None:
+    """Who answers at `url`, the `base_url` of a recipe; None: that cannot be told."""
+    base = url.rstrip("/")
+    models: Any = ask(f"{base}/models") if api == "openai_images" else None
+    found = _openai_server(base, ask, models) if api == "openai_images" else _sd_server(base, ask)
+    known = None if found is None else profile(api, found)
+    if known is None or found != "pe" or (models["data"][0].get("pe") or {}).get("degree") != "wording":
+        return known
+    return replace(known, sets={name: each for name, each in known.sets.items() if name != "degree_exact"})
+
+
+def _openai_server(base: str, ask: Ask, models: Any) -> str | None:
+    server = _owner(models)
+    if server is not None:
+        return server
+    root = re.sub(r"/v\d+$", "", base)
+    known = ask(f"{root}/.well-known/localai.json")
+    if isinstance(known, dict) and "endpoint_groups" in known:
+        return "localai"
+    return "litellm" if ask(f"{root}/health/liveliness") == "I'm alive!" else None
+
+
+def _sd_server(base: str, ask: Ask) -> str | None:
+    options = ask(f"{base}/sdapi/v1/options")
+    if not isinstance(options, dict):
+        owner = _owner(ask(f"{base}/v1/models"))
+        return owner if owner == "xinference" else None
+    if options.keys() == {"samples_format", "sd_model_checkpoint"}:
+        return "stable-diffusion.cpp"
+    if any(str(name).startswith("forge_") for name in options):
+        return "forge"
+    version = ask(f"{base}/sdapi/v1/version")
+    if isinstance(version, dict):
+        return "sdnext" if version.get("app") == "sd.next" else None
+    return "a1111" if "samples_save" in options else None
+
+
+def _owner(models: Any) -> str | None:
+    """The server that owns all the models of a list."""
+    entries = models.get("data") if isinstance(models, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return None
+    if [entry.get("id") for entry in entries] == ["sd-cpp-local"]:
+        return "stable-diffusion.cpp"
+    owners = {str(entry.get("owned_by")) for entry in entries}
+    return _OWNERS.get(owners.pop()) if len(owners) == 1 else None
+
+
+# A look at an endpoint: can it be reached, does it take the key, who answers, what does that server heed.
+
+
+_KEY = "name what holds its key: --key-env NAME, or key_env, key_file … in a recipe: pe doctor RECIPE"
+_REMEDIES = {
+    None: "see whether it runs, and whether this machine may reach it",
+    401: _KEY,
+    403: _KEY,
+    404: "neither /v1/models nor /sdapi/v1/options is there: name the address before these",
+}
+_APIS: tuple[API, ...] = ("openai_images", "sdapi")
+_DEGREES = ("obeyed exactly", "told in words")
+_BRIEF = {"timeout": 10.0, "total_timeout": 20.0, "tries": 1}
+
+
+def look_at(
+    model: type[Connection],
+    settings: Mapping[str, Any],
+    url: str | None = None,
+    ours: bool = False,
+    recognise: bool = True,
+) -> Iterator[Finding]:
+    """What can be found out of an endpoint, or of each of several, without asking for a sample.
+
+    Args:
+        model: the settings' model, for its default of `key_env`.
+        settings: of a recipe; those of the connection count, `base_url`, and what is compared with the model served.
+        url: where they name none.
+        ours: whether only a server of `pe serve` will do.
+        recognise: tell which server of images answers, and what it heeds.
+    """
+    named = settings.get("base_url") or url or ""
+    stated = {name: settings[name] for name in Connection.model_fields if name in settings}
+    for address in named if isinstance(named, list) else [named]:
+        if urlsplit(address).scheme not in ("http", "https"):
+            yield Finding("problem", f"endpoint {address}: no address", "give it as https://HOST or http://HOST:PORT")
+            continue
+        try:
+            connection = Connection.model_validate(stated | _BRIEF)
+            if "key_env" not in stated:
+                connection = connection.model_copy(update={"key_env": model.model_fields["key_env"].default})
+            credentials = Credentials(connection)
+            with closing(open_client(connection, 1, credentials)) as client:
+                for finding in _findings(address.rstrip("/"), client, settings, ours, recognise):
+                    yield Finding(finding.state, credentials.clean(finding.what), finding.remedy)
+        except (PEError, Fault) as error:  # the key is not there, the certificate cannot be used, …
+            yield Finding("problem", f"endpoint {address}: {error}")
+
+
+def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, recognise: bool) -> Iterator[Finding]:
+    root = re.sub(r"/v\d+$", "", base)
+    versioned = base if base != root else f"{base}/v1"
+    began, models = time.monotonic(), {}
+    try:
+        entries: Any = object_of(respond(client, "GET", f"{versioned}/models")).get("data")
+        models = {str(entry.get("id")): entry.get("pe") for entry in entries[:] if isinstance(entry, dict)}
+        serves = f"serves {', '.join(list(models)[:5]) or 'no model'}"
+    except (Fault, TypeError) as error:
+        fault = error if isinstance(error, Fault) else Fault("it lists no models", 404)
+        if fault.status != 404 or asker(client)(f"{root}/sdapi/v1/options") is None:
+            said = f"no answer ({fault.words})" if fault.status is None else str(fault)
+            remedy = _REMEDIES.get(fault.status, "ask again, or look at the endpoint's log")
+            yield Finding("problem", f"endpoint {root}: {said}", remedy)
+            return
+        serves = "speaks /sdapi/v1"
+    yield Finding("ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms")
+    for key in ("model", "variation_model"):
+        if models and (name := settings.get(key)) is not None and name not in models:
+            yield Finding("problem", f"{key} {name}: the endpoint lists none of this name", nearest_name(name, models))
+    own = next(iter(models.values()), None)
+    if isinstance(own, dict) and "vary" in own:
+        yield from _compared(own, settings, ours)
+    elif ours and models:
+        yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
+    if recognise:
+        yield from _servers({"openai_images": versioned, "sdapi": root}, asker(client))
+    try:
+        if respond(client, "GET", f"{root}/readyz").content == b'{"status":"ok"}':
+            yield Finding("ok", f"endpoint {root}: ready")
+    except Fault as fault:
+        if fault.status == 503:
+            yield Finding("problem", f"endpoint {root}: {fault}", "wait until a replica has its model loaded")
+
+
+def _compared(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
+    """List the differences between a recipe and the model that a server of `pe serve` has."""
+    said = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
+    same = not ours or own["vary"] == settings.get("vary", "noise")
+    yield Finding("ok", said) if same else Finding("problem", said, f"put `vary: {own['vary']}` in the recipe")
+    prompts, guidance, size = (settings.get(key) for key in ("prompts", "guidance", "size"))
+    if ours and own.get("prompts") and not prompts:
+        yield Finding("problem", "the model takes prompts, and the recipe has none", "give prompts")
+    if not own.get("prompts") and prompts:
+        remedy = "leave prompts out, or name classes: {label: class}" if ours else "use `kind: diffusion_server`"
+        yield Finding("problem", "the model takes no prompts, and the recipe has some", remedy)
+    if not own.get("guidance", True) and guidance not in (None, 1):
+        yield Finding("problem", f"the model has no guidance, and the recipe sets {guidance}", "leave guidance out")
+    sides: Any = size if isinstance(size, list | tuple) else [size, size]
+    if isinstance(size, str):  # OpenAI's: width first
+        sides = size.split("x")[::-1]
+    if (shape := own.get("shape")) and size is not None and list(map(str, sides)) != list(map(str, shape[:2])):
+        drawn = "×".join(map(str, shape[:2]))
+        yield Finding(
+            "problem", f"the model draws {drawn} (height, width) alone, not {size}", "leave size and image_size out"
+        )
+
+
+def _servers(urls: Mapping[API, str], ask: Ask) -> Iterator[Finding]:
+    found = [each for api in _APIS if (each := recognised(api, urls[api], ask)) is not None]
+    for known in found:
+        yield Finding("ok", f"{known.title}, by `kind: {known.api}`: {_heeds(known)}")
+    if not found:
+        yield Finding("ok", "server: not recognised, so served with care: one parent a request, the degree in words")
+
+
+def _heeds(known: Profile) -> str:
+    if not known.varies:
+        return f"it cannot vary an image ({known.known}, {known.source})"
+    sets = ", ".join(f"{name}: {str(value).lower()}" for name, value in known.sets.items())
+    words = f"degree {known.degree}; seed {known.seed}; several parents: {known.several}; refusals: {known.refusals}"
+    return f"{words}{f'; sets {sets}' if sets else ''} ({known.known}, {known.source})"

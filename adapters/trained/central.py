@@ -1,0 +1,253 @@
+"""Noised sums of drawn subsets of the private images, and the central images that follow from them (DP-FETA)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from adapters.trained.answers import check_labels
+from adapters.trained.releases import on_grid, sum_release
+from pe.data.images import Images
+from pe.errors import APIError, RecipeError
+from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
+from pe.privacy.noise import Noise
+from pe.privacy.release import Poisson, Relation, Release
+
+Sums = npt.NDArray[np.int64]
+Shape = tuple[int, int, int]
+
+COUNTING = 0.2
+"""What a record adds to its label's count; the rest of a norm of 1 is its image's."""
+
+_FEWEST = 0.25
+"""Least share of an even share of the records that a label is taken to have."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How an image becomes a vector of L2 norm ≤ 1; all of it public.
+
+    Attributes:
+        shrink: pixels of a side that are averaged into one.
+        centre: the brightness in [0, 1] that counts as 0.
+        clip: the L2 norm that an image is cut to, over the root of the number of its values.
+    """
+
+    shrink: int
+    centre: float
+    clip: float
+
+    def small(self, shape: Shape) -> Shape:
+        """Height, width and channels of a shrunken image."""
+        height, width, channels = shape
+        return -(-height // self.shrink), -(-width // self.shrink), channels
+
+    def __call__(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+        """Float64, of norm ≤ 1: the shrunken image, cut, and the label's count."""
+        height, width, _ = self.small(image.shape)
+        wide = ((0, height * self.shrink - image.shape[0]), (0, width * self.shrink - image.shape[1]), (0, 0))
+        padded = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
+        values = (padded.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (self.clip * self._root(image.shape))
+        values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
+        return np.append(values, COUNTING)
+
+    def images(self, sums: Sums, release: Release, expected: float, shape: Shape) -> npt.NDArray[np.uint8]:
+        """The central images of noised sums, uint8 (subsets, classes, h, w, c). Post-processing.
+
+        Args:
+            sums: int64 (subsets, classes, D + 1), in grid steps.
+            release: which they are.
+            expected: records of a subset and a label, if all labels have as many.
+            shape: of an image.
+        """
+        vectors = sums / release.grid
+        counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * expected)
+        means = vectors[..., :-1] / counts[:, None] / np.sqrt(1 - COUNTING**2)
+        pixels = self.centre + self.clip * self._root(shape) * means.reshape(*sums.shape[:2], *self.small(shape))
+        wide = ndimage.zoom(pixels, (1, 1, self.shrink, self.shrink, 1), order=1, mode="nearest", grid_mode=True)
+        whole = wide[:, :, : shape[0], : shape[1]]
+        return np.asarray((whole * 255).round().clip(0, 255), dtype=np.uint8)
+
+    def _root(self, shape: tuple[int, ...]) -> float:
+        return float(np.sqrt(np.prod(self.small((shape[0], shape[1], shape[2])))))
+
+
+def noisy_sums(records: PrivateRecords, classes: int, reading: Reading, release: Release, noise: Noise) -> Sums:
+    """The noised sums of the drawn subsets, int64 (subsets, classes, D + 1), in the release's grid steps.
+
+    Guarantee: the release's, `count` times. Each subset has a coin for every unit. A unit's records share a weight of
+    1, each vector is rounded toward zero on the grid and depends on its record alone: one unit more changes a subset's
+    clean sums by at most 1 in L2 norm, another in its place by at most 2.
+    """
+    names, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
+    length = int(np.prod(reading.small(records.samples.shape[1:]))) + 1
+    sums = np.zeros((release.count, classes, length), dtype=np.int64)
+    rate = 1.0 if release.sampling is None else release.sampling.rate
+    taken = [noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums]
+    for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
+        vector = on_grid(reading(image) / of_unit[owner], release.grid)
+        for each, drawn in zip(sums, taken, strict=True):
+            if drawn[owner]:
+                each[label] += vector
+    return sums + noise.discrete_gaussian(sums.shape, release.scale)
+
+
+# Central images as a generator: noised means of the records, bent a little.
+
+
+Pixels = npt.NDArray[np.uint8]
+
+_CENTRES, _SETTINGS = "central.npy", "settings.json"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CentralImages:
+    """RANDOM_API and VARIATION_API by central images, the first stage of DP-FETA (Li et al., S&P 2025).
+
+    Subsets of the records are drawn by coins; for each, the sum of every label's images is released with noise, and
+    how many they are. A new sample is the mean image of its label in some subset, bent; a variation of degree d is
+    its parent bent d times as much. To begin a diffusion model with, see dp_feta.
+
+    Args:
+        subsets: how many are drawn.
+        rate: probability of a record to be in one, in (0, 1]; 1: all are, in one subset.
+        shrink: pixels of a side that are averaged into one before the noise; the fewer values, the less noise on each.
+        centre: the brightness in [0, 1] from which an image's norm counts.
+        clip: the largest norm of an image, over the root of the number of its values; 0.5 from centre 0.5 cuts nothing.
+        bend: standard deviation of shifts (over the side), turns (radians) and stretches.
+
+    Raises:
+        RecipeError: a setting out of range.
+    """
+
+    info = PluginInfo(hosts=(), by_label=True)
+
+    subsets: int = 1
+    rate: float = 1.0
+    shrink: int = 2
+    centre: float = 0.5
+    clip: float = 0.5
+    bend: float = 0.06
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise RecipeError(f"rate is {self.rate}: it must lie above 0, and be 1 at most.")
+        if self.subsets < 1 or (self.rate == 1 and self.subsets > 1):
+            wanted = "at least 1" if self.subsets < 1 else "1 where rate is 1, because all subsets would be the same"
+            raise RecipeError(f"subsets is {self.subsets}: it must be {wanted}.")
+        if self.shrink < 1:
+            raise RecipeError(f"shrink is {self.shrink}: it must be at least 1.")
+        if not 0 <= self.centre <= 1:
+            raise RecipeError(f"centre is {self.centre}: it must lie between 0 and 1.")
+        if not 0 < self.clip <= 1:
+            raise RecipeError(f"clip is {self.clip}: it must lie above 0, and be 1 at most.")
+        if not 0 <= self.bend < 1:
+            raise RecipeError(f"bend is {self.bend}: it must be at least 0, and less than 1.")
+        self._centres: Pixels | None = None
+        self._labels: dict[str, int] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any labels in a request."""
+        return Capabilities(max_chunk=1024)
+
+    def planned(self, terms: FitTerms) -> Sequence[Release]:
+        """The one release: the sums of all subsets.
+
+        Raises:
+            PrivacyError: no noise meets the budget.
+        """
+        sensitivity = 2.0 if terms.relation is Relation.REPLACE_ONE else 1.0
+        sampling = Poisson(self.rate) if self.rate < 1 else None
+        return [
+            sum_release(
+                f"{FIT}central_images",
+                sensitivity,
+                terms.budget,
+                terms.relation,
+                terms.unit,
+                fractional=True,
+                sampling=sampling,
+                count=self.subsets,
+            )
+        ]
+
+    def fit(self, fitting: Fitting) -> None:
+        """Release the sums, and make the central images of them.
+
+        Guarantee: the release's; all that follows is post-processing.
+        """
+        terms = fitting.terms
+        (release,) = self.planned(terms)
+        reading = Reading(self.shrink, self.centre, self.clip)
+        sums = fitting.ledger.release(
+            release, lambda noise: noisy_sums(fitting.private(), len(terms.classes), reading, release, noise)
+        )
+        expected = terms.declared_size * self.rate / len(terms.classes)
+        np.save(fitting.folder / _CENTRES, reading.images(sums, release, expected, terms.image_shape))
+        (fitting.folder / _SETTINGS).write_text(json.dumps({"classes": terms.classes}) + "\n", encoding="utf-8")
+
+    def load(self, folder: Path) -> None:
+        """Answer from the central images in `folder`.
+
+        Raises:
+            RecipeError: there are none, or they are damaged.
+        """
+        try:
+            classes = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))["classes"]
+            centres = np.load(folder / _CENTRES, allow_pickle=False)
+            if centres.dtype != np.uint8 or centres.ndim != 5 or centres.shape[1] != len(classes):
+                raise ValueError("another form")
+        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+            raise RecipeError(f"{folder} holds no central images: fit them in a new run.") from error
+        self._labels = {name: i for i, name in enumerate(classes)}
+        self._centres = centres
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """Central images of each label, bent.
+
+        Raises:
+            RecipeError: they were fitted for other labels.
+            APIError: there are none yet.
+        """
+        if self._centres is None:
+            raise APIError("central_images answers once it is fitted: `pe run` does that first.")
+        check_labels(request.labels, self._labels)
+        draws = [np.random.Generator(np.random.Philox(key=int(seed))) for seed in request.seeds]
+        parents = [
+            self._centres[rng.integers(len(self._centres)), self._labels[label]]
+            for rng, label in zip(draws, request.labels, strict=True)
+        ]
+        return Answer(Images(np.stack([_bent(*one, self.bend) for one in zip(parents, draws, strict=True)])))
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """The parents, bent by the degree.
+
+        Raises:
+            APIError: they are no images.
+        """
+        if not isinstance(request.samples, Images):
+            raise APIError(f"central_images varies images, not {type(request.samples).__name__}.")
+        draws = [np.random.Generator(np.random.Philox(key=int(seed))) for seed in request.seeds]
+        strength = self.bend * request.degree
+        pairs = zip(request.samples.pixels, draws, strict=True)
+        return Answer(Images(np.stack([_bent(*pair, strength) for pair in pairs])))
+
+
+def _bent(image: Pixels, rng: np.random.Generator, strength: float) -> Pixels:
+    """The image, shifted, turned, stretched and sheared by normal draws; unchanged where `strength` is 0."""
+    matrix = np.eye(2) + strength * rng.standard_normal((2, 2))
+    middle = (np.array(image.shape[:2]) - 1) / 2
+    offset = middle - matrix @ (middle + strength * rng.standard_normal(2) * image.shape[:2])
+    bent = [
+        ndimage.affine_transform(image[..., i].astype(np.float32), matrix, offset, order=1, mode="nearest")
+        for i in range(image.shape[2])
+    ]
+    return np.asarray(np.stack(bent, axis=2).round().clip(0, 255), dtype=np.uint8)

@@ -1,0 +1,144 @@
+"""Ctrl-C and SIGTERM: the first stops at the next chunk's boundary, the second at once; no committed work is lost."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from pe.data.quiet import LOGGERS
+from pe.errors import Interrupted
+from pe.progress import Progress
+from pe.version import __version__
+
+STATUS = 128  # and the signal's number: the exit status that shells and supervisors expect
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_DEFAULT: dict[signal.Signals, object] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+class Stop(threading.Event):
+    """An event that a signal sets.
+
+    Attributes:
+        number: of the first signal; None: there was none.
+    """
+
+    number: int | None = None
+
+
+@contextmanager
+def stop_on_signals(
+    numbers: Sequence[signal.Signals], tell: Callable[[str], None], at_once: Callable[[int], NoReturn]
+) -> Iterator[Stop]:
+    """An event that the first of the signals sets.
+
+    Args:
+        numbers: the signals; their handlers are put back at the end. None off the main thread.
+        tell: told that the work will stop.
+        at_once: called with the second signal's number.
+    """
+    stop = Stop()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            at_once(number)
+        stop.number = number
+        stop.set()
+        tell("Stopping when the requests under way are answered; once more to stop at once.")
+
+    previous = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stop_from_python(progress: Progress) -> Iterator[Stop]:
+    """An event that Ctrl-C and SIGTERM set in a program of the user's, where it has no handlers of its own.
+
+    What they stop ends as Python has it: with a KeyboardInterrupt whose one sentence says what goes on; after SIGTERM
+    with that sentence on stderr and the exit status 143.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in SIGNALS if main and signal.getsignal(number) == _DEFAULT[number]]
+    sentence = "Stopped as asked, when the last step was done already."
+    with stop_on_signals(ours, progress.tell, _end_at_once) as stop:
+        try:
+            yield stop
+        except Interrupted as error:
+            if stop.number is None:
+                raise
+            sentence = str(error)
+    if stop.number is not None:
+        _end(stop.number, sentence)
+
+
+def _end_at_once(number: int) -> NoReturn:
+    _end(number, "Stopped at once; what was committed before is kept.")
+
+
+def _end(number: int, sentence: str) -> NoReturn:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt(sentence)
+    print(sentence, file=sys.stderr, flush=True)
+    sys.exit(STATUS + number)
+
+
+# The run's log: a confidential file.
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Everything that the toolkit logs goes to the confidential file `path`, an error that ends the run included."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [(logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.propagate = False
+        logger.setLevel(logger.level or logging.INFO)  # the command line sets one; from Python there is none
+        logger.addHandler(handler)
+    try:
+        yield
+    except BaseException as error:
+        loggers[0].error("The run stopped.", exc_info=error)
+        raise
+    finally:
+        for logger, (propagated, level) in zip(loggers, before, strict=True):
+            logger.propagate = propagated
+            logger.setLevel(level)
+            logger.removeHandler(handler)
+        handler.close()
+
+
+# The versions of what took part in a run.
+
+
+_TOOK_PART = ("numpy", "scipy", "dp-accounting", "pillow", "faiss-cpu", "faiss-gpu", "torch", "diffusers")
+
+
+def software_versions() -> dict[str, str]:
+    """Distribution → version, of this toolkit and of the libraries that its results rest on."""
+    versions = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
+    return versions | {name: found for name in _TOOK_PART if (found := installed_version(name))}
+
+
+@cache
+def installed_version(distribution: str) -> str:
+    """The version of an installed distribution; empty when it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""

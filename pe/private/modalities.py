@@ -1,0 +1,130 @@
+"""What every source of private images declares."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import KW_ONLY
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from pydantic import AfterValidator, Field
+
+from pe.data.decoding import Channels, Resize, UInt8Array, convert_pixels, decode_image, dimness
+from pe.data.images import Images
+from pe.data.samples import Array, Samples, Shape
+from pe.data.texts import LONGEST, MARGIN, UTF_8, Texts, check_encoding, decode_text
+from pe.private.source import PrivateSource, source
+
+Side = Annotated[int, Field(strict=True, ge=1, le=8192)]
+
+
+@source
+class ImageSource(PrivateSource):
+    """Private images, all brought to one size.
+
+    Attributes:
+        size: the images' height and width: one number for square images, or (height, width).
+        resize: how images of other sizes get the size: crop, fit or stretch; None: they are an error.
+        channels: 3 (colour) or 1 (grey).
+        largest_side: the largest height or width that an image has on disk, in pixels, where that is not `size`: the
+            public clock leaves time to decode it.
+    """
+
+    _: KW_ONLY
+    size: Side | tuple[Side, Side]
+    resize: Resize | None = None
+    channels: Channels = 3
+    largest_side: Annotated[int, Field(strict=True, ge=1, le=2**15)] | None = None
+
+    modality: ClassVar[type[Samples]] = Images
+
+    @property
+    def height_width(self) -> tuple[int, int]:
+        """The size as (height, width)."""
+        return self.size if isinstance(self.size, tuple) else (self.size, self.size)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(height, width, channels)."""
+        return *self.height_width, self.channels
+
+    @property
+    def rule(self) -> str | None:
+        """`resize`."""
+        return self.resize
+
+    def decode(self, data: bytes | Path, name: str | None = None) -> UInt8Array:
+        """The image in a file or its bytes, as declared; raises as `decode_image`."""
+        size = self.height_width if self.resize else None
+        return decode_image(data, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+
+    def convert(self, pixels: npt.NDArray[Any], name: str = "The image") -> UInt8Array:
+        """The image that an array holds, as declared; raises as `convert_pixels`."""
+        size = self.height_width if self.resize else None
+        return convert_pixels(pixels, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+
+    @cached_property
+    def _deep(self) -> set[bool]:
+        """See `dimness`."""
+        return set()
+
+    def misgiving(self) -> str:
+        """See `dimness`; what was noted is forgotten."""
+        why = dimness(self._deep)
+        self._deep.clear()
+        return why
+
+    def decoding(self) -> Callable[[], object]:
+        """What decodes an image of noise, of `largest_side` where that is given."""
+        height, width = self.height_width if self.largest_side is None else (self.largest_side, self.largest_side)
+        pixels = np.random.default_rng(0).integers(0, 256, (height, width, self.channels), dtype=np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels.squeeze(2) if self.channels == 1 else pixels).save(file, "PNG", compress_level=1)
+        return partial(decode_image, file.getvalue(), size=self.height_width, resize="crop", channels=self.channels)
+
+
+# What every source of private texts declares.
+
+
+@source
+class TextSource(PrivateSource):
+    """Private texts, by the rules of `pe.data.text_decoding`.
+
+    Attributes:
+        longest: bytes of UTF-8 that a text may have.
+        cut: a longer text is cut; otherwise it is a bad record.
+        encoding: of the files, as Python names it; UTF-8 may begin with a byte order mark.
+    """
+
+    _: KW_ONLY
+    longest: Annotated[int, Field(strict=True, ge=1, le=100_000)] = LONGEST
+    cut: Annotated[bool, Field(strict=True)] = False
+    encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
+
+    modality: ClassVar[type[Samples]] = Texts
+
+    @property
+    def shape(self) -> Shape:
+        """(longest,)."""
+        return (self.longest,)
+
+    def read(self, record: bytes | str | Path, name: str) -> Array:
+        """The text of a record.
+
+        Raises:
+            BadSample: it is none.
+        """
+        return np.array(
+            decode_text(record, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name), np.bytes_
+        )
+
+    def decoding(self) -> Callable[[], object]:
+        """What decodes the largest text that is read: letters in parts, which the normal form joins."""
+        text = "e\u0301" * self.longest
+        decode = partial(decode_text, longest=self.longest, cut=True, name="A text")
+        return partial(decode, text.encode()[: MARGIN * self.longest])

@@ -1,0 +1,281 @@
+"""What may stand in a recipe: every key with its values, its default and its meaning, from the code that reads it.
+
+Keys come from the schema's fields and from the settings of plug-ins; meanings from the fields' descriptions,
+or from the sections Args and Attributes of docstrings, those of base classes included.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, get_args
+
+from docstring_parser import DocstringStyle, parse
+from pydantic import PydanticSchemaGenerationError, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic.fields import FieldInfo
+
+from pe.errors import PluginError
+from pe.plugins.protocols import info_of
+from pe.plugins.registry import Group, load, plugins, settings_of
+from pe.plugins.settings import models_in
+from pe.private.source import PrivateSource
+from pe.recipe.schema import Recipe
+
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+_WORDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "object": "mapping"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a recipe.
+
+    Attributes:
+        name: with dots where it lies in a section of its own.
+        values: what it may be.
+        default: what it is where it is left out; None: it must be given.
+        meaning: in a sentence or two.
+    """
+
+    name: str
+    values: str
+    default: str | None
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the recipe, or a plug-in that serves one.
+
+    Attributes:
+        section: the recipe's section: `evolution`, or for a plug-in `private`, `api`, `embedding`.
+        kind: the plug-in's name; empty for a section itself.
+        text: what it is.
+        keys: its keys.
+    """
+
+    section: str
+    kind: str
+    text: str
+    keys: tuple[Key, ...]
+
+    @property
+    def title(self) -> str:
+        """`evolution`, or `api: privimage`."""
+        return f"{self.section}: {self.kind}" if self.kind else self.section
+
+    @property
+    def summary(self) -> str:
+        """Its first paragraph, which is a line."""
+        return self.text.partition("\n\n")[0]
+
+
+def sections() -> list[Part]:
+    """The recipe's sections in order, first what stands in none."""
+    fields = dict(Recipe.model_fields)
+    top = {name: fields.pop(name) for name in ("name", "seed")}
+    found = [Part("recipe", "", _text(Recipe), tuple(_keys(top, {})))]
+    for name, field in fields.items():
+        model = PrivateSource if name == "private" else field.annotation
+        keys = [key for key in _keys(_fields(model), _meanings(model)) if key.name != "kind"]
+        if name in ("private", "api", "embedding"):
+            default = "as pe init proposes" if name == "embedding" else None
+            keys.insert(0, Key("kind", "text", default, "which; its own keys beside it"))
+        found.append(Part(name, "", _text(model), tuple(keys)))
+    return found
+
+
+def kinds() -> list[Part]:
+    """Everything that a section's `kind` may name: private sources, installed adapters and embeddings."""
+    return [
+        *_sources(),
+        *(_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters")),
+        *(_plugin("pe.embeddings", "embedding", kind) for kind in plugins("pe.embeddings")),
+    ]
+
+
+def _sources() -> list[Part]:
+    """First what sources of one modality share."""
+    loaded: dict[str, type[PrivateSource]] = {}
+    broken = []
+    for kind in plugins("pe.sources"):
+        try:
+            loaded[kind] = load("pe.sources", kind)
+        except PluginError as error:
+            broken.append(Part("private", kind, str(error), ()))
+    shared = dict.fromkeys(base for one in loaded.values() for base in _of_a_modality(one))
+    return [*(_source(one, f"all {one.modality.noun}") for one in shared), *map(_source, loaded.values()), *broken]
+
+
+def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
+    """The classes directly above a source that stand for all of its modality."""
+    return [base for base in model.__bases__ if issubclass(base, PrivateSource) and hasattr(base, "modality")]
+
+
+def _source(model: type[PrivateSource], name: str = "") -> Part:
+    """A source, or under `name` what several share; without the keys that it has as the classes above have them."""
+    bases: list[type[Any]] = [*_of_a_modality(model), PrivateSource]
+    above = {key for base in bases for key in _describe(base)}
+    keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in above)
+    return Part("private", name or str(_fields(model)["kind"].default), _text(model), keys)
+
+
+def _describe(model: type[Any]) -> list[Key]:
+    """All keys of a model whose docstrings say what they mean."""
+    return list(_keys(_fields(model), _meanings(model)))
+
+
+def _plugin(group: Group, section: str, kind: str) -> Part:
+    """A plug-in; first the keys that it must have, last those that only concern the machine."""
+    try:
+        factory = load(group, kind)
+    except PluginError as error:
+        return Part(section, kind, str(error), ())
+    model, machine = settings_of(factory), info_of(factory).machine_settings
+    fields = sorted(model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine))
+    return Part(section, kind, _text(factory), tuple(_keys(dict(fields), _meanings(factory) | _meanings(model))))
+
+
+def _keys(fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", given: Any = None) -> Iterator[Key]:
+    """The keys of these fields; those of a section in a section follow it, by dotted names.
+
+    Args:
+        fields: by name.
+        meanings: of those that describe none themselves.
+        prefix: before their names.
+        given: a section that holds their defaults, in place of their own.
+    """
+    for name, field in fields.items():
+        default = field.get_default(call_default_factory=True) if given is None else getattr(given, name)
+        inner = _section(field.annotation)
+        if inner is not None:
+            held = default if isinstance(default, inner) else None
+            yield from _keys(_fields(inner), _meanings(inner), f"{prefix}{name}.", held)
+            continue
+        alternatives = models_in(field.annotation)
+        if len(alternatives) > 1 and all("kind" in _fields(one) for one in alternatives):
+            yield from _of_kinds({str(_fields(one)["kind"].default): one for one in alternatives}, f"{prefix}{name}.")
+            continue
+        told = field.json_schema_extra
+        left_out = None if given is None and field.is_required() else _plain(default)
+        left_out = str(told["left_out"]) if isinstance(told, dict) and "left_out" in told else left_out
+        values = _values_of(field)
+        if values:  # else it is no setting of a recipe: a function, say
+            yield Key(f"{prefix}{name}", values, left_out, field.description or meanings.get(name, ""))
+
+
+def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
+    """The keys of a section that has a `kind`; each of the others says of which kinds it is."""
+    yield Key(f"{prefix}kind", ", ".join(kinds), None, " ".join(f"`{kind}`: {_text(kinds[kind])}" for kind in kinds))
+    owners: dict[Key, list[str]] = {}
+    for kind, model in kinds.items():
+        for key in _describe(model):
+            owners.setdefault(key, []).append(kind)
+    for key, of in owners.items():
+        if key.name != "kind":
+            yield replace(key, name=f"{prefix}{key.name}", meaning=f"({', '.join(of)}) {key.meaning}")
+
+
+def _fields(model: Any) -> dict[str, FieldInfo]:
+    found: dict[str, FieldInfo] = model.__pydantic_fields__
+    return found
+
+
+def _section(annotation: Any) -> Any:
+    """The model that an annotation names alone, or as an alternative to None; else None."""
+    named = [one for one in get_args(annotation) or (annotation,) if one is not type(None)]
+    return named[0] if len(named) == 1 and hasattr(named[0], "__pydantic_fields__") else None
+
+
+def _meanings(described: Any) -> dict[str, str]:
+    """What the docstrings of a class and its bases, or of a function, say of each argument or attribute."""
+    found: dict[str, str] = {}
+    for one in reversed(inspect.getmro(described)) if inspect.isclass(described) else (described,):
+        if one.__module__.partition(".")[0] not in ("builtins", "pydantic") and one.__doc__:
+            parameters = parse(inspect.cleandoc(one.__doc__), style=DocstringStyle.GOOGLE).params
+            found |= {each.arg_name: " ".join((each.description or "").split()) for each in parameters}
+    return found
+
+
+def _text(described: Any) -> str:
+    """What a docstring says before its sections."""
+    parsed = parse(inspect.getdoc(described) or "", style=DocstringStyle.GOOGLE)
+    paragraphs = f"{parsed.short_description or ''}\n\n{parsed.long_description or ''}".strip().split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _values_of(field: FieldInfo) -> str:
+    annotation: Any = field.annotation
+    try:
+        schema = TypeAdapter(Annotated[(annotation, *field.metadata)] if field.metadata else annotation).json_schema()
+    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema):
+        return ""
+    return _values(schema)
+
+
+def _values(schema: dict[str, Any]) -> str:
+    """A JSON schema in words; that nothing may be given shows in the default."""
+    if "anyOf" in schema:
+        one, *others = dict.fromkeys(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
+        return ", or ".join([one, *("a list of such" if each == f"list of {one}" else each for each in others)])
+    if "enum" in schema or "const" in schema:
+        return ", ".join(map(str, schema.get("enum", [schema.get("const")])))
+    if schema.get("type") == "array":
+        if "prefixItems" in schema:
+            return f"[{', '.join(map(_values, schema['prefixItems']))}]"
+        return f"list of {_values(schema.get('items', {}))}"
+    if "$ref" in schema:
+        return "mapping"
+    if schema.get("format") == "path":
+        return "path"
+    word = _WORDS.get(schema.get("type", ""), "anything")
+    if "minimum" in schema and "maximum" in schema:
+        return f"{word} from {_number(schema['minimum'])} to {_number(schema['maximum'])}"
+    return " ".join(
+        [word, ", ".join(f"{sign} {_number(schema[name])}" for name, sign in _BOUNDS.items() if name in schema)]
+    ).strip()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
+
+
+def _plain(value: Any) -> str:
+    """A default as it would stand in a recipe."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_plain, value))}]"
+    return str(value) or '""'
+
+
+# The page docs/recipe.md: what may stand in a recipe, a table for each part.
+
+
+def page(parts: list[Part]) -> str:
+    """Markdown, a table for each part."""
+    lines = [
+        "# The recipe, key by key",
+        "",
+        "What `pe explain` prints, on one page; `pe explain --markdown` writes it from the code that reads a recipe. "
+        "Every value in a recipe is public. `pe init` writes one to begin with; [examples](../examples/README.md). "
+        "A value may stand [in a file of its own](data.md#values-in-files-of-their-own).",
+    ]
+    for part in sorted(parts, key=lambda part: [one.section for one in parts].index(part.section)):
+        lines += ["", f"{'###' if part.kind else '##'} {part.title}", "", part.text]
+        if part.keys:
+            lines += ["", "| key | values | default | meaning |", "| --- | --- | --- | --- |"]
+            lines += [row(key) for key in part.keys]
+    return "\n".join(lines)
+
+
+def row(key: Key) -> str:
+    """A line of a table."""
+    left_out = "*required*" if key.default is None else f"`{key.default}`"
+    cells = (f"`{key.name}`", key.values, left_out, key.meaning)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

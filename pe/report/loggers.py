@@ -1,0 +1,220 @@
+"""What a logger is told of an iteration: values that may be shared, and no other.
+
+Guarantee: made of the run's shareable side (populations, releases, recipe) and of what the generator billed, all
+post-processing of the releases; no time, and nothing under confidential/.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from PIL import Image
+
+from pe.report.pictures import contact_sheet
+from pe.report.sections import noisy_votes
+from pe.steps import Plan
+from pe.store.run import Run
+
+if TYPE_CHECKING:
+    import wandb
+
+
+@dataclass(frozen=True)
+class Logged:
+    """S_t.
+
+    Attributes:
+        run: the name of the run's directory.
+        t: the iteration, ≥ 0.
+        noun: what samples are called.
+        sizes: label → members.
+        votes: of S_{t−1}, noisy: highest, mean, over the threshold (a share); empty at t = 0.
+        epsilon: of all planned releases; None: none holds.
+        delta: δ.
+        images: billed so far; None: S_t was there before this process.
+        cost: of all that was billed so far, in the price's currency; None: likewise.
+        picture: a PNG file: S_t's samples by label.
+    """
+
+    run: str
+    t: int
+    noun: str
+    sizes: Mapping[str, int]
+    votes: Mapping[str, float]
+    epsilon: float | None
+    delta: float
+    images: int | None
+    cost: float | None
+    picture: bytes
+
+    def numbers(self) -> dict[str, float]:
+        """All of them by names that any logger takes: letters, digits, spaces, `_`, `-`, `.` and `/`."""
+        names = (re.sub(r"[^\w .-]", "_", name).strip() for name in self.sizes)
+        sizes = {f"size/{i} {name}": n for i, (name, n) in enumerate(zip(names, self.sizes.values(), strict=True))}
+        votes = {f"votes/{name}": value for name, value in self.votes.items()}
+        others = {"privacy/epsilon": self.epsilon, "privacy/delta": self.delta}
+        others |= {"billed/images": self.images, "billed/cost": self.cost}
+        return sizes | votes | {name: float(value) for name, value in others.items() if value is not None}
+
+
+class Logger(Protocol):
+    """A plug-in of the group `pe.loggers`, constructed with one text: where it logs to.
+
+    A resumed run tells every iteration again, by the same `t`.
+    """
+
+    def log(self, logged: Logged) -> None:
+        """One more iteration; they come in order."""
+        ...
+
+    def close(self) -> None:
+        """The run has ended, or stopped."""
+        ...
+
+
+def logged(
+    run: Run, plan: Plan, t: int, epsilon: float | None, delta: float, images: int | None, cost: float | None
+) -> Logged:
+    """What may be told of S_t, which is finished."""
+    population = run.population(t)
+    assert population is not None
+    counts = np.bincount(population.labels, minlength=len(plan.classes)).tolist()
+    return Logged(
+        run=run.name,
+        t=t,
+        noun=population.samples.noun,
+        sizes=dict(zip(plan.classes, counts, strict=True)),
+        votes=_votes(run, plan, t) if t else {},
+        epsilon=epsilon,
+        delta=delta,
+        images=images,
+        cost=cost,
+        picture=contact_sheet([population], plan.classes),
+    )
+
+
+def _votes(run: Run, plan: Plan, t: int) -> dict[str, float]:
+    step = plan.steps[t - 1]
+    votes = noisy_votes(run, step)
+    if votes is None or not len(votes):
+        return {}
+    over = float(np.mean(votes > step.threshold))
+    return {"highest": float(votes.max()), "mean": float(votes.mean()), "over the threshold": over}
+
+
+# MLflow: a run in the experiment `private-evolution`.
+
+
+_EXPERIMENT = "private-evolution"
+
+
+class MLflow:
+    """Logs to a tracking server or store.
+
+    Args:
+        where: its URI, as `mlflow.set_tracking_uri` takes it.
+    """
+
+    def __init__(self, where: str) -> None:
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient(tracking_uri=where)
+        self._run: str | None = None
+
+    def log(self, logged: Logged) -> None:
+        """A metric for each number, and an artifact for the picture."""
+        if self._run is None:
+            known = self._client.get_experiment_by_name(_EXPERIMENT)
+            experiment = known.experiment_id if known else self._client.create_experiment(_EXPERIMENT)
+            self._run = self._client.create_run(experiment, run_name=logged.run).info.run_id
+        for name, value in logged.numbers().items():
+            self._client.log_metric(self._run, name, value, step=logged.t)
+        self._client.log_image(self._run, Image.open(io.BytesIO(logged.picture)), f"{logged.noun}/{logged.t:03d}.png")
+
+    def close(self) -> None:
+        """Mark the run as ended."""
+        if self._run is not None:
+            self._client.set_terminated(self._run)
+
+
+# TensorBoard's event files, one folder per run.
+
+
+class TensorBoard:
+    """Writes below a folder. The time of each event is its iteration: when work was done is not told.
+
+    Args:
+        where: the folder that `tensorboard --logdir` names.
+    """
+
+    def __init__(self, where: str) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._folder, self._open = Path(where), EventFileWriter
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._writer: EventFileWriter | None = None
+
+    def log(self, logged: Logged) -> None:
+        """One event: the numbers, and the picture of the samples."""
+        if self._writer is None:
+            self._writer = self._open(str(self._folder / logged.run))
+        summary = self._summary()
+        for name, value in logged.numbers().items():
+            summary.value.add(tag=name, simple_value=value)
+        width, height = Image.open(io.BytesIO(logged.picture)).size
+        picture = self._summary.Image(height=height, width=width, colorspace=3, encoded_image_string=logged.picture)
+        summary.value.add(tag=logged.noun, image=picture)
+        self._writer.add_event(self._event(step=logged.t, wall_time=logged.t, summary=summary))
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+# Weights & Biases: a run in a project.
+
+
+class WandB:
+    """Logs to a project. What wandb collects by itself (console, code, host, arguments, load) is turned off.
+
+    Args:
+        where: the project's name. WANDB_MODE, WANDB_DIR and WANDB_API_KEY are wandb's own.
+    """
+
+    def __init__(self, where: str) -> None:
+        import wandb
+
+        self._wandb, self._project = wandb, where
+        self._run: wandb.Run | None = None
+
+    def log(self, logged: Logged) -> None:
+        """One step: the numbers, and the picture of the samples."""
+        if self._run is None:
+            quiet = self._wandb.Settings(
+                console="off",
+                disable_code=True,
+                disable_git=True,
+                save_code=False,
+                silent=True,
+                x_disable_machine_info=True,
+                x_disable_meta=True,
+                x_disable_stats=True,
+                x_save_requirements=False,
+            )
+            self._run = self._wandb.init(project=self._project, name=logged.run, settings=quiet)
+        picture = self._wandb.Image(Image.open(io.BytesIO(logged.picture)))
+        self._run.log({**logged.numbers(), logged.noun: picture}, step=logged.t)
+
+    def close(self) -> None:
+        """Finish the run."""
+        if self._run is not None:
+            self._run.finish()

@@ -1,1 +1,0 @@
-"""Where the iterations of a run are logged to: plug-ins of the group `pe.loggers`."""
