@@ -71,6 +71,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/budgets.py
 
 # Python compiles what the tests import, once, while lint and types leave a core for it; the tests say what fails.
 collected: $(VENV)/.test

@@ -1,0 +1,73 @@
+"""Compare each room with its budget of lines and files: `python docs/budgets.py`, part of `make check`.
+
+A room that outgrows its budget fails the check. Whoever raises a budget does so in a commit of its own that says what
+for.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCT = ("pe", "adapters", "embeddings")
+BUDGETS: dict[str, tuple[int, int]] = {
+    "pe": (1250, 11),
+    "pe/cli": (2050, 10),
+    "pe/cluster": (600, 4),
+    "pe/data": (2600, 14),
+    "pe/dispatch": (1200, 5),
+    "pe/engine": (4450, 21),
+    "pe/evaluation": (4550, 15),
+    "pe/fit": (400, 2),
+    "pe/nearest": (1000, 6),
+    "pe/planning": (2900, 8),
+    "pe/plugins": (1950, 9),
+    "pe/privacy": (2650, 11),
+    "pe/private": (3100, 12),
+    "pe/recipe": (1550, 6),
+    "pe/report": (1650, 7),
+    "pe/store": (2600, 10),
+    "adapters": (5800, 19),
+    "adapters/diffusion": (3650, 13),
+    "adapters/http": (3250, 11),
+    "adapters/server": (2300, 10),
+    "adapters/trained": (7700, 33),
+    "embeddings": (1850, 8),
+}
+"""Room → most lines and files; `pe` and `adapters` stand for the files at their root."""
+
+
+def room_of(path: Path) -> str:
+    """`pe/privacy` for pe/privacy/noise.py, `pe` for pe/histogram.py."""
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[: min(2, len(parts) - 1)]) if parts[0] != "embeddings" else "embeddings"
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    """Each room's lines and files."""
+    rooms: dict[str, tuple[int, int]] = {}
+    for top in PRODUCT:
+        for path in sorted((ROOT / top).rglob("*.py")):
+            lines, files = rooms.get(room_of(path), (0, 0))
+            rooms[room_of(path)] = lines + path.read_text(encoding="utf-8").count("\n"), files + 1
+    return rooms
+
+
+def main() -> int:
+    """Print the table; return 1 where a room is over its budget or has none."""
+    status = 0
+    rooms = sizes()
+    for room, (lines, files) in rooms.items():
+        most_lines, most_files = BUDGETS.get(room, (0, 0))
+        is_over = lines > most_lines or files > most_files
+        status |= is_over
+        mark = "over" if is_over else ""
+        print(f"{room:20} {lines:6,} of {most_lines:6,} lines {files:4} of {most_files:3} files {mark}".rstrip())
+    lines, files = (sum(size[i] for size in rooms.values()) for i in (0, 1))
+    print(f"{'all':20} {lines:6,} lines {files:21} files")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
