@@ -4,7 +4,7 @@
 
 Random data, 10 labels, k = 1, T = 1, a 64-dimensional embedding (fixed random projection), an API that answers at
 once. Anonymous memory is what the process cannot give back; memory-mapped files are not in it. Needs about 15 GB of
-disk with three channels. Writes results/scale.md of a million, and results/scale_512.md with --dimension 512.
+disk with three channels. Writes results/scale.md of a million.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import argparse
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from by_function import SECONDS, tables, time_functions, timed
 from record import keep, where
 
 import pe
+from pe import histogram
 
 CLASSES = [f"c{i}" for i in range(10)]
 SIDE = 32
@@ -37,9 +39,8 @@ class Instant:
         self._shape = SIDE, SIDE, channels
 
     def _images(self, seeds: np.ndarray) -> pe.Answer:
-        with timed("API"):
-            starts = (seeds % np.uint64(len(self._windows))).astype(np.int64)
-            return pe.Answer(pe.Images(self._windows[starts].reshape(-1, *self._shape)))
+        starts = (seeds % np.uint64(len(self._windows))).astype(np.int64)
+        return pe.Answer(pe.Images(self._windows[starts].reshape(-1, *self._shape)))
 
     def random_api(self, request: pe.RandomRequest) -> pe.Answer:
         return self._images(request.seeds)
@@ -58,8 +59,7 @@ class Projection:
         self._matrix = np.random.default_rng(1).standard_normal((size, dimension)).astype(np.float32) / size
 
     def embed(self, samples: pe.Images) -> np.ndarray:
-        with timed("embedding"):
-            return samples.pixels.reshape(len(samples), -1).astype(np.float32) @ self._matrix
+        return samples.pixels.reshape(len(samples), -1).astype(np.float32) @ self._matrix
 
 
 class Watch(threading.Thread):
@@ -74,6 +74,20 @@ class Watch(threading.Thread):
         while not self.over.wait(0.05):
             status = Path("/proc/self/status").read_text()
             self.most = max(self.most, int(status.split("RssAnon:")[1].split()[0]) / 2**20)
+
+
+class Stopwatch:
+    """A function, and the seconds that its calls took."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.seconds = function, 0.0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            self.seconds += time.perf_counter() - start
 
 
 def make_private(path: Path, records: int, channels: int) -> None:
@@ -96,7 +110,7 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=64)
     arguments = parser.parse_args()
     records, channels, dimension = arguments.records, arguments.channels, arguments.dimension
-    time_functions()
+    histogram.nearest = search = Stopwatch(histogram.nearest)
     with tempfile.TemporaryDirectory() as folder:
         make_private(Path(folder) / "private.npz", records, channels)
         data = pe.ImageNpz(
@@ -115,12 +129,11 @@ def main() -> None:
         f"# {records:,} private and {records:,} synthetic 32×32×{channels} images\n\n"
         f"{where()}. 10 labels, k = 1, T = 1, {dimension}-dimensional embedding. "
         f"`python benchmarks/scale.py --records {records} --dimension {dimension}`\n\n"
-        f"- in all: {seconds:.0f} s, of which exact neighbour search {SECONDS['neighbour search']:.0f} s\n"
+        f"- in all: {seconds:.0f} s, of which exact neighbour search {search.seconds:.0f} s\n"
         f"- most anonymous memory: {watch.most:.2f} GB (target: below 4 GB)\n"
-        f"- the finished run on disk: {size:.1f} GB\n\n" + "\n".join(tables(seconds)[1])
+        f"- the finished run on disk: {size:.1f} GB\n"
     )
-    name = "scale.md" if dimension == 64 else f"scale_{dimension}.md"
-    keep(name, text) if records == 1_000_000 or dimension != 64 else print(text)
+    keep("scale.md", text) if records == 1_000_000 and dimension == 64 else print(text)
 
 
 if __name__ == "__main__":

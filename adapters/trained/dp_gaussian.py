@@ -40,7 +40,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class Shares:
-    """Of the squared norm: public. Chosen on drawn digits (benchmarks/dp_gaussian.py).
+    """Of the squared norm: public. Chosen on drawn digits.
 
     Attributes:
         count: a, of the 1 that counts a record.

@@ -1,0 +1,136 @@
+"""Whether the tests notice a wrong line: `python benchmarks/mutations.py [--count 200] [--seed 1] [--jobs 2]`.
+
+Draws single mutations at random, by a fixed seed, over the parts where a wrong line costs privacy, money or results: a
+comparison turned, an operator or a constant changed, a condition negated, a statement left out. Each is made in a copy
+of the checkout, and the tests of its room run until one fails. A mutation that no test notices either is harmless or
+shows a gap; the page names them. Writes results/mutations.md. 200 mutations take about two hours on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from record import keep, where
+
+ROOT = Path(__file__).parent.parent
+TESTS = {
+    "pe/privacy": ["tests/privacy", "tests/engine"],
+    "pe/private": ["tests/private", "tests/data"],
+    "pe/histogram.py": ["tests/test_histogram.py", "tests/engine", "tests/nearest"],
+    "pe/selection.py": ["tests/test_selection.py", "tests/engine"],
+    "pe/dispatch": ["tests/dispatch", "tests/engine", "tests/durability"],
+    "pe/store": ["tests/store", "tests/durability", "tests/engine"],
+    "adapters/trained/dp_sgd": ["tests/adapters/trained/dp_sgd", "tests/adapters/trained"],
+    "adapters/http/policy.py": ["tests/adapters/http", "tests/durability/test_outages.py"],
+}
+"""Room → the tests that run over a mutation of it, in this order."""
+COMPARISONS: dict[type[ast.cmpop], ast.cmpop] = {
+    ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE(), ast.GtE: ast.Gt(), ast.Eq: ast.NotEq(),
+    ast.NotEq: ast.Eq(), ast.In: ast.NotIn(), ast.NotIn: ast.In(), ast.Is: ast.IsNot(), ast.IsNot: ast.Is(),
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], ast.operator] = {
+    ast.Add: ast.Sub(), ast.Sub: ast.Add(), ast.Mult: ast.Div(), ast.Div: ast.Mult(), ast.FloorDiv: ast.Mult(),
+}  # fmt: skip
+IGNORED = shutil.ignore_patterns(".venv*", ".git", "*cache*", "build", "dist", "*.egg-info")
+
+
+def mutable(path: Path) -> list[int]:
+    """The numbers, in the order of `ast.walk`, of the nodes of a file that can be mutated."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [number for number, node in enumerate(ast.walk(tree)) if change(node)]
+
+
+def mutated(path: Path, number: int) -> tuple[int, str, str]:
+    """A mutation: its line, the code before, and the file's text with it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    node = next(each for i, each in enumerate(ast.walk(tree)) if i == number)
+    before = ast.unparse(node).splitlines()[0][:90]
+    change(node)
+    return getattr(node, "lineno", 1), before, ast.unparse(tree)
+
+
+def change(node: ast.AST) -> bool:
+    """Mutate `node` in place; False if there is nothing to mutate."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        node.ops[0] = COMPARISONS[type(node.ops[0])]
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        node.op = OPERATORS[type(node.op)]
+    elif isinstance(node, ast.BoolOp):
+        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+    elif isinstance(node, ast.If | ast.While | ast.IfExp):
+        node.test = ast.UnaryOp(ast.Not(), node.test)
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        node.value += 1
+    elif isinstance(node, ast.Return | ast.Expr) and isinstance(node.value, ast.Call):
+        node.value = ast.Constant(None)  # the call is left out
+    else:
+        return False
+    return True
+
+
+def drawn(count: int, seed: int) -> list[tuple[str, Path, int, str, str]]:
+    """`count` mutations: room, file, line, the code before, and the file's text with it."""
+    every = []
+    for room in TESTS:
+        files = [ROOT / room] if room.endswith(".py") else sorted((ROOT / room).rglob("*.py"))
+        every += [(room, path, number) for path in files for number in mutable(path)]
+    sample = sorted(random.Random(seed).sample(every, count))
+    return [(room, path.relative_to(ROOT), *mutated(path, number)) for room, path, number in sample]
+
+
+def is_noticed(tree: Path, room: str, file: Path, text: str) -> bool:
+    """Whether a test of the room fails once `file` has this text in the copy `tree`."""
+    original = (tree / file).read_bytes()
+    (tree / file).write_text(text, encoding="utf-8")
+    try:
+        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "TMPDIR": str(tree / "tmp")}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=120", *TESTS[room]]
+        return subprocess.run(command, cwd=tree, env=environment, capture_output=True, check=False).returncode != 0
+    finally:
+        (tree / file).write_bytes(original)
+        shutil.rmtree(tree / "tmp", ignore_errors=True)
+        (tree / "tmp").mkdir()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    chosen, trees = drawn(arguments.count, arguments.seed), SimpleQueue[Path]()
+    with tempfile.TemporaryDirectory() as folder:
+        for job in range(arguments.jobs):
+            trees.put(Path(shutil.copytree(ROOT, Path(folder) / str(job), ignore=IGNORED)))
+
+        def try_one(mutation: tuple[str, Path, int, str, str]) -> bool:
+            room, file, line, code, text = mutation
+            tree = trees.get()
+            try:
+                noticed = is_noticed(tree, room, file, text)
+            finally:
+                trees.put(tree)
+            print("noticed" if noticed else "MISSED ", f"{file}:{line}: {code}", flush=True)
+            return noticed
+
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            results = list(pool.map(try_one, chosen))
+    pairs = zip(chosen, results, strict=True)
+    missed = [f"- `{file}:{line}`: `{code}`" for (_, file, line, code, _), noticed in pairs if not noticed]
+    head = f"{where()}. `python benchmarks/mutations.py --count {arguments.count} --seed {arguments.seed}`"
+    share = f"{sum(results)} of {len(results)} mutations noticed. Not noticed:"
+    keep("mutations.md", "\n".join(["# Mutations", "", head, "", share, "", *missed]))
+
+
+if __name__ == "__main__":
+    main()
