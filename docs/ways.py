@@ -1,7 +1,7 @@
-"""The table of pipelines in docs/diffusion.md, from the installed diffusers: `python docs/ways.py` writes it anew.
+"""The list of pipelines in docs/diffusion.md, from the installed diffusers: `python docs/ways.py` writes it anew.
 
-A row for each pipeline that draws from text or edits an image, with the ways in which it can vary one and the numbers
-that its call takes. The tests compare the page with what is found here.
+It names, for each way to vary an image, the pipelines that can, and those that only draw. The tests compare the page
+with what is found here.
 """
 
 from __future__ import annotations
@@ -17,36 +17,22 @@ from adapters.diffusion.description import Description, describe, inputs_of
 PAGE = Path(__file__).parent / "diffusion.md"
 BEGIN, END = "<!-- python docs/ways.py -->\n", "<!-- end -->"
 
+WAYS = ("noise", "instruction", "meaning", "structure")
+
 _OTHERS = re.compile(
     r"Img2Img|Inpaint|Control|PAG|Fill|Prior|Upscale|SuperResolution|Refiner|Audio|Video|Wan|LLaDA|AceStep|Gemma|Latte"
 )
 """In the names of pipelines that others stand for, or that do another job."""
 
 _TASKS = {"num_frames", "audio_length_in_s", "audio_end_in_s", "frame_size", "boxes", "adapter_conditioning_scale"}
-_OURS = {
-    "num_inference_steps",
-    "height",
-    "width",
-    "strength",
-    "eta",
-    "num_images_per_prompt",
-    "callback_steps",
-    "max_area",
-}
-"""Numbers that other settings are for, or that change nothing here."""
 
 
 def table() -> str:
-    """The rows, and a sentence on the pipelines that can only draw."""
+    """A line for each way to vary an image, and one for the pipelines that only draw."""
     found = dict(sorted(_found()))
-    rows = [_row(name, each) for name, each in found.items() if each.ways]
-    drawing = [f"`{name}`" for name, each in found.items() if not each.ways]
-    head = [
-        "| pipeline | noise | instruction | meaning | structure | numbers of its call |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    others = f"Only drawing, so that another model must vary: {', '.join(drawing)}."
-    return "\n".join([f"diffusers {diffusers.__version__}:", "", *head, *rows, "", others, ""])
+    lines = [f"- `{way}`: " + ", ".join(name for name, each in found.items() if way in each.ways) for way in WAYS]
+    drawing = ", ".join(name for name, each in found.items() if not each.ways)
+    return "\n".join([f"diffusers {diffusers.__version__}:", "", *lines, f"- only drawing: {drawing}", ""])
 
 
 def _found() -> Iterator[tuple[str, Description]]:
@@ -61,21 +47,8 @@ def _found() -> Iterator[tuple[str, Description]]:
                 yield name.removesuffix("Pipeline"), described
 
 
-def _row(name: str, found: Description) -> str:
-    adapter = "with `ip_adapter`" if found.meaning is found.prompted_by_images else "yes"
-    cells = {"noise": "yes", "instruction": "yes", "meaning": adapter, "structure": "with `controlnet`"}
-    ways = [cells[way] if way in found.ways else "" for way in cells]
-    known = inputs_of(found.kind).items()
-    numbers = [f"`{key}` {each.default:g}" for key, each in known if key not in _OURS and _is_number(each.default)]
-    return f"| {name} | {' | '.join(ways)} | {', '.join(numbers)} |"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def written() -> str:
-    """The page with the table."""
+    """The page with the list."""
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     return before + BEGIN + table() + END + rest.split(END)[1]
