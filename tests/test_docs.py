@@ -23,38 +23,10 @@ from pe.cli.plan import explain, plan
 from pe.errors import LimitReached, RecipeError
 from pe.plugins.registry import plugins
 from pe.recipe.explain import Part, kinds, sections
-from tests.durability.driver import make_private
-from tests.generators import Mean, Shades
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 FITTED = ("privimage.yaml", "finetune.yaml")
-
-
-def test_the_adapter_of_the_page_is_a_generator_of_40_lines_at_most(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    assert len(block.splitlines()) <= 40
-    names: dict[str, object] = {}
-    exec(compile(block, "adapters.md", "exec"), names)
-    make_private(tmp_path / "private.npz")
-    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"])
-    settings = {"population": 20, "iterations": 2, "lookahead": 2, "degree": 0.3, "noise_multiplier": 1, "delta": 1e-5}
-    run = pe.evolve(data, names["Discs"](), embedding=Mean(), out=tmp_path / "run", **settings)
-    assert run.synthetic.samples.array.shape == (20, 32, 32, 1)
-    assert len(np.unique(run.synthetic.conditions["disc"], axis=0)) > 10
-
-
-def test_the_embedding_of_the_page_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "embeddings.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    names: dict[str, object] = {}
-    exec(compile(block, "embeddings.md", "exec"), names)
-    make_private(tmp_path / "private.npz")
-    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"])
-    settings = {"population": 8, "iterations": 1, "lookahead": 0, "noise_multiplier": 1, "delta": 1e-5}
-    run = pe.evolve(data, Shades(), embedding=names["MeanColour"](), out=tmp_path / "run", **settings)
-    assert run.synthetic.samples.array.shape == (8, 4, 4, 1)
 
 
 def test_the_python_of_the_page_of_commands_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +100,8 @@ def test_the_site_s_reference_has_every_public_name_and_each_says_what_its_argum
         for attribute, member in vars(value).items():
             plain = member.fget if isinstance(member, property) else member
             method = plain.__func__ if isinstance(plain, classmethod | staticmethod) else plain
-            if inspect.isfunction(method) and not attribute.startswith("_"):
+            is_default = getattr(method, "__name__", "") == "<lambda>"  # of a field
+            if inspect.isfunction(method) and not attribute.startswith("_") and not is_default:
                 check_sections(f"{name}.{attribute}", method, whole=False)
 
 

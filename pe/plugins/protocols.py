@@ -122,7 +122,7 @@ KINDS = ("text_in", "image_in", "text_out", "image_out")
 
 # What plugs in: generators (RANDOM_API, VARIATION_API) and embeddings.
 #
-# Any object with these methods serves; no base class is needed. docs/adapters.md shows how to write one.
+# Any object with these methods serves; no base class is needed. docs/write-your-own.md shows how to write one.
 
 
 Seeds = npt.NDArray[np.uint64]

@@ -42,7 +42,7 @@ private:
   declared_size: {declared}\t# public: about how many records there are
 {declared_units}  on_bad_record: fail\t# or skip: an unreadable record casts no vote
 
-# The generator. `pe doctor` lists what is installed; docs/adapters.md shows how to add your own.
+# The generator. `pe doctor` lists what is installed; docs/write-your-own.md shows how to add your own.
 api:
 {api}
 {embedding}

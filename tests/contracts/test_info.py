@@ -69,8 +69,8 @@ def test_what_declares_nothing_is_not_declared_and_what_declares_something_else_
         info_of(Wrong())
 
 
-def test_the_page_on_adapters_names_no_field_that_there_is_not() -> None:
-    page = Path("docs/adapters.md").read_text(encoding="utf-8")
+def test_the_page_names_no_field_that_there_is_not() -> None:
+    page = Path("docs/write-your-own.md").read_text(encoding="utf-8")
     table = page.partition("| of `pe.PluginInfo` | |")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = {*re.findall(r"`info\.(\w+)", page), *re.findall(r"`(\w+)`", " ".join(rows))}
