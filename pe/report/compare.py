@@ -57,7 +57,7 @@ class Comparison:
         return *self.shareable_rows, *((f"internal, not for sharing: {name}", values) for name, values in self.internal)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `pe compare --json` prints it (docs/report.md): a list of values for each row, one per run."""
+        """As `pe compare --json` prints it (docs/evaluation.md): a list of values for each row, one per run."""
         rows = {"public": self.public, "settings": self.settings, "internal": self.internal}
         parts = {part: {name: list(row) for name, row in rows[part]} for part in rows}
         return {"runs": list(self.names), **parts, "warnings": list(self.warnings)}
