@@ -37,7 +37,7 @@ def after(rng: np.random.Generator) -> Floats:
     """Pairs of the discrete Gaussian of scale GRID with a radius as large: continuous ones beyond START, rounded.
 
     Of pairs beyond a circle, the squared radius over two is exponential; at this scale rounding to integers leaves the
-    law of the discrete Gaussian but for one part in 10^18 (docs/privacy.md, "Discrete noise").
+    law of the discrete Gaussian but for one part in 10^18 (docs/proofs.md, "Discrete noise").
     """
     radii = np.sqrt(START**2 + 2 * rng.exponential(size=TRIALS))
     angles = rng.uniform(0, 2 * math.pi, TRIALS)

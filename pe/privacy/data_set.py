@@ -279,7 +279,7 @@ class DataSetLedger:
 def total_epsilon(runs: dict[str, Any], delta: float) -> float:
     """ε of all runs together at `delta`, for those that `whom` names; infinite, if one of them added no noise.
 
-    docs/privacy.md proves it ("All runs over one data set").
+    docs/proofs.md proves it ("All runs over one data set").
     """
     releases = [Release.from_dict(values) for run in runs.values() for values in run]
     if len({release.unit for release in releases}) > 1:

@@ -1,6 +1,6 @@
 """Releases sorted by how they are accounted: the one place that turns mechanisms into numbers.
 
-Which bound holds for which release, and why, is in docs/privacy.md ("Discrete noise", "Composition").
+Which bound holds for which release, and why, is in docs/proofs.md ("Discrete noise", "Composition").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pe.privacy.release import CONVOLVED_FROM, Relation, Release
 
 CONVOLVED = 2.0
 """r: discrete noise of scale s on integers is, up to a factor e^±1e-33 a draw, continuous noise of scale
-√(s² − r²) followed by discrete noise of scale r around it. Proof in docs/privacy.md, "Discrete noise"."""
+√(s² − r²) followed by discrete noise of scale r around it. Proof in docs/proofs.md, "Discrete noise"."""
 
 _EXACT_BELOW = 64.0
 _MAX_UNIT_SHIFTS = 3
@@ -251,7 +251,7 @@ def _mills(x: FloatArray) -> FloatArray:
 # Gaussian and discrete Laplace releases together, in closed form.
 #
 # The privacy loss of the discrete Laplace mechanism of scale b (in steps) under a shift of k steps takes the k + 1
-# values (k − 2j)/b; a vector of shifts with L1 norm k is no worse than one shift of k (docs/privacy.md, "Class
+# values (k − 2j)/b; a vector of shifts with L1 norm k is no worse than one shift of k (docs/proofs.md, "Class
 # counts"). Given those losses, δ of the whole is an average of Gaussian δ's:
 #
 #     δ(ε) = Σ_i p_i · δ_μ(ε − loss_i).

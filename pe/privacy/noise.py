@@ -222,7 +222,7 @@ Shape = int | tuple[int, ...]
 
 FINE = 2**16
 """Grid steps per standard deviation, at least. Any G·σ ≥ 256 would do; more costs nothing and brings the
-discrete noise to within a relative 5e-10 of continuous noise (docs/privacy.md, "Discrete noise")."""
+discrete noise to within a relative 5e-10 of continuous noise (docs/proofs.md, "Discrete noise")."""
 
 
 class Noise(Protocol):

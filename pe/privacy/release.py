@@ -18,7 +18,7 @@ FINEST = 2**31
 
 CONVOLVED_FROM = 8.0
 """Scale in steps from which discrete Gaussian noise is as good as continuous noise that is a little smaller
-(docs/privacy.md, "Discrete noise")."""
+(docs/proofs.md, "Discrete noise")."""
 
 Mechanism = Literal["discrete_gaussian", "discrete_laplace", "none"]
 
