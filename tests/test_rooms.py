@@ -23,7 +23,7 @@ def test_the_picture_of_the_rooms_is_that_of_the_code() -> None:
 def test_no_file_lies_on_a_circle_of_imports() -> None:
     graph = grimp.build_graph("pe", "adapters", "embeddings", cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    assert len(list(TopologicalSorter(imports).static_order())) > 250  # a CycleError names the files
+    assert len(list(TopologicalSorter(imports).static_order())) > 150  # a CycleError names the files
 
 
 def test_every_room_has_its_line_on_the_page() -> None:
