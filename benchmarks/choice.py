@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from record import keep, where
 
-from pe.planning.choice import settle
+from pe.planning.choice import choose_evolution
 from pe.planning.forecast import forecast
 from pe.plugins.protocols import PluginInfo
 from pe.recipe.schema import Recipe
@@ -46,7 +46,7 @@ def grid(info: PluginInfo) -> list[str]:
 def one_choice(size: int, labels: int, epsilon: float, info: PluginInfo) -> str:
     private = {"kind": "npz", "path": "x.npz", "size": 8, "classes": list(range(labels)), "declared_size": size}
     content = {"private": private, "api": {"kind": "glyphs"}, "privacy": {"epsilon": epsilon, "delta": 1e-6}}
-    evolution = settle(Recipe.parse(content, "the benchmark"), Declared(info)).recipe.evolution
+    evolution = choose_evolution(Recipe.parse(content, "the benchmark"), Declared(info)).recipe.evolution
     assert isinstance(evolution.population, list)
     signals = forecast(Recipe.parse(content | {"evolution": evolution.given}, "the benchmark"), None).signals
     signal = float(np.mean([(one.fewest or 0) / one.sigma for one in signals]))

@@ -35,7 +35,7 @@ from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.sets import Notes, Request, gather
 from pe.planning.build import build_generator, object_kind
-from pe.planning.choice import settle
+from pe.planning.choice import choose_evolution
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.progress import Progress
 from pe.recipe.reading import with_change
@@ -107,7 +107,7 @@ def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Set
     for change in setting.changes:
         content = with_change(content, change)
     recipe = Recipe.parse(content, "benchmarks/pictures.py")
-    return settle(recipe, build_generator(recipe)).recipe
+    return choose_evolution(recipe, build_generator(recipe)).recipe
 
 
 def cell(

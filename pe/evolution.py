@@ -27,16 +27,16 @@ def evolve(
     ledger: Ledger,
     warn: Callable[[str], None],
     count: CountVotes,
-    made: Callable[[int], None] = lambda t: None,
+    on_population: Callable[[int], None] = lambda t: None,
 ) -> Population:
     """Algorithm 3: Private Evolution with labels; Algorithm 1 when there is one label.
 
     Guarantee: everything that `api` is asked and that is returned is post-processing of the releases
-    charged to `ledger`. `made` is told of t when S_t is there.
+    charged to `ledger`. `on_population` is called with t when S_t is durable.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
     kept, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding, api.progress)
-    made(0)
+    on_population(0)
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
         labels = population.labels
@@ -44,21 +44,20 @@ def evolve(
         members = choose(histogram, population, kept, step, plan, warn)  # P and S'
         population = api.variations(step.t, population, members, step.degree, step.reuse)  # S_t
         kept = vectors.follow(members)
-        made(step.t)
-        api.forget(f"lookahead/{step.t}")
+        on_population(step.t)
     return population
 
 
 def choose(
     histogram: Votes, population: Population, kept: Mask, step: Step, plan: Plan, warn: Callable[[str], None]
 ) -> Members:
-    """How S_t follows from S_{t-1}, label by label.
+    """Choose the members of S_t from S_{t-1}, label by label.
 
     Where parents are ranked, equal candidates have one rank: their votes are those of the first of them.
     """
     alike = step.descent.selection == "rank" and not step.lookahead  # with lookahead each has votes of its own
     rng = generator(plan.seed, f"selection/{step.t}")
-    found: list[Members] = []
+    members: list[Members] = []
     for label, (name, size) in enumerate(zip(plan.classes, step.sizes, strict=True)):
         rows = np.flatnonzero(population.labels == label)
         if size == 0:
@@ -71,5 +70,5 @@ def choose(
                 "without a threshold; lower the threshold or the population."
             )
         one = descend(votes, kept[rows], size, step.threshold, step.descent, rng)
-        found.append(Members(rows[one.parents], one.kept))
-    return Members(np.concatenate([one.parents for one in found]), np.concatenate([one.kept for one in found]))
+        members.append(Members(rows[one.parents], one.kept))
+    return Members(np.concatenate([one.parents for one in members]), np.concatenate([one.kept for one in members]))

@@ -1,31 +1,37 @@
-"""Algorithm 2: the only place where private and synthetic samples meet."""
+"""Algorithm 2: the only place where private and synthetic samples meet; and label sizes under DP (App. D)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum, isfinite, sqrt
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.samples import Samples
 from pe.errors import PrivacyError
 from pe.nearest import Backend, describe, nearest
-from pe.plugins.protocols import Vectors
+from pe.plugins.protocols import Embedding, Vectors
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import FINE, Noise, grid_for
 from pe.privacy.release import Relation, Release
-from pe.private.dataset import Units
-from pe.private.embeddings import PrivateEmbeddings
+from pe.private.dataset import NOBODY, PrivateDataset, Units
+from pe.private.embeddings import PrivateEmbeddings, embed_blocks, parts
 
 Votes = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+Labels = npt.NDArray[np.int32]
 Metric = Literal["l2", "cosine"]
-CountVotes = Callable[[PrivateEmbeddings, Vectors, npt.NDArray[np.int32], int, "Voting"], Counts]
-"""What `count_votes` does, wherever it is done."""
-ALL = slice(None)
+CountVotes = Callable[[PrivateEmbeddings, Vectors, Labels, int, "Voting"], Counts]
+"""`count_votes`, in this process or on a cluster."""
+CLASS_COUNTS = "class_counts"
+BATCH = 2**22
+"""Votes that this process adds up together, of about 100 bytes of memory each."""
+_ALL = slice(None)
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +47,7 @@ def vote_sensitivity(relation: Relation) -> float:
 def histogram_release(
     t: int, noise_multiplier: float | None, relation: Relation, unit: str = "record", neighbors: int = 1
 ) -> Release:
-    """The release "histogram/t" that iteration t's histogram is; None for the noise multiplier: without noise.
+    """Return the release "histogram/t" of iteration t's histogram; without noise if the noise multiplier is None.
 
     Guarantee: `count_votes` keeps each unit's votes at norm ≤ 1, so the declared sensitivity holds.
     """
@@ -50,18 +56,7 @@ def histogram_release(
     if noise_multiplier is None:
         return Release(f"histogram/{t}", "none", sensitivity, 0.0, relation, unit, grid=FINE if fractional else 1)
     grid = grid_for(noise_multiplier, sensitivity, fractional=fractional)
-    name = f"histogram/{t}"
-    return Release(
-        name=name,
-        mechanism="discrete_gaussian",
-        sensitivity=sensitivity,
-        noise_multiplier=noise_multiplier,
-        relation=relation,
-        unit=unit,
-        sampling=None,
-        count=1,
-        grid=grid,
-    )
+    return Release(f"histogram/{t}", "discrete_gaussian", sensitivity, noise_multiplier, relation, unit, grid=grid)
 
 
 def histogram_releases(
@@ -73,12 +68,12 @@ def histogram_releases(
     neighbors: int = 1,
     weights: Sequence[float] | None = None,
 ) -> list[Release]:
-    """The releases of a run's T histograms.
+    """Return the releases of a run's T = `iterations` ≥ 0 histograms.
 
     Args:
         noise_multiplier: of every histogram; with `weights`, of one that has the mean weight.
-        iterations: T ≥ 0.
-        relation: the neighbouring relation; it settles the sensitivity.
+        iterations: T.
+        relation: the neighbouring relation, on which the sensitivity depends.
         unit: the privacy unit.
         neighbors: q.
         weights: T positive shares of μ²; None: equal. Histogram t has μ_t² = T·w_t/(Σw·z²).
@@ -97,12 +92,12 @@ def histogram_releases(
 
 @dataclass(frozen=True)
 class Voting:
-    """How records vote. All of it is public.
+    """Rules by which records vote. All of them are public.
 
     Attributes:
         neighbors: q, candidates that each record votes for, 1/√q each.
         metric: distance in embedding space.
-        neighbor_search: who finds nearest candidates; it changes no vote.
+        neighbor_search: the library that finds nearest candidates; it changes no vote.
     """
 
     neighbors: int = 1
@@ -116,7 +111,7 @@ BY_DEFAULT = Voting()
 def dp_nn_histogram(
     private: Callable[[], PrivateEmbeddings],
     candidates: Callable[[], Vectors],
-    labels: npt.NDArray[np.int32],
+    labels: Labels,
     release: Release,
     ledger: Ledger,
     voting: Voting = BY_DEFAULT,
@@ -130,12 +125,12 @@ def dp_nn_histogram(
 
     Args:
         private: gives the private embeddings; called only when the release has not been drawn yet.
-        candidates: gives the candidates' embeddings, float32 (m, d); called likewise.
+        candidates: gives the candidates' embeddings, float32 (m, d); called under the same condition.
         labels: int32 (m,), the candidates' labels.
         release: what is charged; one of `histogram_releases`.
         ledger: the door to noise.
         voting: how records vote.
-        count: who counts the votes; None: `count_votes`, here.
+        count: counts the votes; None: `count_votes`, here.
 
     Returns:
         float64 (m,): votes plus noise of standard deviation sensitivity × noise_multiplier; may be
@@ -157,7 +152,7 @@ def dp_nn_histogram(
 def noisy_votes(
     private: PrivateEmbeddings,
     candidates: Vectors,
-    labels: npt.NDArray[np.int32],
+    labels: Labels,
     release: Release,
     noise: Noise,
     voting: Voting,
@@ -171,10 +166,10 @@ def noisy_votes(
 def count_votes(
     private: PrivateEmbeddings,
     candidates: Vectors,
-    labels: npt.NDArray[np.int32],
+    labels: Labels,
     grid: int,
     voting: Voting = BY_DEFAULT,
-    rows: slice | Units = ALL,
+    rows: slice | Units = _ALL,
 ) -> Counts:
     """CONFIDENTIAL: the clean votes of these rows of the records in grid steps, int64 (m,).
 
@@ -216,3 +211,115 @@ def _square_sums(unit: Counts, steps: Counts) -> Counts:
     sums = np.zeros(unit.max(initial=-1) + 1, dtype=np.int64)
     np.add.at(sums, unit, steps * steps)
     return sums
+
+
+class PrivateWork(Protocol):
+    """The heavy work on private records, in this process or on a cluster; its results are the same to the bit.
+
+    Attributes:
+        hosts: other machines that get private records and their vectors.
+    """
+
+    hosts: Sequence[str]
+
+    def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
+        """Return the vectors of each block, in order; see `pe.private.embeddings.embed_blocks`. CONFIDENTIAL."""
+        ...
+
+    def count_votes(
+        self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
+    ) -> Counts:
+        """Return the clean votes in grid steps; `count_votes` above states the guarantee. CONFIDENTIAL."""
+        ...
+
+
+class InThisProcess:
+    """All private work in this process; a `PrivateWork`.
+
+    Args:
+        batch: votes that are added up together; a privacy unit is never divided.
+    """
+
+    hosts: Sequence[str] = ()
+
+    def __init__(self, batch: int = BATCH) -> None:
+        self._batch = batch
+        self._key = secrets.randbits(64)
+
+    def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
+        """Embed one block after the other."""
+        return embed_blocks(embedding, blocks)
+
+    def count_votes(
+        self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
+    ) -> Counts:
+        """Return the exact sum of the votes of one part of the units after the other."""
+        number = max(1, -(-len(private) * voting.neighbors // self._batch))
+        total = np.zeros(len(labels), np.int64)
+        for rows in parts(private.units, number, self._key):
+            total += count_votes(private, candidates, labels, grid, voting, rows)
+        return total
+
+
+# Label sizes, released under DP where they are not public (App. D of the paper).
+
+
+def class_counts_release(share: float, epsilon: float, relation: Relation, unit: str) -> Release:
+    """Return the release of the label counts: discrete Laplace noise that alone is (share·epsilon)-DP.
+
+    Guarantee: L1 sensitivity 1, because a unit's counts are scaled to L1 norm at most 1; 2 under
+    replace-one, where one label can lose a unit and another gain it.
+
+    Args:
+        share: of epsilon, in (0, 1).
+        epsilon: of the whole run.
+        relation: the neighbouring relation.
+        unit: the privacy unit; counts are fractions unless it is the record.
+
+    Raises:
+        PrivacyError: a share outside its range.
+    """
+    if not 0 < share < 1:
+        raise PrivacyError(f"The class counts' share of epsilon lies between 0 and 1, not {share!r}.")
+    sensitivity = 2.0 if relation is Relation.REPLACE_ONE else 1.0
+    z = 1 / (share * epsilon)
+    grid = 1 if unit == "record" else grid_for(z, sensitivity, fractional=True)
+    return Release(CLASS_COUNTS, "discrete_laplace", sensitivity, z, relation, unit, grid=grid)
+
+
+def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, ledger: Ledger) -> Votes:
+    """Noisy numbers of private records per label, float64 (labels,), in units; may be negative.
+
+    The clean counts exist only inside this call.
+
+    Args:
+        private: gives the private data set; called only when the release has not been drawn yet.
+        release: from `class_counts_release`.
+        ledger: the door to noise.
+
+    Guarantee: the release's. A label without records gets noise alone.
+    """
+    dataset = None if ledger.drawn(release) else private()
+
+    def draw(noise: Noise) -> Counts:
+        assert dataset is not None
+        counts = count_labels(dataset, release.grid)
+        return counts + noise.discrete_laplace(len(counts), release.scale)
+
+    return ledger.release(release, draw) / release.grid
+
+
+def count_labels(private: PrivateDataset, grid: int) -> Counts:
+    """CONFIDENTIAL: the clean counts in grid steps, int64 (labels,).
+
+    Guarantee: adding or removing one unit changes the result by a vector of L1 norm at most `grid`. A record whose unit
+    cannot be read is not counted: several of them may be one unit's.
+    """
+    has_unit = private.units != NOBODY
+    units, labels = private.units[has_unit], private.labels[has_unit].astype(np.int64)
+    pairs, records = np.unique(np.stack([units, labels]), axis=1, return_counts=True)
+    _, unit = np.unique(pairs[0], return_inverse=True)
+    of_unit = np.bincount(unit, weights=records).astype(np.int64)
+    counts = np.zeros(len(private.classes), dtype=np.int64)
+    np.add.at(counts, pairs[1], grid * records // of_unit[unit])
+    return counts

@@ -20,17 +20,17 @@ Rows = TypeVar("Rows", Items, Samples)
 
 
 class LookaheadAPI(Protocol):
-    """Where the variations come from: pe.dispatch's dispatcher."""
+    """The source of variations: pe.dispatch's dispatcher."""
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> Generator[tuple[Items, Samples]]:
-        """Variations of every member, k each, chunk by chunk: (the members they are of, ascending; samples)."""
+        """Return variations of every member, k each, chunk by chunk: (their parents, ascending; samples)."""
         ...
 
 
 def lookahead_embeddings(
-    population: Population, t: int, k: int, degree: float, api: LookaheadAPI, known: KeptVectors
+    population: Population, t: int, k: int, degree: float, api: LookaheadAPI, cache: KeptVectors
 ) -> Vectors:
-    """What the private records compare themselves with at iteration t.
+    """Return the vectors that the private records vote for at iteration t.
 
     Args:
         population: S_{t-1}, n members.
@@ -38,15 +38,15 @@ def lookahead_embeddings(
         k: variations per member; 0 takes the members' own embeddings.
         degree: variation in [0, 1], that of this iteration's offspring.
         api: asked for k·n variations.
-        known: maps samples to vectors, and remembers those of members that were kept.
+        cache: maps samples to vectors, and remembers those of members that were kept.
 
     Returns:
-        float32 (n, d), overwritten by the next call. A member none of whose variations was made and has a finite
-        vector is represented by itself.
+        float32 (n, d), overwritten by the next call. A member is represented by itself if none of its variations has
+        a finite vector.
     """
     if k == 0:
-        return known.embed(population.samples)
-    embedding = known.embedding
+        return cache.embed(population.samples)
+    embedding = cache.embedding
     total: Vectors | None = None
     count = np.zeros(len(population), dtype=np.int64)
     variations = api.lookahead(t, population, k, degree)
@@ -54,7 +54,7 @@ def lookahead_embeddings(
         for members, samples in variations:
             for batch, vectors in zip(_batches(members, embedding), embed_batches(embedding, samples), strict=True):
                 if total is None:
-                    total = known.room(len(population), vectors.shape[1])
+                    total = cache.room(len(population), vectors.shape[1])
                 finite = np.isfinite(vectors).all(axis=1)
                 if not finite.all():
                     batch, vectors = batch[finite], vectors[finite]
@@ -103,7 +103,7 @@ class KeptVectors:
         return vectors
 
     def follow(self, members: Members) -> Mask:
-        """Turn to the next population; returns which of its members are kept ones, bool (n,)."""
+        """Turn to the next population; return a mask of its kept members, bool (n,)."""
         if self._row is not None:
             self._row = np.where(members.kept, self._row[members.parents], -1)
             if (self._row < 0).all():
@@ -120,11 +120,11 @@ def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> V
     first, place = distinct(samples)
     once = samples if len(first) == len(samples) else samples.take(first)
     task.advance(len(samples) - len(once))
-    found = []
+    batches = []
     for vectors in embed_batches(embedding, once):
-        found.append(vectors)
+        batches.append(vectors)
         task.advance(len(vectors))
-    together = np.concatenate(found)
+    together = np.concatenate(batches)
     return together if once is samples else together[place]
 
 
@@ -142,10 +142,7 @@ def _batches(rows: Rows, embedding: Embedding) -> Iterator[Rows]:
 
 
 def _add_runs(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None:
-    """total[members[i]] += vectors[i] for ascending `members`, those of one member in their order; so is `count`.
-
-    A row of which nothing was counted before holds no total yet.
-    """
+    """Add vectors[i] to total[members[i]], and 1 to count, for ascending `members`; rows with count 0 hold no total."""
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
     new = count[members[starts]] == 0
@@ -162,7 +159,7 @@ def _add_runs(total: Vectors, count: Items, members: Items, vectors: Vectors) ->
 
 
 def _evenly(indices: Items) -> slice | Items:
-    """Ascending indices as a slice where they are evenly spaced, which spares a copy."""
+    """Return ascending indices as a slice where they are evenly spaced, which spares a copy."""
     step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
     even = len(indices) == 1 or bool((np.diff(indices) == step).all())
     return slice(int(indices[0]), int(indices[-1]) + 1, step) if even else indices

@@ -1,4 +1,4 @@
-"""Progress: what a run tells of itself while it works. Public quantities only."""
+"""Progress: messages of a run while it works. Public quantities only."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ class Task:
     """One bar: a phase of known, public size."""
 
     def advance(self, count: int, spent: str = "") -> None:
-        """`count` more items are done; `spent` is what the whole run has cost so far."""
+        """Report `count` more finished items; `spent` is the cost of the whole run so far."""
 
     def wait(self, words: str) -> None:
-        """Until this is called again the work waits, for what `words` say; empty: it goes on."""
+        """Report what the work waits for; "": it goes on."""
 
 
 class Progress:
-    """Says nothing; the command line has one that draws bars.
+    """Silent progress; the command line has one that draws bars.
 
-    Sizes and counts told to it are public: never the number of private records, nor anything that
+    Sizes and counts passed to it are public: never the number of private records, nor anything that
     depends on them.
     """
 
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
-        """A phase of `total` items (None: of a length that is not told)."""
+        """Begin a phase of `total` items; None: its length is not public, or not known."""
         yield Task()
 
     def warn(self, message: str) -> None:
-        """A warning made of released quantities only."""
+        """Show a warning made of released quantities only."""
 
     def tell(self, message: str) -> None:
-        """What helps a person who waits; a run tells no time here, since times may depend on private records."""
+        """Show a message for a person who waits; a run shows no time here: times may depend on private records."""
 
 
 def tell_left(progress: Progress, what: str, seconds: float) -> None:
-    """Tell how long `what` still takes, where that is worth a line."""
+    """Show how long `what` still takes, if that is worth a line."""
     if seconds >= WORTH_TELLING:
         left = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
         progress.tell(f"{what}: about {left} left")
@@ -48,10 +48,10 @@ def tell_left(progress: Progress, what: str, seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Part(Progress):
-    """Another progress that is told of a part of the work by that part's name.
+    """The progress of a part of the work.
 
     Attributes:
-        whole: told.
+        whole: the progress of all the work, which shows it.
         name: stands before each description.
     """
 
@@ -60,14 +60,14 @@ class Part(Progress):
 
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
-        """A phase of the part."""
+        """Begin a phase of the part."""
         with self.whole.task(f"{self.name}: {description}", total) as task:
             yield task
 
     def warn(self, message: str) -> None:
-        """A warning, as it is."""
+        """Show a warning, as it is."""
         self.whole.warn(message)
 
     def tell(self, message: str) -> None:
-        """Likewise."""
+        """Show a message, as it is."""
         self.whole.tell(message)

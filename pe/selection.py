@@ -20,11 +20,11 @@ Keep = Literal["none", "selected", "winners", "all"]
 
 @dataclass(frozen=True)
 class Descent:
-    """How S_t follows from the noisy votes for S_{t-1}, label by label. All of it is public.
+    """The rules by which S_t follows from the noisy votes for S_{t-1}, label by label. All of them are public.
 
     Attributes:
-        selection: how parents are chosen; see `select_parents`.
-        keep: which candidates stay in S_t as they are, beside the offspring: `none`; `selected`: the parents;
+        selection: the rule for parents; see `select_parents`.
+        keep: candidates that stay in S_t as they are, beside the offspring: `none`; `selected`: the parents;
             `winners`: all that this vote or an earlier one put over the threshold, those with the most votes first,
             for at most half of S_t; `all`.
         offspring: k ≥ 1, the variations that each parent gets whenever it is chosen.
@@ -35,39 +35,39 @@ class Descent:
     offspring: int = 1
 
     def draws(self, size: int, kept: int = 0) -> int:
-        """How often a parent is chosen for `size` members of a label, of which `kept` are kept in any case."""
+        """Return the number of parents to draw for `size` members of a label, `kept` of which are kept in any case."""
         return ceil(size / (self.offspring + 1)) if self.keep == "selected" else ceil((size - kept) / self.offspring)
 
 
 def descend(
-    histogram: Votes, kept: Mask, size: int, threshold: float, how: Descent, rng: np.random.Generator
+    histogram: Votes, kept: Mask, size: int, threshold: float, rules: Descent, rng: np.random.Generator
 ) -> Members:
-    """The members of S_t of one label, the kept ones first; each group in the order of its parents.
+    """Return the members of S_t of one label, the kept ones first; each group in the order of its parents.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
         kept: bool (m,), the candidates that were kept in S_{t-1}.
         size: members wanted, ≥ 0; for `all` at least m.
         threshold: H, in votes.
-        how: the rule.
+        rules: of the descent.
         rng: public randomness.
     """
     weights, stand_in = parent_weights(histogram, threshold)
     staying = np.empty(0, np.int64)
-    if how.keep == "all":
+    if rules.keep == "all":
         staying = np.arange(len(histogram))
-    elif how.keep == "winners":
+    elif rules.keep == "winners":
         won = np.flatnonzero(kept | (weights > 0)) if not stand_in else np.flatnonzero(kept)
         staying = np.sort(won[np.argsort(-histogram[won], kind="stable")][: size // 2])
-    parents = select_parents(weights, how.draws(size, len(staying)), how.selection, rng)
-    if how.keep == "selected":
+    parents = select_parents(weights, rules.draws(size, len(staying)), rules.selection, rng)
+    if rules.keep == "selected":
         staying = np.unique(parents)
     offspring = np.sort(np.resize(parents, size - len(staying)))
     return Members(np.concatenate([staying, offspring]), np.arange(size) < len(staying))
 
 
 def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
-    """The noisy votes of one label, where equal candidates all bear those of the first of them.
+    """Return the noisy votes of one label; equal candidates all get those of the first of them.
 
     Records vote for the first of equal vectors, so without lookahead the others have noise alone.
 
@@ -82,14 +82,14 @@ def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
 
 
 def parent_weights(histogram: Votes, threshold: float) -> tuple[Votes, bool]:
-    """max(histogram − H, 0) of one label (Alg. 2), or what stands in for it when every bin is under H.
+    """Return max(histogram − H, 0) of one label (Alg. 2), or a stand-in when every bin is under H.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
         threshold: H, in votes.
 
     Returns:
-        Weights (m,), finite, ≥ 0, with a positive sum; and whether they are a stand-in: the noisy
+        Weights (m,), finite, ≥ 0, with a positive sum; and True if they are a stand-in: the noisy
         votes clipped at 0 or, when those are all zero too, equal weights.
     """
     over = np.maximum(histogram - threshold, 0)

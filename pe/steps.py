@@ -1,8 +1,9 @@
-"""Everything that a run will do, settled from public numbers before the first call."""
+"""Everything that a run will do, fixed by public numbers before the first call."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from pe.selection import Descent
 
 @dataclass(frozen=True)
 class Step:
-    """What iteration t does. All of it is public.
+    """Iteration t. All of it is public.
 
     Attributes:
         t: the iteration, ≥ 1.
@@ -38,8 +39,25 @@ class Step:
 
 
 @dataclass(frozen=True)
+class PlannedPhase:
+    """A phase in which the generator is asked for samples.
+
+    Attributes:
+        name: as in the journal: founders, population/2, lookahead/2.
+        t: the iteration.
+        most: samples asked for at the most; what the votes keep, or the lookahead has made, is not asked for.
+        exact: True if exactly so many are asked for.
+    """
+
+    name: str
+    t: int
+    most: int
+    exact: bool = True
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What a run does, settled before its first call. All of it is public.
+    """A run, fixed before its first call. All of it is public.
 
     Attributes:
         classes: the label names.
@@ -65,6 +83,35 @@ class Plan:
     def first_degree(self) -> float:
         """v_1, at which S_0's variations are made, too."""
         return self.steps[0].degree if self.steps else 1.0
+
+    @property
+    def last_sizes(self) -> tuple[int, ...]:
+        """Members of S_T per label."""
+        return self.steps[-1].sizes if self.steps else self.sizes
+
+    def candidates(self, t: int) -> tuple[int, ...]:
+        """Members of S_{t-1} per label: the candidates of iteration t ≥ 1."""
+        return self.sizes if t == 1 else self.steps[t - 2].sizes
+
+    @property
+    def founders(self) -> tuple[int, ...]:
+        """Random samples of S_0 per label; its other members are variations of them."""
+        return tuple(ceil(size / (self.initial_variations + 1)) for size in self.sizes)
+
+    @property
+    def phases(self) -> list[PlannedPhase]:
+        """The phases in which the generator is asked, in their order."""
+        size, new = sum(self.sizes), sum(self.founders) if self.initial_variations else 0
+        phases = [PlannedPhase("founders", 0, new)] if new else []
+        phases.append(PlannedPhase("population/0", 0, size - new))
+        for step in self.steps:
+            if step.lookahead:
+                ahead = step.lookahead * sum(self.candidates(step.t))
+                phases.append(PlannedPhase(f"lookahead/{step.t}", step.t, ahead))
+            exact = not step.reuse and step.descent.keep == "none" and step.degree > 0
+            most = sum(step.sizes) if step.degree else 0
+            phases.append(PlannedPhase(f"population/{step.t}", step.t, most, exact))
+        return phases
 
     @property
     def releases(self) -> list[Release]:

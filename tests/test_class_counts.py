@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pe.class_counts import class_counts_release, count_labels, dp_class_counts
 from pe.data.images import Images
 from pe.errors import PrivacyError
+from pe.histogram import class_counts_release, count_labels, dp_class_counts
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.release import Relation
 from pe.private.dataset import NOBODY, PrivateDataset

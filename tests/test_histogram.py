@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from embeddings.pixels import Pixels
 from pe.data.images import Images
 from pe.errors import PrivacyError
-from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_releases
+from pe.histogram import InThisProcess, Voting, count_votes, dp_nn_histogram, histogram_releases
 from pe.lookahead import embed
 from pe.nearest import decide
 from pe.nearest.decide import Frame
@@ -19,7 +19,6 @@ from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import FINEST, Relation
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
-from pe.private_work import InThisProcess
 
 GRID = 2**16
 Metric = str

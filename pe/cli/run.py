@@ -16,7 +16,7 @@ from pe.cli.watch import watch_option, watching
 
 if TYPE_CHECKING:
     from pe.engine.execution import Surroundings
-    from pe.private_work import PrivateWork
+    from pe.histogram import PrivateWork
     from pe.recipe.schema import Recipe
     from pe.store.run import Run
 
@@ -122,7 +122,7 @@ def _tell_if_finished(folder: Path | None) -> None:
 def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[PrivateWork]:
     """Who does the private work: this process, or a Ray cluster."""
     if ray is None:
-        from pe.private_work import InThisProcess
+        from pe.histogram import InThisProcess
 
         return nullcontext(InThisProcess())
     from pe.cluster.work import on_ray

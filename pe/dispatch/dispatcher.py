@@ -187,7 +187,7 @@ class Dispatcher:
             sample is drawn anew.
         progress: told of every finished chunk.
         meter: says before each request whether it may be made.
-        made: the modality and the shape that its samples must have; None: any. A shape of one number is a longest
+        expected: the modality and the shape that its samples must have; None: any. A shape of one number is a longest
             length, which the generator may choose.
         command: what goes on when a limit or the user stops it, from the recipe's key of the limit to raise (or "").
     """
@@ -200,7 +200,7 @@ class Dispatcher:
     retries: int = 2
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
-    made: tuple[type[Samples], Shape] | None = None
+    expected: tuple[type[Samples], Shape] | None = None
     command: Callable[[str], str] = lambda key: "pe resume"
 
     def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
@@ -250,18 +250,20 @@ class Dispatcher:
         Raises:
             APIError: an item failed in every attempt.
         """
-        done = self._find_finished(population_place(t))
-        if done is not None:
-            return done
-        work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
-        work = replace(work, explores=True, kept=members.kept if degree else work.kept)
-        if not reuse:
-            self.forget(f"lookahead/{t}")
-        else:
-            ahead = self._lookahead_work(t, population, reuse, degree)
-            made = self._fulfil(ahead, f"lookahead {t}").answered
-            work = replace(work, loan=lend(ahead.phase, made, reuse, members))
-        return self._make(population_place(t), work, f"VARIATION_API {t}" if degree else f"copies of the chosen {t}")
+        next_population = self._find_finished(population_place(t))
+        if next_population is None:
+            work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
+            work = replace(work, explores=True, kept=members.kept if degree else work.kept)
+            if not reuse:
+                self.forget(f"lookahead/{t}")
+            else:
+                ahead = self._lookahead_work(t, population, reuse, degree)
+                made = self._fulfil(ahead, f"lookahead {t}").answered
+                work = replace(work, loan=lend(ahead.phase, made, reuse, members))
+            description = f"VARIATION_API {t}" if degree else f"copies of the chosen {t}"
+            next_population = self._make(population_place(t), work, description)
+        self.forget(f"lookahead/{t}")
+        return next_population
 
     def vary(
         self, phase: str, place: str, population: Population, parents: Items, degree: float, t: int, description: str
@@ -441,9 +443,9 @@ class Dispatcher:
 
     def _check_made(self, samples: Samples) -> None:
         """Refuse samples of another modality or shape than was declared, before anything is spent on them."""
-        if self.made is None or not len(samples):
+        if self.expected is None or not len(samples):
             return
-        kind, shape = self.made
+        kind, shape = self.expected
         if not isinstance(samples, kind):
             came, declared = samples.noun, kind.noun
         elif len(shape) > 1 and samples.shape != shape:

@@ -13,7 +13,6 @@ from threading import Event
 from typing import Any
 
 from pe import evolution
-from pe.class_counts import dp_class_counts
 from pe.data.samples import suspicions
 from pe.engine.loggers import logging_of
 from pe.engine.measuring import check_parents
@@ -34,6 +33,7 @@ from pe.fit.trainer import (
     Trainer,
     load_model,
 )
+from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
 from pe.planning.build import build_dispatcher, build_embedding, build_generator
 from pe.planning.checks import (
     check_labels,
@@ -41,28 +41,17 @@ from pe.planning.checks import (
     check_price,
     check_public_place,
     check_search,
-    clock_terms,
-    deadlines,
     guarantee_warnings,
     overlap_warnings,
+    plugin_warnings,
     pool_warnings,
-    size_warnings,
     vote_warnings,
 )
-from pe.planning.choice import settle
+from pe.planning.choice import choose_evolution
+from pe.planning.clock import clock_terms, deadlines
 from pe.planning.forecast import differences
-from pe.planning.layout import (
-    TAKEN,
-    Taken,
-    budget_of,
-    fit_dry_runs,
-    fit_terms,
-    lay_out,
-    places_of,
-    plan_of,
-    taken_from_runs,
-    undeclared,
-)
+from pe.planning.layout import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
+from pe.planning.other_runs import OTHER_RUNS, OtherRun, disjoint_places, find_other_runs, is_undeclared
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.protocols import ChecksMachine, DescribesDegree, Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
@@ -71,7 +60,6 @@ from pe.privacy.ledger import Ledger, PublicClock
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files
-from pe.private_work import InThisProcess, PrivateWork
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.recipe.usual_embedding import lacks_network
@@ -128,8 +116,7 @@ def public_clock(
     if not terms.on:
         return PublicClock()
     with progress.task("setting the public clock", None):
-        private = recipe.private
-        dry_runs = fit_dry_runs(recipe, private.labels, private.privacy_unit) if plan.fit else ()
+        dry_runs = fit_dry_runs(recipe) if plan.fit else ()
         seconds, unheld = deadlines(recipe, plan, embedding, dry_runs)
     log.info("Public clock: %s; without a deadline: %s.", seconds, ", ".join(unheld) or "nothing")
 
@@ -157,7 +144,7 @@ def fit_generator(
     progress: Progress,
     stop: Event,
     check_public: Callable[[], None],
-    taken: Sequence[Taken],
+    taken: Sequence[OtherRun],
 ) -> None:
     """Fit the generator, if that is not done already, and load what was fitted.
 
@@ -174,7 +161,7 @@ def fit_generator(
         taken: what it takes from other runs.
     """
     if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
-        terms = fit_terms(recipe, plan.classes, recipe.private.privacy_unit)
+        terms = fit_terms(recipe)
         with run.new_folder(MODEL) as folder:
             kept = run.run.confidential / "fit"
             api.fit(
@@ -284,7 +271,7 @@ class Execution:
     embedding: Embedding
     private: PrivateSide
     surroundings: Surroundings
-    taken: tuple[Taken, ...]
+    taken: tuple[OtherRun, ...]
 
     @classmethod
     def of(cls, recipe: Recipe, surroundings: Surroundings) -> Execution:
@@ -302,11 +289,11 @@ class Execution:
             check_name("pe.embeddings", recipe.embedding.kind)
         api = build_generator(recipe, surroundings.api)
         with surroundings.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
-            recipe = settle(recipe, api).recipe
-            plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+            recipe = choose_evolution(recipe, api).recipe
+            plan = lay_out(recipe)
         embedding = build_embedding(recipe, surroundings.embedding)
         private = PrivateSide(recipe.private, embedding, surroundings.progress, surroundings.work)
-        taken = taken_from_runs(recipe, plan.releases, api, embedding)
+        taken = find_other_runs(recipe, plan.releases, api, embedding)
         return cls(recipe, plan, api, embedding, private, surroundings, taken)
 
     def check_start(self) -> None:
@@ -368,7 +355,7 @@ class Execution:
         write_audit_record(run, self.recipe, self.api, self.embedding, ledger, work.hosts)
         progress = self.surroundings.progress
         known = guarantee_warnings(self.recipe, self.plan, ledger.total())
-        of_api = [*overlap_warnings(self.recipe, self.api, self.embedding), *size_warnings(self.recipe, self.api)]
+        of_api = plugin_warnings(self.recipe, self.api, self.embedding)
         blurred = lacks_network(self.recipe.private, self.recipe.embedding.kind) if self.plan.steps else ""
         for warning in filter(None, (*known, *of_api, blurred)):
             progress.warn(warning)
@@ -444,15 +431,15 @@ class Execution:
         for name, content in certificate_files(certificate).items():
             run.write(name, content)
 
-    def _taken(self, run: RunWriter) -> tuple[Taken, ...]:
+    def _taken(self, run: RunWriter) -> tuple[OtherRun, ...]:
         """Fits and data of other runs, as noted when this run began."""
-        return Taken.read(run.folder) or self.taken
+        return OtherRun.read(run.folder) or self.taken
 
     def _other_fits(self, run: RunWriter) -> tuple[str, tuple[Release, ...]] | str | None:
         """Releases of other runs that this ledger does not count, as `build_certificate` takes them."""
         fits = {one.fit for one in self._taken(run) if not one.fit.counted}
         if not fits:
-            return NOT_DECLARED if undeclared(self.recipe, self.api) else None
+            return NOT_DECLARED if is_undeclared(self.recipe, self.api) else None
         names = "', '".join(sorted(fit.run for fit in fits))
         return names, tuple(release for fit in fits for release in fit.releases)
 
@@ -469,7 +456,7 @@ class Execution:
         if release is None:
             return self.plan
         counts = dp_class_counts(self.private.dataset, release, ledger)
-        return lay_out(self.recipe, self.plan.classes, release.unit, counts.tolist(), self.plan.releases)
+        return lay_out(self.recipe, counts.tolist(), self.plan.releases)
 
     def _ledger(self, run: RunWriter) -> Ledger:
         """The run's ledger, with every release of the plan reserved in it."""
@@ -517,12 +504,12 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     recipe = execution.recipe  # with all of its evolution chosen
     execution.check_start()
     identity = execution.private.preflight()
-    for other in places_of(execution.taken):
+    for other in disjoint_places(execution.taken):
         execution.private.check_not_those_of(other)
     pool = execution.pool()
     pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(execution.private)}
     if execution.taken:
-        pinned[TAKEN] = Taken.dump(execution.taken)
+        pinned[OTHER_RUNS] = OtherRun.dump(execution.taken)
     if recipe.evolution.iterations:
         execution.private.try_embedding(info_of(execution.api).shape)
     execution.private.check_cap(execution.plan.releases)

@@ -14,7 +14,7 @@ import numpy as np
 from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.ladder import FEWEST, described, measure
 from pe.errors import APIError
-from pe.planning.calls import PARENTS, Measuring, tried
+from pe.planning.calls import PARENTS, Trial, trial_step
 from pe.plugins.protocols import Embedding
 from pe.recipe.schema import Recipe
 from pe.steps import Plan, Step
@@ -33,8 +33,8 @@ def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding:
     Raises:
         APIError: they are not; or the generator makes no sample.
     """
-    run, step = dispatcher.run, tried(plan)
-    if step is None or not Measuring.of(recipe, plan, dispatcher.api) or run.journal.files(f"{population_place(1)}/"):
+    run, step = dispatcher.run, trial_step(plan)
+    if step is None or not Trial.of(recipe, plan, dispatcher.api) or run.journal.files(f"{population_place(1)}/"):
         return
     if not (run.folder / DEGREE).is_file():
         run.write(DEGREE, json.dumps(_try(dispatcher, embedding, step), ensure_ascii=False) + "\n")

@@ -16,7 +16,9 @@ from pe.data.samples import Array, Shape
 from pe.data.strict_json import json_object
 from pe.errors import DamagedFile, PEError, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
-from pe.planning.checks import EMBEDDING, data_set_ledger, reads_public
+from pe.histogram import PrivateWork
+from pe.planning.checks import data_set_ledger, reads_public
+from pe.planning.clock import EMBEDDING
 from pe.plugins.embed import check_comparable, try_embedding
 from pe.plugins.protocols import Embedding, ReadsPublicSamples
 from pe.privacy.data_set import DataSetLedger
@@ -25,7 +27,6 @@ from pe.privacy.release import Release
 from pe.private.dataset import DIGEST_BYTES, Overlap, Preflight, PrivateDataset, find_overlap, listing
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.source import PrivateSource
-from pe.private_work import PrivateWork
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.certified import read_json_file

@@ -19,8 +19,7 @@ from pe.engine.process import logging_to, stop_from_python
 from pe.errors import PluginError, RecipeError, check_list, nearest_name
 from pe.planning.build import object_kind, set_up_generator
 from pe.planning.checks import look_ahead
-from pe.planning.figures import Forecast
-from pe.planning.forecast import forecast
+from pe.planning.forecast import Forecast, forecast
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.registry import PluginSpec, check_name
 from pe.plugins.settings import Settings

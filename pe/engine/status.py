@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pe.errors import DamagedFile, printable
 from pe.fit.trainer import FIT, MODEL
-from pe.planning.calls import PARENTS, founders
+from pe.planning.calls import PARENTS
 from pe.plugins.price import Price
 from pe.plugins.protocols import Usage
 from pe.privacy.accounting import epsilon
@@ -83,7 +83,7 @@ def _evolution(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
     size, made = sum(plan.sizes), _has_population(journal, 0)
     wanted: int | None = size
     if plan.initial_variations:
-        new = sum(founders(plan))
+        new = sum(plan.founders)
         wanted = size - new
         yield Phase("founders", 0, _count_answered(journal, "founders"), new), made or bool(journal.files(FOUNDERS))
     yield Phase("population/0", 0, _count_answered(journal, "population/0"), wanted), made

@@ -1,4 +1,4 @@
-"""What a recipe names, built: its generator, its embedding, and what asks the generator within the recipe's limits."""
+"""Build what a recipe names: its generator, its embedding, and the dispatcher that asks the generator."""
 
 from __future__ import annotations
 
@@ -22,37 +22,45 @@ from pe.recipe.schema import OBJECT, Recipe
 from pe.store.writer import RunWriter
 
 
-def build_generator(recipe: Recipe, given: GenerationAPI | None = None) -> GenerationAPI:
-    """The generator that the recipe names.
-
-    Args:
-        recipe: names it.
-        given: it, where it is the user's own object.
+def build_generator(recipe: Recipe, own: GenerationAPI | None = None) -> GenerationAPI:
+    """Construct the generator that the recipe names, or check the user's `own` object against it.
 
     Raises:
         PluginError: it is unknown, or another object than the run was made with.
-        RecipeError: a wrong setting.
+        RecipeError: a wrong setting, or another modality than the private records'.
         MissingDependency: a library that it needs is not installed.
     """
-    api: GenerationAPI = _build("pe.adapters", recipe.api, given)
+    api: GenerationAPI = _build("pe.adapters", recipe.api, own)
     check_modality(api, "makes", recipe)
     return api
 
 
-def build_embedding(recipe: Recipe, given: Embedding | None = None) -> Embedding:
-    """The embedding that the recipe names; arguments and errors as of `build_generator`."""
-    embedding: Embedding = _build("pe.embeddings", recipe.embedding, given)
+def build_embedding(recipe: Recipe, own: Embedding | None = None) -> Embedding:
+    """Construct the embedding; see `build_generator`."""
+    embedding: Embedding = _build("pe.embeddings", recipe.embedding, own)
     check_modality(embedding, "embeds", recipe)
     return embedding
 
 
+def _build(group: Group, spec: PluginSpec, own: object | None) -> Any:
+    name = spec.kind.removeprefix(OBJECT)
+    if own is not None:
+        if class_of(spec.kind) != class_of(object_kind(own)):
+            raise PluginError(f"The run was made with {name}, not with {object_kind(own).removeprefix(OBJECT)}.")
+        return own
+    if spec.kind.startswith(OBJECT):
+        raise PluginError(f"The run was made with an object of your own, {name}: hand it over again from Python.")
+    require(group, spec.kind)
+    return construct(group, spec.kind, spec.settings)
+
+
 def check_modality(plugin: object, does: str, recipe: Recipe) -> None:
     """Refuse a plug-in of another modality than the private records'."""
-    kind, wanted = info_of(plugin).modality, recipe.private.modality
-    if kind != wanted.kind:
+    kind, private = info_of(plugin).modality, recipe.private.modality
+    if kind != private.kind:
         raise RecipeError(
-            f"{type(plugin).__name__} {does} {modality(kind).noun}, and the private records are {wanted.noun}: name "
-            f"one that {does} {wanted.noun}."
+            f"{type(plugin).__name__} {does} {modality(kind).noun}, and the private records are {private.noun}: name "
+            f"one that {does} {private.noun}."
         )
 
 
@@ -64,7 +72,7 @@ def build_dispatcher(
     stop: Event,
     command: Callable[[str], str],
 ) -> Dispatcher:
-    """What asks the generator `api` for the run, within the recipe's limits; see `Dispatcher`."""
+    """Build the dispatcher that asks the generator `api` for the run, within the recipe's limits; see `Dispatcher`."""
     info = info_of(api)
     expected = replace(info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0)
     limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
@@ -77,13 +85,13 @@ def build_dispatcher(
         retries=recipe.refusals.retries,
         progress=progress,
         meter=Meter(limits, price_of(recipe), stop, expected),
-        made=(recipe.private.modality, info_of(api).shape or recipe.private.shape),
+        expected=(recipe.private.modality, info_of(api).shape or recipe.private.shape),
         command=command,
     )
 
 
 def price_of(recipe: Recipe) -> Price:
-    """What the recipe says that the generator costs, each of several, or all that do a part of each sample.
+    """Return the recipe's price: of its generator, of each of several, or of all that do a part of each sample.
 
     Raises:
         RecipeError: several have prices in several currencies.
@@ -98,7 +106,7 @@ def price_of(recipe: Recipe) -> Price:
 
 
 def unpriced(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
-    """Declarations of the generators whose price the recipe does not state."""
+    """Return the declarations of the generators whose price the recipe does not state."""
     if recipe.api.price.stated or api is None:
         return []
     if not isinstance(api, AsksOthers):
@@ -108,7 +116,7 @@ def unpriced(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
-    """What so many calls and images will be billed as; None: tokens or pixels cost something, and nobody knows them."""
+    """Return the bill of so many calls and images; None: tokens or pixels cost something, and are unknown."""
     info = PluginInfo() if api is None else info_of(api)
     drawn, tokens = info.drawn, info.tokens
     if (price.has_tokens and tokens is None) or (price.megapixel and drawn is None):
@@ -118,30 +126,18 @@ def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -
     return Usage(calls, images, megapixels=megapixels, **counts)
 
 
-def _build(group: Group, spec: PluginSpec, given: object | None) -> Any:
-    name = spec.kind.removeprefix(OBJECT)
-    if given is not None:
-        if class_of(spec.kind) != class_of(object_kind(given)):
-            raise PluginError(f"The run was made with {name}, not with {object_kind(given).removeprefix(OBJECT)}.")
-        return given
-    if spec.kind.startswith(OBJECT):
-        raise PluginError(f"The run was made with an object of your own, {name}: hand it over again from Python.")
-    require(group, spec.kind)
-    return construct(group, spec.kind, spec.settings)
-
-
 def object_kind(plugin: object) -> str:
-    """How the recipe records an object of the user's own."""
+    """Return the recipe's `kind` for an object of the user's own."""
     return f"{OBJECT}{type(plugin).__module__}.{type(plugin).__qualname__}"
 
 
 def class_of(kind: str) -> str:
-    """A kind by which two recipes are compared: an object's class counts by its name, wherever it is defined."""
+    """Return a kind by which two recipes are compared: an object counts by its class's name, wherever defined."""
     return f"{OBJECT}{kind.rpartition('.')[2]}" if kind.startswith(OBJECT) else kind
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
-    """The plug-in that a recipe names, for a look at what it can do; or None, and why there is none here.
+    """Try to construct a plug-in, to ask it what it can do; return None and the reason if that fails here.
 
     Raises:
         PluginError: there is no plug-in of this name.
@@ -152,21 +148,16 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
     try:
         plugin = construct(group, spec.kind, spec.settings)
         _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
-    except Exception as error:  # whatever a library raises that lacks its weights, its device or its key
-        mistaken = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
-        if mistaken or spec.kind not in plugins(group):
+    except Exception as error:  # a library may raise anything that lacks its weights, its device or its key
+        mistake = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
+        if mistake or spec.kind not in plugins(group):
             raise
         return None, str(error)
     return plugin, ""
 
 
 def set_up_generator(spec: PluginSpec) -> tuple[GenerationAPI | None, str]:
-    """A recipe's generator, to ask it what it can do; or None, and in one sentence why there is none here.
-
-    Raises:
-        PluginError: no generator has this name.
-        RecipeError: a setting is unknown, missing or of the wrong type.
-    """
+    """`set_up` for a recipe's generator; the reason is a sentence for a plan."""
     api, why = set_up("pe.adapters", spec)
     if api is not None:
         return api, ""

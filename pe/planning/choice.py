@@ -1,4 +1,7 @@
-"""Whether the votes will stand out of the noise: signal to noise of the histograms, by the declared size."""
+"""Signal to noise of the votes, by the declared size; and `evolution: auto`, chosen from public numbers alone.
+
+docs/plan.md explains the rule; it was chosen on drawn digits and public pictures (benchmarks/choice.py).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import Any
 
 from pe.errors import RecipeError
 from pe.planning.build import price_of
-from pe.planning.calls import IMAGES, may_measure
-from pe.planning.layout import fit_releases, planned_releases
+from pe.planning.calls import IMAGES, may_try
+from pe.planning.layout import planned_releases
 from pe.plugins.protocols import PluginInfo, info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.settings import read_settings
@@ -20,22 +23,19 @@ from pe.steps import Plan, Step
 
 MOST_NOISE = 0.5
 """The largest share of the parents' weight that may be noise without a warning, if several votes follow each other."""
-
 ENOUGH_ONCE = 0.25
-"""The votes of an average candidate, over the noise on it, with which a run's only vote is not warned of: what the
-planner goes by (pe/planning/choice.py), and what was tried (benchmarks/results/choice.md)."""
-
+"""Votes of an average candidate, over the noise on it, with which a run's only vote is not warned of: the planner's own
+number, and the one that was tried (benchmarks/results/choice.md)."""
 FEW = 5.0
 """Records of a label, over the noise of one histogram with the whole budget, below which evolving drawn digits gave no
 more than samples that were never voted for (benchmarks/results/choice.md)."""
-
 MANY_NEIGHBORS = 32
 """The most votes per record that a warning proposes; the planner chooses no more."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """What an iteration's histogram can tell from its noise, if the declared records spread evenly.
+    """Signal and noise of an iteration's histogram, if the declared records spread evenly.
 
     Attributes:
         candidates: members of S_{t-1}.
@@ -44,7 +44,7 @@ class Signal:
         threshold: H, in votes.
         votes: votes per candidate, over all labels; None: no declared size.
         by_label: votes per candidate of each label; empty: not known label by label.
-        once: whether it is the run's only vote.
+        once: True for the run's only vote.
     """
 
     candidates: int
@@ -54,6 +54,11 @@ class Signal:
     votes: float | None
     by_label: tuple[float, ...]
     once: bool
+
+    @property
+    def fewest(self) -> float | None:
+        """Votes per candidate of the label that has the fewest."""
+        return min(self.by_label, default=self.votes)
 
     @property
     def to_noise(self) -> float | None:
@@ -69,13 +74,8 @@ class Signal:
         enough = _excess(sigmas) / _excess(sigmas - ENOUGH_ONCE) if self.once and _excess(sigmas) else 0.0
         return max(MOST_NOISE, enough)
 
-    @property
-    def fewest(self) -> float | None:
-        """Votes per candidate of the label that has the fewest."""
-        return min(self.by_label, default=self.votes)
-
     def noise_share(self, votes: float) -> float:
-        """How much of the weight by which parents are chosen is noise, in [0, 1].
+        """Return the share of noise in the weight by which parents are chosen, in [0, 1].
 
         The expected weight E[max(noise − H, 0)] of a candidate without votes, over that of one with `votes`.
         """
@@ -85,7 +85,7 @@ class Signal:
         return empty / _excess((self.threshold - votes) / self.sigma) if empty else 0.0
 
     def votes_needed(self) -> float:
-        """The least votes per candidate without a warning."""
+        """Return the least votes per candidate without a warning."""
         low, high, most = 0.0, abs(self.threshold) + 2 * self.sigma, self.most_noise
         for _ in range(60):
             middle = (low + high) / 2
@@ -93,14 +93,24 @@ class Signal:
         return high
 
     def passing(self, votes: float) -> float:
-        """How many candidates are expected over the threshold if each has `votes`."""
+        """Return the number of candidates expected over the threshold if each has `votes`."""
         if not self.sigma:
             return float(self.candidates) * (votes > self.threshold)
         return self.candidates * _tail((self.threshold - votes) / self.sigma)
 
 
+def _tail(x: float) -> float:
+    """P(Z > x) of a standard normal Z."""
+    return erfc(x / sqrt(2)) / 2
+
+
+def _excess(x: float) -> float:
+    """E[max(Z − x, 0)] of a standard normal Z; 0 from x = 8 on, where it is below 1e-16."""
+    return max(exp(-x * x / 2) / sqrt(2 * pi) - x * _tail(x), 0.0) if x < 8 else 0.0
+
+
 def votes_cast(records: int, units: int | None, neighbors: int) -> float:
-    """The most votes that `records` records cast: a unit's have L2 norm 1, so √k where it votes for k candidates.
+    """Return the most votes of `records` records: a unit's have L2 norm 1, so √k where it votes for k candidates.
 
     Args:
         records: declared.
@@ -111,33 +121,23 @@ def votes_cast(records: int, units: int | None, neighbors: int) -> float:
 
 
 def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
-    """The signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
+    """Return the signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
 
     Labels have records in the recipe's public proportions; where those are estimated, only the whole is known.
     """
     release, evolution, declared = step.release, recipe.evolution, recipe.private.declared_size
-    sigma = release.sensitivity * release.noise_multiplier
-    if declared is None:
-        return Signal(
-            candidates=sum(candidates),
-            noise_multiplier=release.noise_multiplier,
-            sigma=sigma,
-            threshold=step.threshold,
-            votes=None,
-            by_label=(),
-            once=len(plan.steps) == 1,
-        )
-    cast = votes_cast(declared, recipe.private.declared_units, evolution.neighbors)
-    by_label: tuple[float, ...] = ()
-    if evolution.estimate_label_sizes is None:
-        sizes = evolution.label_sizes
-        shares = [1.0 if sizes == "equal" else sizes[name] for name in plan.classes]
-        by_label = tuple(cast * share / sum(shares) / m for share, m in zip(shares, candidates, strict=True))
-    votes = cast / sum(candidates)
+    votes, by_label = None, ()
+    if declared is not None:
+        cast = votes_cast(declared, recipe.private.declared_units, evolution.neighbors)
+        votes = cast / sum(candidates)
+        if evolution.estimate_label_sizes is None:
+            sizes = evolution.label_sizes
+            shares = [1.0 if sizes == "equal" else sizes[name] for name in plan.classes]
+            by_label = tuple(cast * share / sum(shares) / m for share, m in zip(shares, candidates, strict=True))
     return Signal(
         candidates=sum(candidates),
         noise_multiplier=release.noise_multiplier,
-        sigma=sigma,
+        sigma=release.sensitivity * release.noise_multiplier,
         threshold=step.threshold,
         votes=votes,
         by_label=by_label,
@@ -146,41 +146,35 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
 
 
 def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
-    """What is wrong with votes, noise and threshold, one sentence each; the worst iteration speaks for all."""
-    known = [(signal, signal.votes) for signal in signals if signal.votes is not None]
-    if not known:
+    """Say what is wrong with votes, noise and threshold, a sentence each; the worst iteration speaks for all."""
+    pairs = [(signal, signal.votes) for signal in signals if signal.votes is not None]
+    if not pairs:
         return []
-    worst, votes = max(known, key=lambda pair: pair[0].noise_share(pair[1]))
-    labels = len(plan.classes)
+    labels, neighbors = len(plan.classes), recipe.evolution.neighbors
+    worst, votes = max(pairs, key=lambda pair: pair[0].noise_share(pair[1]))
     if worst.noise_share(votes) > worst.most_noise:
-        limit = min(signal.candidates * each / signal.votes_needed() for signal, each in known)
-        return [_too_large(worst, votes, _divisible(limit, labels), labels, recipe.evolution.neighbors)]
-    lowest, votes = min(known, key=lambda pair: pair[0].passing(pair[1]))
+        limit = min(signal.candidates * each / signal.votes_needed() for signal, each in pairs)
+        return [_too_large(worst, votes, floor(limit) // labels * labels, labels, neighbors)]
+    lowest, votes = min(pairs, key=lambda pair: pair[0].passing(pair[1]))
     if lowest.threshold > 0 and lowest.passing(votes) < labels:
-        limit = _divisible(lowest.candidates * votes / lowest.threshold, labels)
-        return [_too_high(lowest, votes, limit, labels * recipe.evolution.neighbors)]
-    return _label_warnings(plan, signals)
-
-
-def few_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
-    """Whether so few records vote that un-evolved samples, which need no budget, are as good."""
-    declared, units = recipe.private.declared_size, recipe.private.declared_units
-    if declared is None or not all(signal.sigma for signal in signals) or not signals:
-        return []
-    each = votes_cast(declared, units, 1) / len(plan.classes)
-    sigma = 1 / sqrt(sum(1 / signal.sigma**2 for signal in signals))
-    if each >= FEW * sigma:
-        return []
+        most = floor(lowest.candidates * votes / lowest.threshold) // labels * labels
+        remedy = f", or take a population of at most {most}" if most >= labels * neighbors else ""
+        return [
+            f"Hardly any candidate will be over the threshold of {lowest.threshold:.3g} votes, with {votes:.2g} votes "
+            f"per candidate and noise of σ = {lowest.sigma:.3g}: lower the threshold{remedy}."
+        ]
+    weak = {
+        plan.classes[label]
+        for signal in signals
+        for label, each in enumerate(signal.by_label)
+        if signal.noise_share(each) > signal.most_noise
+    }
     return [
-        f"A label has about {each:,.3g} votes, fewer than {FEW:g} times the noise that one histogram with the whole "
-        f"budget has (σ = {sigma:.3g}): over so few, samples that were never voted for have been as good "
-        "(docs/plan.md), and they need no budget; take a larger epsilon, more records, or fewer labels."
+        f"Label '{name}' has too few private records for the noise, by evolution.label_sizes and declared_size: "
+        "its parents will be chosen by noise, mostly."
+        for name in plan.classes
+        if name in weak
     ]
-
-
-def _divisible(population: float, labels: int) -> int:
-    """The largest population up to `population` that the labels divide."""
-    return floor(population) // labels * labels
 
 
 def _too_large(signal: Signal, votes: float, limit: int, labels: int, neighbors: int) -> str:
@@ -196,76 +190,51 @@ def _too_large(signal: Signal, votes: float, limit: int, labels: int, neighbors:
     )
 
 
-def _too_high(signal: Signal, votes: float, limit: int, least: int) -> str:
-    remedy = f", or take a population of at most {limit}" if limit >= least else ""
-    return (
-        f"Hardly any candidate will be over the threshold of {signal.threshold:.3g} votes, with {votes:.2g} votes per "
-        f"candidate and noise of σ = {signal.sigma:.3g}: lower the threshold{remedy}."
-    )
-
-
-def _label_warnings(plan: Plan, signals: Sequence[Signal]) -> list[str]:
-    """Labels with so few records that their smallest population is too large already."""
-    weak = {
-        plan.classes[label]
-        for signal in signals
-        for label, votes in enumerate(signal.by_label)
-        if signal.noise_share(votes) > signal.most_noise
-    }
+def few_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
+    """Warn if so few records vote that un-evolved samples, which need no budget, are as good."""
+    declared, units = recipe.private.declared_size, recipe.private.declared_units
+    if declared is None or not all(signal.sigma for signal in signals) or not signals:
+        return []
+    each = votes_cast(declared, units, 1) / len(plan.classes)
+    sigma = 1 / sqrt(sum(1 / signal.sigma**2 for signal in signals))
+    if each >= FEW * sigma:
+        return []
     return [
-        f"Label '{name}' has too few private records for the noise, by evolution.label_sizes and declared_size: "
-        "its parents will be chosen by noise, mostly."
-        for name in plan.classes
-        if name in weak
+        f"A label has about {each:,.3g} votes, fewer than {FEW:g} times the noise that one histogram with the whole "
+        f"budget has (σ = {sigma:.3g}): over so few, samples that were never voted for have been as good "
+        "(docs/plan.md), and they need no budget; take a larger epsilon, more records, or fewer labels."
     ]
 
 
-def _tail(x: float) -> float:
-    """P(Z > x) of a standard normal Z."""
-    return erfc(x / sqrt(2)) / 2
-
-
-def _excess(x: float) -> float:
-    """E[max(Z − x, 0)] of a standard normal Z; 0 from x = 8 on, where it is below 1e-16."""
-    return max(exp(-x * x / 2) / sqrt(2 * pi) - x * _tail(x), 0.0) if x < 8 else 0.0
-
-
-# `evolution: auto`: what a recipe leaves open of its evolution, chosen from public numbers alone.
-#
-# docs/plan.md explains the rule; it was chosen on drawn digits and public pictures (benchmarks/choice.py).
+# `evolution: auto`.
 
 
 SIGNAL_ONCE, SIGNAL = 0.25, 0.75
-"""The votes that an average candidate shall get, over the noise on it: in one vote, which needs many candidates to
+"""Votes wanted for an average candidate, over the noise on it: in one vote, which needs many candidates to
 choose from; in each of several."""
-
 BLIND, ONCE, AGAIN = 2.5, 0.5, 1.0
 """H, in standard deviations of the noise: of every vote for samples of unknown labels, of which most are of another
 label; of samples of known ones, of one vote, and of each of several, or of one whose choice could be varied, and is
 not."""
-
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
 """Candidates of a label: at most; of those that are dealt from a pool, which cost nothing to make, at most; below which
 the budget is not divided among iterations; nor the images that limits allow, if the labels are known; and at least."""
-
 GROWTH = 1.5
 """Each iteration's share of the budget, over the share of the one before."""
-
 MORE, LARGEST = 2.5, 10_000
 """Images at the end for each record, and the most; as many as there are records where an image costs something."""
-
 FINAL_SHARE, SLACK = 0.3, 0.05
-"""Of the images that the limits allow: the share for the end, if they are varied, and what is left for refused ones."""
+"""Shares of the images that the limits allow: for the end, if they are varied, and kept back for refused ones."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A recipe with all of its evolution settled.
+    """A recipe whose evolution is complete.
 
     Attributes:
-        recipe: it.
-        chosen: what was chosen, by key (`evolution.neighbors`); what the recipe gives is not among it.
+        recipe: the complete recipe.
+        chosen: chosen values by key (`evolution.neighbors`), without those that the recipe gave.
         reasons: why, a sentence each.
     """
 
@@ -276,18 +245,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class Numbers:
-    """What the rule knows, all of it public.
+    """The numbers that the rule goes by, all of them public.
 
     Attributes:
         labels: their number.
         records: the declared size.
         units: privacy units, of which each casts votes of L2 norm 1.
         sigma: noise on a candidate if one histogram has the whole budget, in votes.
-        growing: whether more iterations mean more noise in each; not where the recipe gives the noise.
+        growing: True if more iterations mean more noise in each; not where the recipe gives the noise.
         images: that may be asked for in all; infinite without a limit.
-        paid: whether an image costs something.
+        paid: True if an image costs something.
         degrees: the generator's, widest first.
-        by_label: whether it makes what a label names.
+        by_label: True if the generator makes what a label names.
         distinct: different new samples of a label that it has; None: it makes ever new ones.
         lookahead: k, that the recipe gives: variations of each candidate in an iteration; a list has one for each.
         final_share: of the images, for the end; 0 where one vote's choice is taken as it is.
@@ -307,36 +276,51 @@ class Numbers:
     final_share: float = FINAL_SHARE
 
     def noise(self, iterations: int) -> float:
-        """σ of each of so many histograms with equal shares, in votes."""
+        """Return σ of each of so many histograms with equal shares, in votes."""
         return self.sigma * (sqrt(iterations) if self.growing else 1)
 
-    def limit(self, iterations: int) -> float:
-        """Candidates of a label in each iteration that the images allow."""
-        return self.images * (1 - self.final_share) / (max(self.each(iterations), 1) * self.labels)
-
     def each(self, iterations: int) -> int:
-        """Images that a candidate takes in all iterations: itself, and its lookahead's variations."""
+        """Return the images that a candidate takes in all iterations: itself, and its lookahead's variations."""
         ahead = self.lookahead if isinstance(self.lookahead, list) else [self.lookahead] * iterations
         return iterations + sum(ahead)
+
+    def limit(self, iterations: int) -> float:
+        """Return the candidates of a label in each iteration that the images allow."""
+        return self.images * (1 - self.final_share) / (max(self.each(iterations), 1) * self.labels)
 
     @property
     def fewest(self) -> int:
         """Candidates of a label that each of several votes needs, if images are few."""
         return SPARE if self.by_label or self.labels == 1 else FEWEST
 
+    def votes(self, neighbors: int) -> float:
+        """Return the votes of a label's records."""
+        return votes_cast(self.records, self.units, neighbors) / self.labels
+
     def members(self, iterations: int, neighbors: int) -> int:
-        """Candidates of a label that have their signal."""
-        cast = votes_cast(self.records, self.units, neighbors) / self.labels
+        """Return the number of candidates of a label that have the wanted signal."""
         noise = self.noise(iterations)
-        return int(cast / ((SIGNAL if iterations > 1 else SIGNAL_ONCE) * noise)) if noise else LARGEST
+        wanted = SIGNAL if iterations > 1 else SIGNAL_ONCE
+        return int(self.votes(neighbors) / (wanted * noise)) if noise else LARGEST
+
+    def affordable(self, iterations: int, neighbors: int) -> int:
+        """Return the candidates of a label: as many as have the signal, as there may be, and as the limits allow."""
+        most = MEMBERS if self.distinct is None else min(self.distinct, DEALT)
+        return int(min(self.members(iterations, neighbors), most, self.limit(iterations)))
+
+    def iterations(self) -> int:
+        """Return T: as many as the generator has degrees, while each has enough candidates of a label."""
+        most, free = len(self.degrees), replace(self, images=inf)
+        enough = (t for t in range(most, 1, -1) if free.affordable(t, NEIGHBORS[-1]) >= FEWEST)
+        return next((t for t in enough if self.limit(t) >= self.fewest), min(most, 1))
 
 
-def settle(recipe: Recipe, api: object | None = None) -> Choice:
-    """The recipe with what it leaves open of its evolution chosen; what it gives stays.
+def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
+    """Fill in the unset evolution keys of a recipe; explicit ones are kept.
 
     Args:
-        recipe: what is wanted.
-        api: the generator, of which `info` counts; None: that of the class that the recipe names.
+        recipe: the recipe.
+        api: the generator, of which `info` counts; None: the class that the recipe names.
 
     Raises:
         RecipeError: the declared size is missing, or that of units where a unit may have several records.
@@ -344,63 +328,58 @@ def settle(recipe: Recipe, api: object | None = None) -> Choice:
     """
     if recipe.evolution.settled:
         return Choice(recipe, {}, ())
-    given = recipe.evolution.given
+    explicit = recipe.evolution.given
     if recipe.privacy.schedule is not None:
-        given = {"iterations": len(recipe.privacy.schedule)} | given
-    numbers = _numbers(recipe, _info(recipe, api), votes=given.get("iterations") != 0)
-    whole = choose(numbers, given)
-    evolution = {key: value for key, value in whole.items() if key not in recipe.evolution.given}
-    chosen = {f"evolution.{key}": value for key, value in evolution.items()}
+        explicit = {"iterations": len(recipe.privacy.schedule)} | explicit
+    numbers = _numbers(recipe, _info(recipe, api), votes=explicit.get("iterations") != 0)
+    whole = choose(numbers, explicit)
+    chosen = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.given}
     changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}
     if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
         chosen["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
         changes["privacy"] = recipe.privacy.model_copy(update={"schedule": chosen["privacy.schedule"]})
-    return Choice(
-        recipe.model_copy(update=changes), chosen, _reasons(numbers, given, whole, recipe.private.modality.noun)
-    )
+    reasons = _reasons(numbers, explicit, whole, recipe.private.modality.noun)
+    return Choice(recipe.model_copy(update=changes), chosen, reasons)
 
 
-def choose(numbers: Numbers, given: dict[str, Any]) -> dict[str, Any]:
-    """The keys of an evolution over these numbers: `given` ones as they are, and the others to fit them.
+def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of an evolution over these numbers: `explicit` ones as they are, and the others to fit them.
 
-    A population that is given is one number: a list says how many iterations there are, so nothing is left open.
+    An explicit population is one number: a list says how many iterations there are, so nothing is left open.
     """
-    iterations: int = given.get("iterations", _iterations(numbers))
+    iterations: int = explicit.get("iterations", numbers.iterations())
     if not iterations:
-        return {"iterations": 0, "population": _population(numbers, 0, 1)} | given
-    chosen_degree = [0.0] if is_sparing(numbers, given) else _degrees(numbers.degrees, iterations)
-    degree = given.get("degree", chosen_degree)
+        return {"iterations": 0, "population": _population(numbers, 0, 1)} | explicit
+    degree = explicit.get("degree", [0.0] if is_sparing(numbers, explicit) else _degrees(numbers.degrees, iterations))
     if degree in (0, [0] * iterations):  # nobody is asked for a lookahead of copies
         numbers = replace(numbers, final_share=0.0 if iterations == 1 else numbers.final_share, lookahead=0)
-    neighbors: int = given.get("neighbors", _neighbors(numbers, iterations, given.get("population")))
+    neighbors: int = explicit.get("neighbors", _neighbors(numbers, iterations, explicit.get("population")))
     chosen: dict[str, Any] = {
         "iterations": iterations,
         "population": _population(numbers, iterations, neighbors),
         "degree": degree,
         "lookahead": 0,
         "neighbors": neighbors,
+        **({"selection": "systematic"} if iterations == 1 else {"keep": "winners"}),
     }
-    if iterations == 1:
-        chosen["selection"] = "systematic"
-    if iterations > 1:
-        chosen["keep"] = "winners"
-    if "threshold" not in given:
+    if "threshold" not in explicit:
         chosen["threshold_sigmas"] = _threshold(numbers, iterations)
-    return chosen | given
+    return chosen | explicit
 
 
-def is_sparing(numbers: Numbers, given: dict[str, Any]) -> bool:
-    """Whether limits leave too few images for the several votes that the records would do for.
+def is_sparing(numbers: Numbers, explicit: dict[str, Any]) -> bool:
+    """True if limits leave too few images for the several votes that the records would do for.
 
-    Then there is one vote, and what it chooses is taken as it is, so that all images are candidates.
+    Then there is one vote, and its choice is taken as it is, so that all images are candidates.
     """
-    if given.get("lookahead") or given.keys() & {"degree", "initial_variations"} or given.get("iterations", 1) != 1:
+    rounds = explicit.get("iterations", 1)
+    if explicit.get("lookahead") or explicit.keys() & {"degree", "initial_variations"} or rounds != 1:
         return False
-    return _iterations(numbers) == 1 < _iterations(replace(numbers, images=inf))
+    return numbers.iterations() == 1 < replace(numbers, images=inf).iterations()
 
 
 def _threshold(numbers: Numbers, iterations: int) -> float:
-    """H, in standard deviations of the noise."""
+    """Return H, in standard deviations of the noise."""
     if not numbers.by_label and (iterations == 1 or numbers.labels > 1):
         return BLIND
     if iterations > 1 or (any(numbers.degrees) and not numbers.final_share):
@@ -408,49 +387,33 @@ def _threshold(numbers: Numbers, iterations: int) -> float:
     return ONCE
 
 
-def _iterations(numbers: Numbers) -> int:
-    """T: as many as the generator has degrees, while each has enough candidates of a label."""
-    most, free = len(numbers.degrees), replace(numbers, images=inf)
-    enough = (t for t in range(most, 1, -1) if _affordable(free, t, NEIGHBORS[-1]) >= FEWEST)
-    return next((t for t in enough if numbers.limit(t) >= numbers.fewest), min(most, 1))
-
-
 def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int:
-    """q: the smallest with which as many candidates as there may be have their signal; at most half of a label's."""
+    """Return the smallest q with which as many candidates as there may be have their signal; at most half a label's."""
     if population is None:
-        members = {q: max(_affordable(numbers, iterations, q), LEAST) for q in NEIGHBORS}
-        wanted = max(members.values())
+        members = {q: max(numbers.affordable(iterations, q), LEAST) for q in NEIGHBORS}
     else:
-        wanted = population // numbers.labels
-        members = dict.fromkeys(NEIGHBORS, wanted)
+        members = dict.fromkeys(NEIGHBORS, population // numbers.labels)
+    most = max(members.values())
     fitting = [q for q in NEIGHBORS if q == 1 or 2 * q <= members[q]]
-    return next((q for q in fitting if numbers.members(iterations, q) >= wanted), fitting[-1])
-
-
-def _affordable(numbers: Numbers, iterations: int, neighbors: int) -> int:
-    """Candidates of a label: as many as have their signal, as there may be, and as the limits allow."""
-    most = MEMBERS if numbers.distinct is None else min(numbers.distinct, DEALT)
-    return int(min(numbers.members(iterations, neighbors), most, numbers.limit(iterations)))
+    return next((q for q in fitting if numbers.members(iterations, q) >= most), fitting[-1])
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Members of S_0 … S_T: the candidates, and in the end what is to be shared.
+    """Return the members of S_0 … S_T: the candidates, and in the end the data to be shared.
 
     If nothing is varied, that costs nothing. Only of a pool may it be more than the candidates, and thus hold copies.
     """
-    members = max(_affordable(numbers, iterations, neighbors), neighbors, LEAST)
-    wanted = numbers.records if numbers.paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
+    members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
+    most = numbers.records if numbers.paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
     allowed = numbers.images - numbers.each(iterations) * members * numbers.labels
     if not numbers.final_share:
-        allowed = members * numbers.labels if any(numbers.degrees) else wanted
-    final = max(int(min(wanted, allowed)) // numbers.labels, 1) * numbers.labels
+        allowed = members * numbers.labels if any(numbers.degrees) else most
+    final = max(int(min(most, allowed)) // numbers.labels, 1) * numbers.labels
     return [members * numbers.labels] * iterations + [final]
 
 
 def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
-    """v_1 … v_T: evenly from the first of the generator's to its last; of one iteration the last."""
-    if iterations == 0:
-        return []
+    """Return v_1 … v_T: evenly from the first of the generator's to its last; of one iteration the last."""
     last = len(degrees) - 1
     places = [last] if iterations == 1 else [round(t * last / (iterations - 1)) for t in range(iterations)]
     return [degrees[place] for place in places]
@@ -479,7 +442,7 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
         units=private.declared_units or private.declared_size,
         sigma=_sigma(recipe) if votes else 0.0,
         growing=privacy.epsilon is not None,
-        images=min(limits) * (1 - SLACK) - (IMAGES if may_measure(recipe, info) else 0),
+        images=min(limits) * (1 - SLACK) - (IMAGES if may_try(recipe, info) else 0),
         paid=bool(each or price.has_tokens),
         degrees=info.degrees,
         by_label=info.by_label,
@@ -489,58 +452,53 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
 
 
 def _sigma(recipe: Recipe) -> float:
-    """σ of one histogram that has all that fit and class counts leave of the budget, in votes."""
+    """Return σ of one histogram that has all that fit and class counts leave of the budget, in votes."""
     settings = {"iterations": 1, "population": len(recipe.private.labels)}
-    kept = {key: value for key, value in recipe.evolution.given.items() if key == "estimate_label_sizes"}
-    whole = recipe.model_copy(
-        update={
-            "evolution": Evolution(**settings, **kept),
-            "privacy": recipe.privacy.model_copy(update={"schedule": None}),
-        }
-    )
-    unit = recipe.private.privacy_unit
-    *_, histogram = planned_releases(whole, unit, fit_releases(whole, recipe.private.labels, unit))
+    counts = {key: value for key, value in recipe.evolution.given.items() if key == "estimate_label_sizes"}
+    privacy = recipe.privacy.model_copy(update={"schedule": None})
+    whole = recipe.model_copy(update={"evolution": Evolution(**settings, **counts), "privacy": privacy})
+    *_, histogram = planned_releases(whole)
     return histogram.sensitivity * histogram.noise_multiplier
 
 
 def _info(recipe: Recipe, api: object | None) -> PluginInfo:
-    """What the generator declares; what a plug-in declares by default where its class is not known."""
+    """Return the generator's declaration; the default one where its class is not known."""
     if api is not None:
         return info_of(api)
     return info_of(load("pe.adapters", recipe.api.kind)) if recipe.api.kind in plugins("pe.adapters") else PluginInfo()
 
 
-def _reasons(numbers: Numbers, given: dict[str, Any], whole: dict[str, Any], noun: str) -> tuple[str, ...]:
-    iterations = whole["iterations"]
+def _reasons(numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], noun: str) -> tuple[str, ...]:
+    iterations, neighbors, sizes, degrees = (
+        whole.get(key) for key in ("iterations", "neighbors", "population", "degree")
+    )
     if not iterations:
         return ()
-    neighbors = whole["neighbors"]
-    sizes = whole["population"]
-    members = (sizes if isinstance(sizes, int) else sizes[0]) / numbers.labels
-    sigma = numbers.noise(iterations)
-    votes = votes_cast(numbers.records, numbers.units, neighbors) / numbers.labels / members
+    first, final = (sizes, sizes) if isinstance(sizes, int) else (sizes[0], sizes[-1])
+    members = first / numbers.labels
+    sigma, votes = numbers.noise(iterations), numbers.votes(neighbors) / members
     against = f"{votes / sigma:.2g} times the noise on it (σ = {sigma:.3g} votes)" if sigma else f"{votes:.2g} votes"
-    each = "once" if iterations == 1 else f"{iterations} times"
-    final, degrees = sizes if isinstance(sizes, int) else sizes[-1], whole["degree"]
-    copies = final / numbers.labels / members
-    unvaried = (degrees[-1] if isinstance(degrees, list) else degrees) == 0
-    told = (
-        f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the candidates: {copies:.2g} of "
-        "each if all were chosen, and more of those with many votes.",
-    )
-    often = (
-        f"The records vote {each}: the generator names degrees of variation for "
-        f"{len(numbers.degrees)} {'round' if len(numbers.degrees) == 1 else 'rounds'} at most, "
-        "and more votes mean more noise in each."
-    )
-    sparing = (
-        f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because the limits allow too "
-        f"few for two votes, of which each needs {numbers.fewest} candidates of a label. Nothing is varied: all {noun} "
-        "that are paid for are candidates, and the chosen ones are taken as they are."
-    )
-    return (
-        sparing if is_sparing(numbers, given) else often,
+    if is_sparing(numbers, explicit):
+        why = (
+            f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because the limits allow "
+            f"too few for two votes, of which each needs {numbers.fewest} candidates of a label. Nothing is varied: "
+            f"all {noun} that are paid for are candidates, and the chosen ones are taken as they are."
+        )
+    else:
+        rounds = f"{len(numbers.degrees)} {'round' if len(numbers.degrees) == 1 else 'rounds'}"
+        why = (
+            f"The records vote {'once' if iterations == 1 else f'{iterations} times'}: the generator names degrees of "
+            f"variation for {rounds} at most, and more votes mean more noise in each."
+        )
+    reasons = [
+        why,
         f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its label, so an average "
         f"candidate gets {against}{'' if sigma else ', without noise'}.",
-        *(told if unvaried and copies > 1 else ()),
-    )
+    ]
+    copies = final / numbers.labels / members
+    if (degrees[-1] if isinstance(degrees, list) else degrees) == 0 and copies > 1:
+        reasons.append(
+            f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the candidates: {copies:.2g} "
+            "of each if all were chosen, and more of those with many votes."
+        )
+    return tuple(reasons)

@@ -1,36 +1,38 @@
-"""A forecast as a person reads it."""
+"""Foretell what a run will ask for, cost and guarantee, from public numbers, before anything is called or read."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import product
 from math import inf
 from typing import Any
 
+from pe.data.display import Page
 from pe.fit.trainer import DryRun
-from pe.planning.build import class_of, set_up
-from pe.planning.calls import PARENTS, Span, disk_of
+from pe.planning.build import class_of, price_of, set_up, unpriced, usage_of
+from pe.planning.calls import PARENTS, Span, Trial, disk_of, first_calls, total, variation_calls, variation_images
 from pe.planning.checks import (
-    HeldBack,
     cap_obstacles,
     cost_warnings,
+    degree_refusals,
     guarantee_warnings,
-    held_back,
     limit_warnings,
+    meaning_of,
     precision_of,
     recipe_warnings,
-    refusals,
 )
-from pe.planning.choice import settle
-from pe.planning.figures import Forecast, Iteration, bill_of
-from pe.planning.layout import fit_dry_runs, is_fitted, lay_out, taken_obstacles
-from pe.plugins.protocols import GenerationAPI, info_of
+from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
+from pe.planning.clock import HeldBack, held_back
+from pe.planning.layout import fit_dry_runs, is_fitted, lay_out
+from pe.planning.other_runs import other_run_obstacles
+from pe.plugins.price import Price
+from pe.plugins.protocols import GenerationAPI, Usage, info_of
 from pe.plugins.registry import Group, PluginSpec, load, members_of, plugins
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Poisson, Release
-from pe.privacy.words import guarantee, round_up
+from pe.privacy.words import finite, guarantee, round_up
 from pe.recipe.schema import OBJECT, Recipe
 from pe.steps import Plan
 
@@ -40,186 +42,318 @@ _DEGREES = {
     "none": "the generator does not obey it: every variation is as large as it makes it",
     None: "unknown",
 }
-_HEAD = ("t", "calls", "degree", "candidates", "votes/candidate", "σ, votes", "H, votes")
 
 
-def page_of(name: str, found: Forecast) -> str:
-    """The forecast as a person reads it."""
-    head = (*_HEAD[:2], found.noun, *_HEAD[2:])
-    rows = [
-        head,
-        *_measuring(found),
-        *(_row(one) for one in found.iterations),
-        ("all", _calls(found.calls), _calls(found.images)),
-    ]
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(head))]
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
-    facts = [f"{key:<12}{value}" for key, value in _facts(found)]
-    warnings = [f"warning: {sentence}" for sentence in found.warnings]
-    return "\n".join(
-        [f"Plan of '{name}': nothing was called, no private record was read.", "", *table, "", *facts]
-        + (["", *warnings] if warnings else [])
-    )
+@dataclass(frozen=True)
+class Iteration:
+    """The requests of iteration t.
+
+    Attributes:
+        t: the iteration; 0 makes S_0.
+        random: requests of RANDOM_API; None: unknown.
+        variation: requests of VARIATION_API, the lookahead's included; None: unknown.
+        images: images asked for.
+        degree: v_t, variation in [0, 1]; 1 at t = 0.
+        signal: of its histogram; None at t = 0.
+        meaning: of the degree, in the generator's own words; empty: it has none.
+    """
+
+    t: int
+    random: Span | None
+    variation: Span | None
+    images: Span
+    degree: float = 1.0
+    signal: Signal | None = None
+    meaning: str = ""
+
+    @property
+    def calls(self) -> Span | None:
+        """Requests of both; None: unknown."""
+        return total((self.random, self.variation))
+
+    def row(self) -> tuple[str, ...]:
+        """Return its row of the table."""
+        start, signal = (str(self.t), _words(self.calls), _words(self.images)), self.signal
+        if signal is None:
+            return start
+        votes = "unknown" if signal.fewest is None else f"{signal.fewest:.3g}"
+        numbers = f"{signal.candidates:,}", votes, f"{signal.sigma:.3g}", f"{signal.threshold:.3g}"
+        return (*start, f"{self.degree:g}", *numbers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        requests = {
+            "iteration": self.t,
+            "random": _most(self.random),
+            "variation": _most(self.variation),
+            "images": self.images.most,
+        }
+        if self.signal is None:
+            return requests
+        return requests | {
+            "degree": self.degree,
+            "degree_means": self.meaning or None,
+            "candidates": self.signal.candidates,
+            "noise_multiplier": self.signal.noise_multiplier,
+            "sigma": self.signal.sigma,
+            "threshold": self.signal.threshold,
+            "votes_per_candidate": self.signal.fewest,
+        }
 
 
-def _row(one: Iteration) -> tuple[str, ...]:
-    start = (str(one.t), _calls(one.calls), _calls(one.images))
-    signal = one.signal
-    if signal is None:
-        return start
-    votes = "unknown" if signal.fewest is None else f"{signal.fewest:.3g}"
-    return (
-        *start,
-        f"{one.degree:g}",
-        f"{signal.candidates:,}",
-        votes,
-        f"{signal.sigma:.3g}",
-        f"{signal.threshold:.3g}",
-    )
+@dataclass(frozen=True)
+class Forecast:
+    """A run as it will be if no item is refused or fails; `print` shows it.
 
+    Attributes:
+        name: the recipe's.
+        noun: what people call the samples: `images`.
+        plan: of the run.
+        iterations: t = 0 … T.
+        trial: requests before t = 0, by which the run sees that variations are of their parents.
+        price: the recipe's.
+        priced: True if the recipe states what is charged, or nobody elsewhere is asked.
+        cost: the most that it costs, in `currency`; None: unknown, or not stated.
+        cost_at_least: the least; None: unknown.
+        epsilon: of all planned releases, at `delta`; infinite where no ε holds, and null in JSON, like δ.
+        delta: δ.
+        degree: the generator's obedience to the degree: exact, wording, none; None: unknown.
+        seconds: for the images, at the most, at the rate given; None: none was given.
+        disk: the most bytes that samples take while the run goes on; None: unknown.
+        clock: the time that the public clock adds.
+        choice: the chosen keys of the evolution, and why.
+        fit_epsilon: of the releases by which the generator is fitted, at `delta`.
+        dry_runs: of each part of the fit, where it was tried here.
+        embedding: by which the records vote, by its name; empty: nothing votes.
+        precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
+        warnings: one sentence each.
+    """
 
-def _facts(found: Forecast) -> list[tuple[str, str]]:
-    multipliers = list(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in found.signals))
-    return [
-        ("Calls", f"{_calls(found.random)} of RANDOM_API, {_calls(found.variation)} of VARIATION_API"),
-        *_copied(found),
-        ("Synthetic", f"{found.synthetic:,} {found.noun} at the end{_more(found)}"),
-        *([] if found.disk is None else [("Disk", f"up to {_bytes(found.disk)} for samples")]),
-        ("Cost", _money(found.cost_at_least, found.cost, found.currency) if found.priced else "not stated (api.price)"),
-        (
-            "Time",
-            "unknown (state --samples-per-second or --rate-of)" if found.seconds is None else _duration(found.seconds),
-        ),
-        ("Guarantee", guarantee(found.epsilon, found.delta, 4, ", ")),
-        *_fit(found),
-        ("Noise", f"multiplier {', '.join(multipliers)}" if multipliers else "no histogram is released"),
-        *_clock(found),
-        *_chosen(found),
-        ("Degree", _DEGREES[found.degree]),
-        *(("", line) for line in _meanings(found)),
-        *_measured(found),
-        *([("Embedding", found.embedding)] if found.embedding else []),
-        *([("Precision", found.precision)] if found.precision else []),
-    ]
+    name: str
+    noun: str
+    plan: Plan
+    iterations: tuple[Iteration, ...]
+    trial: Trial
+    price: Price
+    priced: bool
+    cost: float | None
+    cost_at_least: float | None
+    epsilon: float
+    delta: float
+    degree: str | None
+    seconds: float | None
+    disk: int | None
+    clock: HeldBack
+    choice: Choice
+    fit_epsilon: float
+    dry_runs: tuple[DryRun, ...]
+    embedding: str
+    precision: str
+    warnings: tuple[str, ...]
 
+    @property
+    def images(self) -> Span:
+        """Images asked for over the whole run."""
+        return sum((one.images for one in self.iterations), self.trial.images)
 
-def _more(found: Forecast) -> str:
-    """That there can be more, but of a run whose last iteration copies."""
-    return "; `pe extend` makes more of them at no further ε" if found.iterations[-1].degree else ""
+    @property
+    def random(self) -> Span | None:
+        """Calls of RANDOM_API; None: unknown."""
+        return total((*(one.random for one in self.iterations), self.trial.random))
 
+    @property
+    def variation(self) -> Span | None:
+        """Calls of VARIATION_API, the lookahead's included; None: unknown."""
+        return total((*(one.variation for one in self.iterations), self.trial.variation))
 
-def _copied(found: Forecast) -> list[tuple[str, str]]:
-    """Which iterations vary nothing."""
-    at = [f"{one.t}" for one in found.iterations if one.t and not one.degree]
-    return [("", f"degree 0 at t = {', '.join(at)}: copies of the chosen, which need no call")] if at else []
+    @property
+    def calls(self) -> Span | None:
+        """Calls of both; None: unknown."""
+        return total((self.random, self.variation))
 
+    @property
+    def signals(self) -> list[Signal]:
+        """Signals of iterations 1 … T."""
+        return [one.signal for one in self.iterations if one.signal]
 
-def _measuring(found: Forecast) -> list[tuple[str, ...]]:
-    """The row of what is asked for before t = 0."""
-    asked = found.measuring
-    return [("try", _calls(asked.random + asked.variation), _calls(asked.images))] if asked else []
+    @property
+    def synthetic(self) -> int:
+        """Images at the end, |S_T|."""
+        return sum(self.plan.last_sizes)
 
+    @property
+    def currency(self) -> str:
+        """The currency of the costs."""
+        return self.price.currency
 
-def _measured(found: Forecast) -> list[tuple[str, str]]:
-    """Say that the run tries its generator first, and how that may end."""
-    degree = min((one.degree for one in found.iterations if one.t and one.degree), default=0.0)
-    clause = f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops unless they are its parents"
-    return [("", clause)] if found.measuring else []
+    @property
+    def fit(self) -> tuple[Release, ...]:
+        """The releases by which the generator is fitted, before S_0."""
+        return self.plan.fit
 
-
-def _clock(found: Forecast) -> list[tuple[str, str]]:
-    """What the public clock adds, and what it is for."""
-    clock = found.clock
-    facts = [("Clock", clock.terms.why)]
-    if clock.seconds:
-        kinds = dict.fromkeys(name.split("/")[0] for name in clock.seconds)
-        each = {kind: [clock.seconds[name] for name in clock.seconds if name.split("/")[0] == kind] for kind in kinds}
-        times = ", ".join(f"{kind} {len(all_of)} × {max(all_of):g} s" for kind, all_of in each.items())
-        facts.append(
-            ("", f"private work ends at public deadlines, {_duration(sum(clock.seconds.values()))} in all: {times}")
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; calls, images and cost are the most there can be, `…_at_least` the fewest."""
+        fewest = [signal.fewest for signal in self.signals if signal.fewest is not None]
+        multipliers = [signal.noise_multiplier for signal in self.signals]
+        calls, least = (
+            {
+                "random": None if self.random is None else getattr(self.random, end),
+                "variation": None if self.variation is None else getattr(self.variation, end),
+                "images": getattr(self.images, end),
+            }
+            for end in ("most", "least")
         )
-    if clock.terms.on:
-        facts.append(("", "so that nobody who times requests or the console learns of records or their number"))
-    if clock.unheld:
-        facts.append(("", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"))
-    return facts
+        return {
+            "noun": self.noun,
+            "api_calls": calls,
+            "api_calls_at_least": least,
+            "cost": self.cost,
+            "cost_at_least": self.cost_at_least,
+            "currency": self.currency,
+            "synthetic_images": self.synthetic,
+            "disk_bytes": self.disk,
+            "seconds": self.seconds,
+            "epsilon": finite(self.epsilon),
+            "delta": None if finite(self.epsilon) is None else self.delta,
+            "noise_multiplier": multipliers[0] if len(set(multipliers)) == 1 else multipliers or None,
+            "votes_per_candidate": min(fewest, default=None),
+            "degree": self.degree,
+            "embedding": self.embedding or None,
+            "precision": self.precision or None,
+            "measured_by": self.trial.images.most or None,
+            "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
+            "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
+            "public_clock": {"on": self.clock.terms.on, "why": self.clock.terms.why, "deadlines": self.clock.seconds},
+            "chosen": self.choice.chosen,
+            "why_chosen": list(self.choice.reasons),
+            "per_iteration": [one.to_dict() for one in self.iterations],
+            "warnings": list(self.warnings),
+        }
+
+    def __str__(self) -> str:
+        trial = self.trial
+        rows = [
+            ("t", "calls", self.noun, "degree", "candidates", "votes/candidate", "σ, votes", "H, votes"),
+            *([("try", _words(trial.random + trial.variation), _words(trial.images))] if trial else []),
+            *(one.row() for one in self.iterations),
+            ("all", _words(self.calls), _words(self.images)),
+        ]
+        widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
+        table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
+        facts = [f"{key:<12}{value}" for key, value in self._facts()]
+        warnings = [f"warning: {sentence}" for sentence in self.warnings]
+        title = f"Plan of '{self.name}': nothing was called, no private record was read."
+        return "\n".join([title, "", *table, "", *facts, *(["", *warnings] if warnings else [])])
+
+    def _repr_html_(self) -> str:
+        return Page(self)._repr_html_()
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """Yield what stands below the table, line by line."""
+        copies = ", ".join(f"{one.t}" for one in self.iterations if one.t and not one.degree)
+        multipliers = ", ".join(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in self.signals))
+        more = "; `pe extend` makes more of them at no further ε" if self.iterations[-1].degree else ""
+        yield "Calls", f"{_words(self.random)} of RANDOM_API, {_words(self.variation)} of VARIATION_API"
+        if copies:
+            yield "", f"degree 0 at t = {copies}: copies of the chosen, which need no call"
+        yield "Synthetic", f"{self.synthetic:,} {self.noun} at the end{more}"
+        if self.disk is not None:
+            size = f"{self.disk / 1e6:,.3g} MB" if self.disk < 1e9 else f"{self.disk / 1e9:,.3g} GB"
+            yield "Disk", f"up to {size} for samples"
+        yield "Cost", self._cost() if self.priced else "not stated (api.price)"
+        unknown = "unknown (state --samples-per-second or --rate-of)"
+        yield "Time", unknown if self.seconds is None else _duration(self.seconds)
+        yield "Guarantee", guarantee(self.epsilon, self.delta, 4, ", ")
+        yield from self._fit()
+        yield "Noise", f"multiplier {multipliers}" if multipliers else "no histogram is released"
+        yield from self._clock()
+        chosen = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in self.choice.chosen.items()]
+        if chosen:
+            yield "Chosen", ", ".join(chosen)
+            yield from (("", reason) for reason in self.choice.reasons)
+            yield "", "Give a key to change it, and what depends on it follows."
+        yield "Degree", _DEGREES[self.degree]
+        yield from (("", line) for line in self._meanings())
+        if self.trial:
+            degree = min((one.degree for one in self.iterations if one.t and one.degree), default=0.0)
+            yield (
+                "",
+                f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops unless they are its "
+                "parents",
+            )
+        if self.embedding:
+            yield "Embedding", self.embedding
+        if self.precision:
+            yield "Precision", self.precision
+
+    def _cost(self) -> str:
+        least, most = self.cost_at_least, self.cost
+        if most is None or least is None:
+            return "unknown"
+        if not most:
+            return "free"
+        return f"{f'{least:,.2f}–' if least < most else ''}{most:,.2f} {self.currency}"
+
+    def _clock(self) -> Iterator[tuple[str, str]]:
+        clock = self.clock
+        yield "Clock", clock.terms.why
+        if clock.seconds:
+            kinds: dict[str, list[float]] = {}
+            for name, seconds in clock.seconds.items():
+                kinds.setdefault(name.split("/")[0], []).append(seconds)
+            times = ", ".join(f"{kind} {len(each)} × {max(each):g} s" for kind, each in kinds.items())
+            whole = _duration(sum(clock.seconds.values()))
+            yield "", f"private work ends at public deadlines, {whole} in all: {times}"
+        if clock.terms.on:
+            yield "", "so that nobody who times requests or the console learns of records or their number"
+        if clock.unheld:
+            yield "", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"
+
+    def _fit(self) -> Iterator[tuple[str, str]]:
+        """Yield the releases by which the generator is fitted, equal ones in one line."""
+        if not self.fit:
+            return
+        kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
+        for release in self.fit:
+            kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
+        yield "Fit", f"ε = {round_up(self.fit_epsilon, 4)} of {round_up(self.epsilon, 4)}, before t = 0"
+        for same in kinds.values():
+            first, draws = same[0], sum(release.count for release in same)
+            names = first.name if len(same) == 1 else f"{first.name} … {same[-1].name}"
+            times = f", {draws:,} steps" if draws > 1 else ""
+            rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""
+            yield "", f"{names}{times}: multiplier {first.noise_multiplier:.4g}{rate}"
+        for i, one in enumerate(self.dry_runs):
+            memory = "" if one.memory is None else f", {one.memory / 2**30:.2g} GB of memory beside the model"
+            states = f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB" if one.blocks else ""
+            steps = f"{one.steps:,} steps of {one.parameters:,} parameters in about {_duration(one.seconds)} here"
+            yield "" if i else "Dry run", f"{one.part}: {steps}{memory}{states}"
+
+    def _meanings(self) -> Iterator[str]:
+        """Yield a line for each degree that has words; where these differ by iteration, for each of them."""
+        times: dict[tuple[float, str], list[int]] = {}
+        for one in self.iterations:
+            if one.meaning:
+                times.setdefault((one.degree, one.meaning), []).append(one.t)
+        meanings = Counter(degree for degree, _ in times)
+        for (degree, meaning), at in times.items():
+            where = f" in iteration {', '.join(map(str, at))}" if meanings[degree] > 1 else ""
+            yield f"at {degree:g}{where}: {meaning}"
 
 
-def _chosen(found: Forecast) -> list[tuple[str, str]]:
-    """What was chosen of the evolution, and why."""
-    chosen = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in found.choice.chosen.items()]
-    if not chosen:
-        return []
-    told = [", ".join(chosen), *found.choice.reasons, "Give a key to change it, and what depends on it follows."]
-    return [("" if i else "Chosen", line) for i, line in enumerate(told)]
+def _words(span: Span | None) -> str:
+    return "unknown" if span is None else str(span)
+
+
+def _most(span: Span | None) -> int | None:
+    return None if span is None else span.most
 
 
 def _plain(value: Any) -> str:
-    """A number, or numbers, in few digits."""
+    """Return a number, or numbers, in few digits."""
     if isinstance(value, list):
         return f"[{', '.join(map(_plain, value))}]"
     return f"{value:.4g}" if isinstance(value, float) else f"{value}"
-
-
-def _fit(found: Forecast) -> list[tuple[str, str]]:
-    """The releases by which the generator is fitted, equal ones in one line."""
-    if not found.fit:
-        return []
-    kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
-    for release in found.fit:
-        kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
-    share = f"ε = {round_up(found.fit_epsilon, 4)} of {round_up(found.epsilon, 4)}, before t = 0"
-    tried = [("" if i else "Dry run", _dry_run(one)) for i, one in enumerate(found.dry_runs)]
-    return [("Fit", share), *(("", _releases(same)) for same in kinds.values()), *tried]
-
-
-def _dry_run(one: DryRun) -> str:
-    """What a part of the fit takes on this machine."""
-    memory = "" if one.memory is None else f", {one.memory / 2**30:.2g} GB of memory beside the model"
-    kept = f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB" if one.blocks else ""
-    return (
-        f"{one.part}: {one.steps:,} steps of {one.parameters:,} parameters in about {_duration(one.seconds)} here"
-        f"{memory}{kept}"
-    )
-
-
-def _releases(same: list[Release]) -> str:
-    """Releases of one mechanism, noise and sampling."""
-    first, draws = same[0], sum(release.count for release in same)
-    named = first.name if len(same) == 1 else f"{first.name} … {same[-1].name}"
-    times = f", {draws:,} steps" if draws > 1 else ""
-    rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""
-    return f"{named}{times}: multiplier {first.noise_multiplier:.4g}{rate}"
-
-
-def _bytes(number: int) -> str:
-    return f"{number / 1e6:,.3g} MB" if number < 1e9 else f"{number / 1e9:,.3g} GB"
-
-
-def _money(least: float | None, most: float | None, currency: str) -> str:
-    if most is None or least is None:
-        return "unknown"
-    if not most:
-        return "free"
-    return f"{f'{least:,.2f}–' if least < most else ''}{most:,.2f} {currency}"
-
-
-def _meanings(found: Forecast) -> list[str]:
-    """A line for each degree that the generator has words for; where these differ by iteration, for each of them."""
-    iterations: dict[tuple[float, str], list[int]] = {}
-    for one in found.iterations:
-        if one.meaning:
-            iterations.setdefault((one.degree, one.meaning), []).append(one.t)
-    ways = Counter(degree for degree, _ in iterations)
-    lines = []
-    for (degree, meaning), at in iterations.items():
-        where = f" in iteration {', '.join(map(str, at))}" if ways[degree] > 1 else ""
-        lines.append(f"at {degree:g}{where}: {meaning}")
-    return lines
-
-
-def _calls(span: Span | None) -> str:
-    return "unknown" if span is None else str(span)
 
 
 def _duration(seconds: float) -> str:
@@ -230,9 +364,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-# What a run will ask for, cost and guarantee, from public numbers, before anything is called or read.
-
-
 def forecast(
     recipe: Recipe,
     api: GenerationAPI | None,
@@ -240,68 +371,96 @@ def forecast(
     samples_per_second: float | None = None,
     dry_run: bool = False,
 ) -> Forecast:
-    """What a run of `recipe` will do; calls nothing and reads no private record.
+    """Foretell a run of `recipe`; call nothing and read no private record.
 
     Args:
         recipe: the recipe.
         api: the generator (`pe.planning.build.set_up_generator`), asked what it can do; None: the calls are unknown.
         here: warnings about this machine (`pe.planning.checks.obstacles`), and why the calls are unknown.
         samples_per_second: the generator's rate, > 0; None: the time is unknown.
-        dry_run: whether a few steps of the fit are tried here, on random images.
+        dry_run: try a few steps of the fit here, on random images.
 
     Raises:
         RecipeError: the population does not fit the labels.
         PrivacyError: no noise meets the budget.
     """
-    choice = settle(recipe, api)
+    choice = choose_evolution(recipe, api)
     recipe = choice.recipe
-    plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
-    dry_runs = fit_dry_runs(recipe, recipe.private.labels, recipe.private.privacy_unit) if dry_run else ()
+    plan = lay_out(recipe)
+    dry_runs = fit_dry_runs(recipe) if dry_run else ()
     clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
-    bill = bill_of(recipe, plan, api)
-    images, noun = bill.images, recipe.private.modality.noun
+    iterations = _iterations(recipe, plan, api)
+    trial, price, noun = Trial.of(recipe, plan, api), price_of(recipe), recipe.private.modality.noun
+    images = sum((one.images for one in iterations), trial.images)
+    calls = total((*(one.calls for one in iterations), trial.random, trial.variation))
+    priced = not any(info.hosts is None or info.elsewhere for info in unpriced(recipe, api))
+    least, most = (
+        _usage(price, api, None if calls is None else getattr(calls, end), getattr(images, end))
+        for end in ("least", "most")
+    )
+    cost_at_least = price.least_of(least) if priced and least is not None else None
+    cost = price.most_of(most) if priced and most is not None else None
     delta = recipe.privacy.delta
     spent = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
-    told = [
+    warnings = [
         *here,
-        *refusals([(step.degree, step.t) for step in plan.steps], api),
-        *cost_warnings(bill.price, api, bill.calls, images, noun),
+        *degree_refusals(plan, api),
+        *cost_warnings(price, api, calls, images, noun),
+        *limit_warnings(recipe, images, (cost_at_least, cost), samples_per_second),
+        *guarantee_warnings(recipe, plan, spent),
+        *recipe_warnings(recipe, clock.terms.warning),
+        *cap_obstacles(recipe, plan.releases),
+        *other_run_obstacles(recipe, plan.releases),
     ]
-    told += limit_warnings(recipe, images, (bill.least, bill.most), samples_per_second)
-    told += _of_the_guarantee(recipe, plan, clock, spent)
-    found = Forecast(
-        noun,
-        bill.iterations,
-        priced=bill.stated,
-        cost=bill.most,
-        cost_at_least=bill.least,
-        currency=bill.price.currency,
+    return Forecast(
+        name=recipe.name,
+        noun=noun,
+        plan=plan,
+        iterations=iterations,
+        trial=trial,
+        price=price,
+        priced=priced,
+        cost=cost,
+        cost_at_least=cost_at_least,
         epsilon=spent,
         delta=delta,
         degree=None if api is None else api.capabilities.degree,
         seconds=None if samples_per_second is None else images.most / samples_per_second,
-        warnings=tuple(told),
-        clock=clock,
-        synthetic=sum(plan.steps[-1].sizes if plan.steps else plan.sizes),
         disk=disk_of(recipe, plan, api),
-        fit=plan.fit,
+        clock=clock,
+        choice=choice,
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
         dry_runs=dry_runs,
-        choice=choice,
-        measuring=bill.measuring,
         embedding=recipe.embedding.kind.removeprefix(OBJECT) if plan.steps else "",
         precision=precision_of(api),
+        warnings=tuple(warnings),
     )
-    return replace(found, page=page_of(recipe.name, found))
 
 
-def _of_the_guarantee(recipe: Recipe, plan: Plan, clock: HeldBack, spent: float) -> list[str]:
-    """Warnings about ε, δ, votes, deadlines, the data set's cap, and other runs."""
-    found = [*guarantee_warnings(recipe, plan, spent), *recipe_warnings(recipe, clock.terms)]
-    return [*found, *cap_obstacles(recipe, plan.releases), *taken_obstacles(recipe, plan.releases)]
+def _iterations(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> tuple[Iteration, ...]:
+    random, variation = (None, None) if api is None else first_calls(plan, api)
+    iterations = [Iteration(0, random, variation, Span.exactly(sum(plan.sizes)))]
+    for step in plan.steps:
+        candidates = plan.candidates(step.t)
+        one = Iteration(
+            t=step.t,
+            random=Span(),
+            variation=None if api is None else variation_calls(candidates, step, api),
+            images=variation_images(candidates, step),
+            degree=step.degree,
+            signal=signal_of(recipe, plan, step, candidates),
+            meaning="" if api is None else meaning_of(api, step.degree, step.t)[0],
+        )
+        iterations.append(one)
+    return tuple(iterations)
 
 
-# Whether two recipes mean the same run, so that one may go on where the other stopped.
+def _usage(price: Price, api: GenerationAPI | None, calls: int | None, images: int) -> Usage | None:
+    """Return what is billed; None where the cost depends on unknown calls, tokens or pixels."""
+    return None if calls is None and price.call else usage_of(price, api, calls or 0, images)
+
+
+# Two recipes that mean the same run: one may go on where the other stopped.
 
 
 _MACHINE_ONLY = (
@@ -309,11 +468,11 @@ _MACHINE_ONLY = (
     "evolution.neighbor_search", "evolution.measure_degree", "privacy.public_clock", "privacy.clock_slack",
 )  # fmt: skip
 _MOST = 200
-"""Characters of a value."""
+"""Characters of a value in a message."""
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
-    """The keys whose change gives the run another meaning: `key: old → new`, sorted.
+    """Return the keys whose change gives the run another meaning: `key: old → new`, sorted.
 
     What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
     whether they are the same), where their ledger file does, and the settings that a plug-in's `info` names as
@@ -331,7 +490,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
         free += ["private.declared_size", "private.declared_units"]
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     return [
-        f"{key}: {_shown(old.get(key))} → {_shown(new.get(key))}"
+        f"{key}: {_short(old.get(key))} → {_short(new.get(key))}"
         for key in changed
         if not any(key == name or key.startswith(f"{name}.") for name in free)
     ]
@@ -343,14 +502,13 @@ def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]
     return [f"{section}.{name}" for name in info_of(load(group, spec.kind)).machine_settings]
 
 
-def _shown(value: Any) -> str:
-    """A value in a message; of a long list, prompts of a file say, the beginning."""
+def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that is no mapping, and no list of mappings alone, by its dotted key."""
+    """Yield every value that is no mapping, and no list of mappings alone, by its dotted key."""
     if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
         value = dict(enumerate(value))
     if isinstance(value, dict):

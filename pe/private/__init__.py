@@ -1,6 +1,6 @@
 """Where private records come from, the private data set, and its embeddings.
 
-Only pe.histogram, pe.class_counts, pe.evaluation and adapters.trained use what stands here; see
+Only pe.histogram, pe.evaluation and adapters.trained use what stands here; see
 `PrivateDataset` for what is public and what is confidential.
 """
 

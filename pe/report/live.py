@@ -15,7 +15,6 @@ import numpy as np
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.dispatch.answers import decode
 from pe.planning.build import price_of
-from pe.planning.calls import founders
 from pe.planning.checks import guarantee_warnings
 from pe.planning.layout import plan_of
 from pe.privacy.accounting import epsilon
@@ -91,17 +90,10 @@ def public_progress(plan: Plan, journal: Journal) -> Public:
 
     Guarantee: no release and no time has a part in it, so that it changes only when an answer comes.
     """
-    kinds = [] if not plan.initial_variations else [("founders", 0, sum(founders(plan)))]
-    kinds.append(("population/0", 0, sum(plan.sizes) - sum(most for *_, most in kinds)))
-    size = sum(plan.sizes)
-    for step in plan.steps:
-        if step.lookahead:
-            kinds.append((f"lookahead/{step.t}", step.t, step.lookahead * size))
-        size = sum(step.sizes)
-        kinds.append((f"population/{step.t}", step.t, size if step.degree else 0))
     found: list[Asked] = []
     later = False
-    for name, t, most in reversed(kinds):
+    for phase in reversed(plan.phases):
+        name, t, most = phase.name, phase.t, phase.most
         done = sum(row.answered for row in journal.chunks(name))
         later = later or (name.startswith("population/") and bool(journal.files(f"{population_place(t)}/")))
         found.append(Asked(name, t, done, most, later or (done >= most > 0)))

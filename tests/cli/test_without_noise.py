@@ -17,7 +17,7 @@ from pe.cli.plan import plan
 from pe.cli.privacy import ledger
 from pe.engine.execution import Surroundings, resume_run, stored_recipe
 from pe.errors import BudgetExceeded, Interrupted, RecipeError, RunError
-from pe.planning.choice import settle
+from pe.planning.choice import choose_evolution
 from pe.planning.layout import lay_out
 from pe.privacy.certificate import verify
 from pe.privacy.covered import BANNER
@@ -229,17 +229,17 @@ def test_no_other_word_turns_the_noise_off(without: Path, privacy: object, sente
 def test_a_fitted_generator_needs_noise(without: Path) -> None:
     recipe = Recipe.load(without, ("api={kind: trained, path: nowhere}",))
     with pytest.raises(RecipeError, match="privacy is none, and 'trained' is fitted on the private records with noise"):
-        lay_out(recipe, recipe.private.labels, "record")
+        lay_out(recipe)
 
 
 def test_the_planner_and_the_stored_recipe_take_it(without: Path) -> None:
     recipe = Recipe.load(without, ("evolution=auto",))
-    chosen = settle(recipe)
+    chosen = choose_evolution(recipe)
     assert chosen.recipe.evolution.neighbors == 1
     assert "24 votes" in chosen.reasons[1] or "votes, without noise" in chosen.reasons[1]
     again = Recipe.parse(yaml.safe_load(chosen.recipe.dump()), "again")
     assert again == chosen.recipe
-    steps = lay_out(again, again.private.labels, "record").steps
+    steps = lay_out(again).steps
     assert all(not step.release.noised and step.threshold == 0 for step in steps)
     page = CliRunner().invoke(plan, [str(without), "--set", "evolution=auto"], catch_exceptions=False).output
     assert "votes, without noise" in page

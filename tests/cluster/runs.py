@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from pe.engine.execution import Surroundings, run_recipe
+from pe.histogram import PrivateWork
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Embedding
 from pe.privacy.noise import UnsafeSeededNoise
-from pe.private_work import PrivateWork
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from tests.generators import Shades

@@ -20,10 +20,9 @@ import yaml
 from pe.cluster.work import RayWork, on_ray
 from pe.data.images import Images
 from pe.errors import ClusterError, ContractError, RecipeError
-from pe.histogram import Voting, count_votes
+from pe.histogram import InThisProcess, Voting, count_votes
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
-from pe.private_work import InThisProcess
 from pe.recipe.schema import Recipe
 from tests.adapters.server.serving import LOOPBACK, listening
 from tests.cluster.nodes import ROOT, STORE, descendants

@@ -21,11 +21,10 @@ from ray.util import state
 from pe.cluster.work import RayWork
 from pe.data.images import Images
 from pe.engine.execution import Surroundings, resume_run, run_recipe
-from pe.histogram import Voting, count_votes
+from pe.histogram import InThisProcess, Voting, count_votes
 from pe.planning.build import object_kind
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
-from pe.private_work import InThisProcess
 from pe.recipe.schema import Recipe
 from tests.cluster.nodes import HEAD, OTHER, Nodes, joined
 from tests.cluster.runs import SMALL, carry_out, content, released, some, write_private

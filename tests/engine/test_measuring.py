@@ -91,8 +91,8 @@ def test_a_server_that_varies_its_parents_is_told_as_tried(folder: Path) -> None
     assert planned.cost == pytest.approx(0.1 * script.delivered)
     assert planned.calls is not None
     assert planned.calls.most == planned.images.most
-    assert f"{'try':>3}{IMAGES:>7}" in planned.page
-    assert "first tried on 8 new samples, each varied at 0.3" in planned.page
+    assert f"{'try':>3}{IMAGES:>7}" in str(planned)
+    assert "first tried on 8 new samples, each varied at 0.3" in str(planned)
     assert {float(body["strength"]) for body in script.requests if "strength" in body} == {0.6, 0.3}
     run = Run.open(folder / "run")
     told = "of 8 variations of degree 0.3, 8 lie nearest to their own parents, and 0 lie with another's"
@@ -172,8 +172,8 @@ def test_it_is_measured_where_the_plan_leans_on_what_nobody_has_shown(
 ) -> None:
     wanted = recipe(folder, "http://localhost", api=api, evolution=evolution)
     planned = forecast(wanted, set_up_generator(wanted.api)[0])
-    assert bool(planned.measuring) == measured
-    assert ("first tried" in planned.page) == measured
+    assert bool(planned.trial) == measured
+    assert ("first tried" in str(planned)) == measured
 
 
 def test_a_server_that_refuses_is_not_judged(folder: Path) -> None:

@@ -47,7 +47,7 @@ class Timed(Shades):
 def test_where_requests_leave_the_machine_private_work_between_them_ends_at_its_deadline(
     private: pe.ImageNpz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pe.planning.checks._AT_LEAST", 1.0)  # far from what a loaded machine takes without a clock
+    monkeypatch.setattr("pe.planning.clock._AT_LEAST", 1.0)  # far from what a loaded machine takes without a clock
     for clock, waits in (("auto", True), ("never", False)):
         api = Timed()
         run = evolve(private, tmp_path / clock, api, iterations=1, lookahead=0, public_clock=clock, max_images=99)
@@ -60,7 +60,7 @@ def test_where_requests_leave_the_machine_private_work_between_them_ends_at_its_
 def test_private_work_that_misses_its_deadline_is_told_and_counted_on_the_confidential_side(
     private: pe.ImageNpz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pe.planning.checks._AT_LEAST", 0.01)  # so that 4 s are late on a loaded machine, too
+    monkeypatch.setattr("pe.planning.clock._AT_LEAST", 0.01)  # so that 4 s are late on a loaded machine, too
 
     class Stalling(Mean):
         """Takes its time over the first private images: the third block that is not black, after two made-up ones."""

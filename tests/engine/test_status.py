@@ -73,7 +73,7 @@ def start(folder: Path) -> BaseProcess:
 
 def stand(folder: Path) -> Status:
     recipe = make_recipe(folder)
-    plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+    plan = lay_out(recipe)
     return status_of(Run.open(folder / "run"), plan, price_of(recipe), recipe.privacy.delta)
 
 
@@ -152,7 +152,7 @@ def test_a_killed_run_is_stopped_and_a_resumed_one_finishes(
 def test_asking_all_the_time_does_not_disturb_the_run(tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     recipe = make_recipe(tmp_path)
-    plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+    plan = lay_out(recipe)
     process, seen = start(tmp_path), []
     while process.is_alive():
         if (tmp_path / "run" / "recipe.yaml").exists():
@@ -173,7 +173,7 @@ def test_what_was_charged_is_told_while_more_is_planned(tmp_path: Path) -> None:
     with pytest.raises(LimitReached):
         run_recipe(recipe, tmp_path / "run", Surroundings(api=Gated(tmp_path / "gate"), embedding=Mean()))
     found = stand(tmp_path)
-    plan = lay_out(recipe, recipe.private.labels, recipe.private.privacy_unit)
+    plan = lay_out(recipe)
     assert found.state == "stopped"
     assert found.journal is not None
     assert found.journal.phase == Phase("lookahead/2", 2, 10, 40)
@@ -280,7 +280,7 @@ def test_while_a_generator_is_fitted_the_status_says_so(tmp_path: Path) -> None:
         "evolution": {"iterations": 0, "population": 4},
     }
     recipe = Recipe.parse(content, "the test")
-    plan, told = lay_out(recipe, recipe.private.labels, "record"), Stopping()
+    plan, told = lay_out(recipe), Stopping()
     run_recipe(recipe, tmp_path / "run", Surroundings(progress=told))
     (found,) = told.seen
     assert found.state == "running"

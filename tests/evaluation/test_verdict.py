@@ -184,7 +184,7 @@ def advice(test_images: int = 5000, finest: float = 0.4, **changes: object) -> l
     populations = [Population(blank, labels, Conditions(), np.full(size, NO_PARENT))] * 3
     api = Shades()
     api.info = replace(api.info, degrees=(finest,))
-    return remedies(read, lay_out(read, read.private.labels, "record"), populations, api, test_images)
+    return remedies(read, lay_out(read), populations, api, test_images)
 
 
 def test_remedies_come_from_public_numbers_the_most_probable_first() -> None:

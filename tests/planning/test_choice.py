@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pe.errors import RecipeError
-from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, settle
+from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, choose_evolution
 from pe.planning.forecast import forecast
 from pe.planning.layout import lay_out
 from pe.plugins.protocols import PluginInfo
@@ -51,14 +51,14 @@ def recipe_of(size: int | None, labels: int = 10, epsilon: float = 1, **sections
 
 @cache
 def chosen(size: int, labels: int, epsilon: float, api: Shades) -> Choice:
-    return settle(recipe_of(size, labels, epsilon), api)
+    return choose_evolution(recipe_of(size, labels, epsilon), api)
 
 
 @pytest.mark.parametrize("api", GENERATORS)
 def test_every_choice_is_sane(api: Shades) -> None:
     for size, labels, epsilon in product(SIZES, LABELS, EPSILONS):
         recipe = chosen(size, labels, epsilon, api).recipe
-        plan = lay_out(recipe, recipe.private.labels, "record")
+        plan = lay_out(recipe)
         evolution = recipe.evolution
         assert 1 <= evolution.iterations <= len(api.info.degrees)
         assert 2 * evolution.neighbors <= min(plan.sizes)
@@ -96,10 +96,10 @@ def test_votes_stand_out_of_the_noise_where_there_are_records_enough(api: Shades
 
 
 def test_what_the_recipe_gives_stays_and_the_rest_follows() -> None:
-    free = settle(recipe_of(4000), Drawn())
+    free = choose_evolution(recipe_of(4000), Drawn())
     assert {"evolution.iterations", "evolution.neighbors", "privacy.schedule"} <= free.chosen.keys()
     given = {"iterations": 2, "neighbors": 4, "threshold": 3.0}
-    bound = settle(recipe_of(4000, evolution=given), Drawn())
+    bound = choose_evolution(recipe_of(4000, evolution=given), Drawn())
     assert bound.recipe.evolution.given | given == bound.recipe.evolution.given
     assert not {f"evolution.{key}" for key in given} & bound.chosen.keys()
     assert bound.recipe.evolution.degree == [0.5, 0.4]
@@ -113,16 +113,18 @@ def test_most_candidates_of_unknown_labels_are_left_out_of_every_vote(iterations
         info = PluginInfo(hosts=(), degrees=(0.7, 0.6, 0.5, 0.4))
 
     def threshold(api: Shades) -> float | None:
-        return settle(recipe_of(4000, evolution={"iterations": iterations}), api).recipe.evolution.threshold_sigmas
+        return choose_evolution(
+            recipe_of(4000, evolution={"iterations": iterations}), api
+        ).recipe.evolution.threshold_sigmas
 
     assert threshold(BlindModel()) == 2.5
     assert threshold(Drawn()) == (0.5 if iterations == 1 else 1)
-    single = settle(recipe_of(4000, 1, evolution={"iterations": iterations}), BlindModel()).recipe.evolution
+    single = choose_evolution(recipe_of(4000, 1, evolution={"iterations": iterations}), BlindModel()).recipe.evolution
     assert single.threshold_sigmas == (2.5 if iterations == 1 else 1)  # all candidates are of the one label
 
 
 def test_a_list_says_how_many_iterations_there_are() -> None:
-    found = settle(recipe_of(4000, evolution={"degree": [0.9, 0.5, 0.1]}), Drawn()).recipe
+    found = choose_evolution(recipe_of(4000, evolution={"degree": [0.9, 0.5, 0.1]}), Drawn()).recipe
     assert found.evolution.iterations == 3
     assert found.evolution.degree == [0.9, 0.5, 0.1]
     assert isinstance(found.evolution.population, list)
@@ -131,7 +133,7 @@ def test_a_list_says_how_many_iterations_there_are() -> None:
 
 def test_a_recipe_that_gives_both_sizes_is_left_as_it_is() -> None:
     recipe = recipe_of(None, evolution={"iterations": 2, "population": 20})
-    assert settle(recipe, Drawn()) == Choice(recipe, {}, ())
+    assert choose_evolution(recipe, Drawn()) == Choice(recipe, {}, ())
     assert recipe.evolution.neighbors == 1
 
 
@@ -158,7 +160,9 @@ def test_one_vote_over_a_pool_has_the_threshold_of_any_one_vote(by_label: bool) 
     class Pool(Blind):
         info = PluginInfo(hosts=(), degrees=(0.0,), by_label=by_label)
 
-    assert settle(recipe_of(4000, epsilon=4), Pool()).recipe.evolution.threshold_sigmas == (0.5 if by_label else 2.5)
+    assert choose_evolution(recipe_of(4000, epsilon=4), Pool()).recipe.evolution.threshold_sigmas == (
+        0.5 if by_label else 2.5
+    )
 
 
 @pytest.mark.parametrize(("distinct", "candidates"), [(40, 400), (700, 7000), (None, 10_000), (50_000, 20_000)])
@@ -166,7 +170,7 @@ def test_no_more_candidates_than_a_pool_has_different_ones(distinct: int | None,
     class Pool(Blind):
         info = PluginInfo(hosts=(), degrees=(0.0,), distinct=distinct)
 
-    evolution = settle(recipe_of(100_000, epsilon=4), Pool()).recipe.evolution
+    evolution = choose_evolution(recipe_of(100_000, epsilon=4), Pool()).recipe.evolution
     assert isinstance(evolution.population, list)
     assert evolution.population[0] == candidates
 
@@ -174,8 +178,8 @@ def test_no_more_candidates_than_a_pool_has_different_ones(distinct: int | None,
 def test_units_of_several_records_cast_fewer_votes() -> None:
     by_patient = {"privacy_unit": "patient", "declared_units": 250}
     four = {"iterations": 4}
-    record = settle(recipe_of(4000, evolution=four), Drawn()).recipe.evolution
-    patient = settle(recipe_of(4000, private=by_patient, evolution=four), Drawn()).recipe.evolution
+    record = choose_evolution(recipe_of(4000, evolution=four), Drawn()).recipe.evolution
+    patient = choose_evolution(recipe_of(4000, private=by_patient, evolution=four), Drawn()).recipe.evolution
     assert isinstance(record.population, list)
     assert isinstance(patient.population, list)
     assert patient.population[0] < record.population[0] / 3
@@ -190,7 +194,7 @@ def test_units_of_several_records_cast_fewer_votes() -> None:
 )
 def test_numbers_that_the_rule_needs_are_asked_for(private: dict[str, Any], sentence: str) -> None:
     with pytest.raises(RecipeError, match=sentence):
-        settle(recipe_of(None, private=private), Drawn())
+        choose_evolution(recipe_of(None, private=private), Drawn())
 
 
 @pytest.mark.parametrize("api", GENERATORS)
@@ -224,7 +228,7 @@ def test_where_a_limit_is_too_small_for_several_votes_one_vote_takes_what_it_cho
     limit: int, candidates: int
 ) -> None:
     recipe = recipe_of(4000, limits={"max_images": limit})
-    choice = settle(recipe, Drawn())
+    choice = choose_evolution(recipe, Drawn())
     evolution = choice.recipe.evolution
     assert (evolution.iterations, evolution.population) == (1, [10 * candidates] * 2)
     assert (evolution.degree, evolution.threshold_sigmas, evolution.selection) == ([0.0], 1.0, "systematic")
@@ -249,7 +253,7 @@ def test_where_a_limit_is_too_small_for_several_votes_one_vote_takes_what_it_cho
     ],
 )
 def test_else_what_is_chosen_is_varied(size: int, limit: int, given: dict[str, Any]) -> None:
-    choice = settle(recipe_of(size, limits={"max_images": limit}, evolution=given), Drawn())
+    choice = choose_evolution(recipe_of(size, limits={"max_images": limit}, evolution=given), Drawn())
     degree = choice.recipe.evolution.degree
     assert min(degree if isinstance(degree, list) else [degree]) > 0
     assert not any("expected to be best" in reason for reason in choice.reasons)
@@ -259,7 +263,7 @@ def test_it_says_how_many_copies_a_pool_comes_to() -> None:
     class Small(Blind):
         info = PluginInfo(hosts=(), degrees=(0.0,), distinct=50)
 
-    (told,) = (each for each in settle(recipe_of(1000), Small()).reasons if "copies" in each)
+    (told,) = (each for each in choose_evolution(recipe_of(1000), Small()).reasons if "copies" in each)
     assert told == (
         "Degree 0 varies nothing, so the 2,500 images at the end are copies of the candidates: 5 of each if all were "
         "chosen, and more of those with many votes."
@@ -270,6 +274,6 @@ def test_it_says_how_many_copies_a_pool_comes_to() -> None:
 @pytest.mark.parametrize("given", [{"iterations": 0}, {"degree": []}, {"keep": [], "lookahead": []}])
 @pytest.mark.parametrize("api", [{"kind": "glyphs"}, {"kind": "dp_gaussian", "public": {"kind": "noise"}}])
 def test_without_iterations_only_the_number_of_samples_is_chosen(given: dict[str, Any], api: dict[str, Any]) -> None:
-    choice = settle(recipe_of(1000, evolution=given, api=api))
+    choice = choose_evolution(recipe_of(1000, evolution=given, api=api))
     assert choice.chosen == {"evolution.population": [2500]}
     assert choice.recipe.evolution.iterations == 0

@@ -14,7 +14,7 @@ from adapters.sdapi import SDAPI
 from embeddings.pixels import Pixels
 from pe.data.images import Images
 from pe.nearest import nearest
-from pe.planning.checks import EMBEDDING, clock_terms, deadlines, held_back, round_up
+from pe.planning.clock import EMBEDDING, clock_terms, deadlines, held_back, round_up
 from pe.planning.layout import fit_dry_runs, lay_out
 from pe.plugins.protocols import PluginInfo, info_of
 from pe.recipe.schema import Recipe
@@ -76,7 +76,7 @@ def test_every_shipped_generator_and_embedding_says_whom_it_asks() -> None:
 def test_each_piece_of_private_work_has_a_deadline_that_follows_from_public_numbers() -> None:
     for declared in SIZES:
         wanted = recipe(declared)
-        plan = lay_out(wanted, wanted.private.labels, "record")
+        plan = lay_out(wanted)
         seconds, unheld = deadlines(wanted, plan, Mean())
         assert list(seconds) == [EMBEDDING, "histogram/1", "histogram/2"]
         assert not unheld
@@ -97,7 +97,7 @@ class Slow(Mean):
 def test_a_try_shows_the_embedding_nothing_but_black_images() -> None:
     embedding = Slow()
     wanted = recipe(10_000)
-    deadlines(wanted, lay_out(wanted, wanted.private.labels, "record"), embedding)
+    deadlines(wanted, lay_out(wanted), embedding)
     assert embedding.shown == 2 * embedding.batch_size
 
 
@@ -111,8 +111,8 @@ def test_a_fit_is_held_by_its_dry_run_and_else_told_to_have_no_deadline() -> Non
         "evolution": {"iterations": 0, "population": 8},
     }
     wanted = Recipe.parse(content, "the test")
-    plan = lay_out(wanted, wanted.private.labels, "record")
-    tried = [replace(one, seconds_per_step=10.0) for one in fit_dry_runs(wanted, ("a",), "record")]
+    plan = lay_out(wanted)
+    tried = [replace(one, seconds_per_step=10.0) for one in fit_dry_runs(wanted)]
     seconds, unheld = deadlines(wanted, plan, Mean(), tried)
     assert seconds["fit/training/1"] == seconds["fit/training/2"] == 100  # 2 steps × 10 s × 3, rounded up
     assert not unheld
@@ -122,7 +122,7 @@ def test_a_fit_is_held_by_its_dry_run_and_else_told_to_have_no_deadline() -> Non
 def test_a_search_is_held_for_as_long_as_the_most_costly_candidates_take() -> None:
     """Whoever makes the candidates may plant some that are equally near to every record, which are settled in pairs."""
     wanted = recipe(3000)
-    plan = lay_out(wanted, wanted.private.labels, "record")
+    plan = lay_out(wanted)
     records, candidates = np.random.default_rng(0).standard_normal((2, 3000, 784), np.float32)
     records[:, 0], candidates[:] = 0, candidates[0]
     candidates[:, 0] = np.arange(3000) * np.float32(1e-12)
@@ -141,7 +141,7 @@ def test_larger_files_have_time_to_be_decoded() -> None:
     seconds = []
     for content in (small, large):
         wanted = Recipe.parse(content, "the test")
-        plan = lay_out(wanted, wanted.private.labels, "record")
+        plan = lay_out(wanted)
         seconds.append(deadlines(wanted, plan, Mean())[0][EMBEDDING])
     assert seconds[1] >= 4 * seconds[0]
 
@@ -154,7 +154,7 @@ def test_an_embedding_on_another_machine_is_not_tried_by_a_plan() -> None:
             raise AssertionError("asked")
 
     wanted = recipe()
-    plan = lay_out(wanted, wanted.private.labels, "record")
+    plan = lay_out(wanted)
     assert held_back(wanted, plan, Remote(), Elsewhere()).seconds == {}
     assert held_back(wanted, plan, Remote(), Mean()).seconds
 

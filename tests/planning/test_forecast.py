@@ -18,8 +18,7 @@ from pe.histogram import histogram_release
 from pe.planning.build import object_kind, set_up_generator
 from pe.planning.calls import Span, variation_calls
 from pe.planning.choice import MOST_NOISE, Signal
-from pe.planning.figures import Forecast
-from pe.planning.forecast import forecast
+from pe.planning.forecast import Forecast, forecast
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, info_of
 from pe.privacy.release import Relation
 from pe.recipe.schema import ApiSpec, Recipe

@@ -34,7 +34,7 @@ def test_the_plan_tells_what_a_degree_means_in_each_iteration(tmp_path: Path) ->
     found = forecast(recipe, Stepped())
     assert [one.meaning for one in found.iterations] == ["", "5 of 10 steps", "4 of 10 steps", "20 of 40 steps"]
     assert found.warnings[0].startswith("private.declared_size is missing")
-    lines = [line.strip() for line in found.page.splitlines()]
+    lines = [line.strip() for line in str(found).splitlines()]
     assert "at 0.5 in iteration 1: 5 of 10 steps" in lines
     assert "at 0.5 in iteration 3: 20 of 40 steps" in lines
     assert "at 0.4: 4 of 10 steps" in lines
@@ -65,6 +65,6 @@ def test_a_list_of_settings_has_one_entry_per_iteration(steps: list[int], said: 
     def recipe(steps: list[int]) -> Recipe:
         return Recipe.parse(with_(api={"kind": "improved_diffusion", "steps": steps}), "here")
 
-    assert len(lay_out(recipe([10, 40]), ("a", "b"), "record").steps) == 2
+    assert len(lay_out(recipe([10, 40])).steps) == 2
     with pytest.raises(RecipeError, match=re.escape(said)):
-        lay_out(recipe(steps), ("a", "b"), "record")
+        lay_out(recipe(steps))

@@ -10,7 +10,7 @@ CLASSES = ("a", "b", "c")
 
 
 def laid_out(**changes: object):
-    return lay_out(Recipe.parse(with_(**changes), "here"), CLASSES, "record")
+    return lay_out(Recipe.parse(with_(private__classes=list(CLASSES), **changes), "here"))
 
 
 def test_the_noise_meets_the_target_and_no_more() -> None:

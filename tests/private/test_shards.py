@@ -6,9 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pe.histogram import Voting, count_votes
+from pe.histogram import InThisProcess, Voting, count_votes
 from pe.private.embeddings import PrivateEmbeddings, place, shards
-from pe.private_work import InThisProcess
 
 KEYS = st.integers(0, 2**64 - 1)
 
@@ -28,7 +27,7 @@ def test_the_votes_of_all_shards_are_the_votes_of_all(units: list[int], count: i
         assert sum(unit in part.units for part in parts) == 1
     whole = count_votes(private, candidates, labels, 2**16, Voting(q))
     np.testing.assert_array_equal(
-        InThisProcess(together=5).count_votes(private, candidates, labels, 2**16, Voting(q)), whole
+        InThisProcess(batch=5).count_votes(private, candidates, labels, 2**16, Voting(q)), whole
     )
     np.testing.assert_array_equal(sum(count_votes(part, candidates, labels, 2**16, Voting(q)) for part in parts), whole)
 

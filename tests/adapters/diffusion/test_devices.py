@@ -22,8 +22,7 @@ from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.planning.build import set_up_generator
 from pe.planning.checks import look_ahead
-from pe.planning.figures import Forecast
-from pe.planning.forecast import forecast
+from pe.planning.forecast import Forecast, forecast
 from pe.plugins import devices
 from pe.recipe.schema import Recipe
 from tests.fake_cards import fake_cards

@@ -15,7 +15,7 @@ from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import RecipeError
 from pe.planning.build import build_generator
-from pe.planning.checks import size_warnings
+from pe.planning.checks import plugin_warnings
 from pe.planning.forecast import forecast
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
@@ -71,11 +71,11 @@ def test_a_run_has_its_samples_at_the_private_images_size_to_the_end(file: str, 
     }
     recipe = Recipe.parse(content, "the test")
     api = build_generator(recipe)
-    assert not size_warnings(recipe, api)
+    assert not plugin_warnings(recipe, api)
     each = 3 * (SIDE**2 + DRAWN_SIDE**2)
     assert forecast(recipe, api).disk == max(2 * 3 * 6 * each + 6 * 3 * SIDE**2, each * (3 * 6 + 6 + 12))
     without = Recipe.parse(content | {"api": generator}, "the test")
-    assert "images of 8×8×3" in size_warnings(without, build_generator(without))[0]
+    assert "images of 8×8×3" in plugin_warnings(without, build_generator(without))[0]
 
     run_recipe(recipe, tmp_path / "run", Surroundings())
     extend_run(tmp_path / "run", 4, 0.6, Surroundings())

@@ -14,7 +14,7 @@ import pe
 from adapters.trained.reused import Trained
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.planning.layout import taken_from_runs
+from pe.planning.other_runs import find_other_runs
 from pe.privacy.accounting import epsilon
 from pe.privacy.certificate import certified_releases, verify
 from tests.adapters.trained.diffusion.small import COUNT, PLAIN, PUBLIC, SIDE, TRAINING, api, private_file, recipe
@@ -154,7 +154,7 @@ def test_whatever_a_recipe_takes_from_a_run_is_found(
 ) -> None:
     wanted = recipe(files / "private.npz", api=make(network / name))
     with pytest.raises(RecipeError, match=r"comes from the run 'a'.* is not counted here"):
-        taken_from_runs(wanted, ())
+        find_other_runs(wanted, ())
 
 
 def test_an_own_object_that_declares_nothing_is_told_so(files: Path, network: Path, tmp_path: Path) -> None:
@@ -179,4 +179,4 @@ def test_words_that_name_a_folder_of_runs_by_chance_refuse_nothing(
 ) -> None:
     shutil.copytree(merf, tmp_path / "cpu" / "a")
     monkeypatch.chdir(tmp_path)
-    assert taken_from_runs(recipe(files / "private.npz", api=api("dpdm")), ()) == ()
+    assert find_other_runs(recipe(files / "private.npz", api=api("dpdm")), ()) == ()

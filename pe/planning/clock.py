@@ -1,0 +1,179 @@
+"""The public clock: deadlines of private work, so that its end tells nothing.
+
+They follow from the declared size and a try on this machine. Nothing here reads a private record: random vectors and
+blank samples stand in for them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pe.fit.trainer import DryRun
+from pe.histogram import Voting
+from pe.nearest import nearest
+from pe.plugins.embed import calls_for_a_failing_sample
+from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, info_of
+from pe.private.embeddings import SPARE, blocks_for
+from pe.recipe.schema import Recipe
+from pe.steps import Plan
+
+EMBEDDING = "embedding"
+"""The name of the embedding of all private records among the deadlines; releases have their own."""
+
+_AT_LEAST = 0.4  # what a release takes to become durable, and then some
+_DRAWS = 5e6
+"""Draws of noise a second, a low estimate."""
+_SECONDS_PER_NUMBER = 1e-8
+"""To write a vector's number durably and to hash it, a high estimate."""
+_SAMPLE = 2048, 2**14
+"""Most queries and candidates of the search that is tried."""
+_TIED = 64, 1024
+"""Most of them where all candidates are equally near."""
+
+
+@dataclass(frozen=True)
+class ClockTerms:
+    """The decision for or against a public clock.
+
+    Attributes:
+        on: True if private work is held back.
+        why: in words, for `pe plan`.
+        warning: one sentence where whoever answers requests may learn the time of private work; else empty.
+    """
+
+    on: bool
+    why: str
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """The time that the public clock adds to a run.
+
+    Attributes:
+        terms: the decision.
+        seconds: deadlines by name; empty where there is none, or where they cannot be tried here.
+        unheld: releases that have no deadline.
+    """
+
+    terms: ClockTerms
+    seconds: dict[str, float] = field(default_factory=dict)
+    unheld: tuple[str, ...] = ()
+
+
+def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockTerms:
+    """Decide if a run of the recipe has a public clock; the generator is None if it could not be set up.
+
+    By default it has one where the generator asks other machines, or does not say that it asks none.
+    """
+    if recipe.privacy.noiseless:
+        return ClockTerms(False, "off: with privacy: none nothing is protected")
+    rule, hosts = recipe.privacy.public_clock, info_of(api).hosts if api is not None else None
+    names = "an object that declares no hosts" if hosts is None else ", ".join(hosts)
+    warning = (
+        f"Requests go to {names}: whoever times them learns how long private work takes, which depends on "
+        "the number of private records and on the records; state private.declared_size, and leave privacy.public_clock."
+    )
+    warning = "" if hosts == () else warning
+    if rule == "never":
+        return ClockTerms(False, "off: privacy.public_clock is 'never'", warning)
+    if hosts == () and rule == "auto":
+        return ClockTerms(False, "off: no other machine sees how long private work takes")
+    if recipe.private.declared_size is None:
+        return ClockTerms(False, "off: private.declared_size is missing", warning)
+    why = "privacy.public_clock is 'always'" if hosts == () else f"requests go to {names}"
+    return ClockTerms(True, f"on: {why}")
+
+
+def held_back(
+    recipe: Recipe, plan: Plan, api: GenerationAPI | None, embedding: Embedding | None, dry_runs: Sequence[DryRun] = ()
+) -> HeldBack:
+    """Foretell the public clock of a run here; an embedding that asks other machines is not tried."""
+    terms = clock_terms(recipe, api)
+    if not terms.on or embedding is None or info_of(embedding).hosts:
+        return HeldBack(terms)
+    seconds, unheld = deadlines(recipe, plan, embedding, dry_runs)
+    return HeldBack(terms, seconds, tuple(unheld))
+
+
+def deadlines(
+    recipe: Recipe, plan: Plan, embedding: Embedding, dry_runs: Sequence[DryRun] = ()
+) -> tuple[dict[str, float], list[str]]:
+    """Return the seconds until which each piece of private work is held back, by name; and releases without a deadline.
+
+    Each is `privacy.clock_slack` times what the work takes here for a tenth more records than are declared, one of
+    which the embedding fails on, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time that
+    the most costly candidates take, which whoever makes the candidates may choose: all equally near to each record.
+
+    Args:
+        recipe: with a declared size.
+        plan: of the recipe.
+        embedding: tried on blank samples, once or twice.
+        dry_runs: of the fit, where there is one.
+    """
+    private, slack = recipe.private, recipe.privacy.clock_slack
+    assert private.declared_size is not None
+    records = math.ceil(private.declared_size * SPARE)
+    blank = private.modality.stack([None] * embedding.batch_size, private.shape)
+    dimension = embedding.embed(blank).shape[1]  # loads the network
+    embed = _seconds_of(lambda: embedding.embed(blank))
+    calls = blocks_for(private.declared_size, embedding.batch_size)
+    calls += calls_for_a_failing_sample(embedding.batch_size)
+    decoding = records * _seconds_of(private.decoding())
+    needed = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
+    if plan.class_counts is not None:
+        needed[plan.class_counts.name] = records / _DRAWS
+    for release in plan.fit:
+        part = next((one for one in dry_runs if release.name.startswith(f"{one.part}/")), None)
+        if part is not None:  # whichever is drawn first in a process reads the records
+            needed[release.name] = release.count * (part.seconds_per_step + part.parameters / _DRAWS) + decoding
+    search: dict[int, tuple[float, float]] = {}
+    worst = {}
+    for step in plan.steps:
+        sizes = plan.candidates(step.t)
+        most = max(sizes) if plan.class_counts is None else sum(sizes)
+        if most not in search:
+            search[most] = _search_seconds(records, most, dimension, plan.voting)
+        usual, worst[step.release.name] = search[most]
+        needed[step.release.name] = usual + sum(sizes) / _DRAWS
+    unheld = [release.name for release in plan.releases if release.name not in needed]
+    held = {name: max(slack * seconds, worst.get(name, 0.0)) for name, seconds in needed.items()}
+    return {name: round_up(_AT_LEAST + seconds) for name, seconds in held.items()}, unheld
+
+
+def round_up(seconds: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, at least `seconds` > 0: so that a try's own chance seldom shows."""
+    power = 10.0 ** math.floor(math.log10(seconds))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9)))
+
+
+def _search_seconds(records: int, candidates: int, dimension: int, rules: Voting) -> tuple[float, float]:
+    """Time the search for so many records: as usual, and where all candidates are equally near."""
+    rng = np.random.default_rng(0)
+
+    def search(queries: Vectors, places: Vectors) -> float:
+        return _seconds_of(
+            lambda: nearest(queries, places, rules.neighbors, metric=rules.metric, backend=rules.neighbor_search)
+        )
+
+    rows, columns = min(records, _SAMPLE[0]), max(rules.neighbors, min(candidates, _SAMPLE[1]))
+    queries, places = (rng.standard_normal((n, dimension), np.float32) for n in (rows, columns))
+    search(queries[:1], places)  # loads the library
+    one, many = search(queries[:1], places), search(queries, places)
+    usual = max(1.0, candidates / columns) * (one + records * max(0.0, many - one) / rows)
+    rows, columns = min(records, _TIED[0]), max(rules.neighbors, min(candidates, _TIED[1]))
+    queries = rng.standard_normal((rows, dimension), np.float32)
+    places = np.repeat(rng.standard_normal((1, dimension), np.float32), columns, axis=0)
+    queries[:, 0], places[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)  # less than float64 tells apart
+    return usual, search(queries, places) * (records / rows) * max(1.0, candidates / columns)
+
+
+def _seconds_of(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
