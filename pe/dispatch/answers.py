@@ -1,4 +1,4 @@
-"""A chunk of answers as bytes: named arrays, its samples as their modality packs them."""
+"""Answers of a generator, chunk by chunk: files and journal rows until their population is durable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import math
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -22,13 +21,15 @@ from pe.store.durable import Piece, sha256, write_durably
 from pe.store.journal import ChunkRow, Jobs, Miss
 from pe.store.writer import RunWriter
 
+Items = npt.NDArray[np.int64]
+
 _MARK = "packed"
 _LONGEST_HEADER = 10 + 2**16  # bytes, in version 1.0 of the format
 _DRAWN = f"{CONDITION}{DRAWN}"
 
 
 def encode(columns: dict[str, Array]) -> list[Piece]:
-    """Named arrays as pieces of a file: their names, then each array, all in the .npy format, one after another.
+    """Return named arrays as pieces of a file: their names, then each array, all in the .npy format.
 
     Columns of samples become the parts that their modality packs them into. An array in C order is not copied.
     """
@@ -49,7 +50,7 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
 
 
 def decode(data: npt.NDArray[np.uint8]) -> dict[str, Array]:
-    """The named arrays that `encode` was given, in the memory of the file's bytes `data`; never executes anything."""
+    """Return the arrays that `encode` was given, in the memory of the file's bytes `data`; never execute anything."""
     names, end = _read(data, 0)
     columns: dict[str, Array] = {}
     for name in names:
@@ -63,7 +64,7 @@ def decode(data: npt.NDArray[np.uint8]) -> dict[str, Array]:
 
 
 def _read(data: npt.NDArray[np.uint8], start: int) -> tuple[Array, int]:
-    """The array whose .npy header begins at `start`, and where it ends; copied only if it lies unaligned."""
+    """Return the array whose .npy header begins at `start`, and its end; it is copied only if it lies unaligned."""
     head = io.BytesIO(data[start : start + _LONGEST_HEADER].tobytes())
     np.lib.format.read_magic(head)
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
@@ -72,20 +73,14 @@ def _read(data: npt.NDArray[np.uint8], start: int) -> tuple[Array, int]:
     return np.require(array, requirements="A"), begin + array.nbytes
 
 
-# What the generator answered, chunk by chunk: files and journal rows until their population is durable.
-
-
-Items = npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """Where the n items of a phase stand.
+    """The state of each of the n items of a phase.
 
     Attributes:
         answered: bool (n,), there is a sample.
-        refused: int64 (n,), how often the item was refused.
-        failed: int64 (n,), how often it failed.
+        refused: int64 (n,), times that the item was refused.
+        failed: int64 (n,), times that it failed.
         uncounted: int64 (2, n), refusals and failures of it from before this start, and failures that are no attempts.
     """
 
@@ -96,12 +91,12 @@ class Standing:
 
     @classmethod
     def untouched(cls, count: int) -> Standing:
-        """Of `count` items that nobody has asked for."""
+        """Begin with `count` items that nobody has asked for."""
         numbers = np.zeros((4, count), np.int64)
         return cls(np.zeros(count, dtype=bool), numbers[0], numbers[1], numbers[2:])
 
     def tries(self, items: Items) -> Items:
-        """How often each of `items` was asked for in vain."""
+        """Return how often each of `items` was asked for in vain."""
         return self.refused[items] + self.failed[items]
 
     def note(self, items: Items, misses: list[Miss]) -> None:
@@ -122,8 +117,8 @@ class Stored:
     """An answer whose file is durable, and which the journal does not know yet.
 
     Attributes:
-        items: int64 (n,), what was asked for.
-        row: what the journal will say of it.
+        items: int64 (n,), asked for.
+        row: its row of the journal.
         misses: the items that it left without a sample.
         job: the job that it came by, if the generator noted one.
     """
@@ -139,22 +134,22 @@ class Answers:
     """The answers of a run that are not yet part of a population.
 
     Attributes:
-        run: where they are.
-        progress: warned of answers that were lost.
+        run: holds them.
+        progress: is warned of answers that were lost.
     """
 
     run: RunWriter
     progress: Progress
 
     def job_of(self, request: str, items: Items) -> JobNote:
-        """The note of the job of a request for `items`, as it is; any thread may ask."""
+        """Return the note of the job of a request for `items`; any thread may ask."""
         jobs = Jobs(self.run.journal)
         job = jobs.find(request)
         keep = partial(jobs.keep, request, items.astype(np.int64).tobytes())
         return JobNote(job, calls=int(bool(job)), key=request, keep=keep)
 
     def noted(self, phase: str) -> dict[str, Items]:
-        """The requests of a phase whose jobs are noted: name → items."""
+        """Return the requests of a phase whose jobs are noted: name → items."""
         return {request: np.frombuffer(items, np.int64) for request, items in Jobs(self.run.journal).of_phase(phase)}
 
     def store(self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote) -> Stored:
@@ -171,42 +166,31 @@ class Answers:
             name = f"{phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
             columns = Population.columns(answer.samples, answer.conditions, items=good)
             digest = write_durably(self.run.chunks / name, encode(columns))
-        row = ChunkRow(
-            id=0,
-            phase=phase,
-            file=name,
-            sha256=digest,
-            answered=len(good),
-            seconds=seconds,
-            usage=answer.billed,
-        )
+        row = ChunkRow(0, phase, file=name, sha256=digest, answered=len(good), seconds=seconds, usage=answer.billed)
         return Stored(items, row, misses, job)
 
     def commit(self, stored: list[Stored]) -> None:
         """Enter answers whose files are durable in the journal, all or none; their jobs are forgotten."""
-        done = [one.job.key for one in stored if one.job.job]
-        self.run.journal.add_chunks([(one.row, one.misses) for one in stored], done)
+        requests = [one.job.key for one in stored if one.job.job]
+        self.run.journal.add_chunks([(one.row, one.misses) for one in stored], requests)
 
     def standing(self, phase: str, count: int) -> Standing:
-        """Where the `count` items of a phase stand; answers that were lost or changed are taken back."""
-        standing = Standing.untouched(count)
+        """Return the state of the `count` items of a phase; answers that were lost or changed are taken back."""
         self._take_back_damaged(phase)
+        standing = Standing.untouched(count)
         for items, _ in self.committed(phase):
             standing.answered[items] = True
         for miss in self.run.journal.misses(phase):
             standing.count(miss)
-        standing.uncounted[:] = (
-            standing.refused,
-            standing.failed,
-        )  # each start has attempts of its own, and the next seeds
+        standing.uncounted[:] = standing.refused, standing.failed  # each start has attempts of its own
         return standing
 
     def committed(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """The answers of a phase in the order of their commits: (items, columns)."""
+        """Yield the answers of a phase in the order of their commits: (items, columns)."""
         return chain.from_iterable(map(self.read, self.run.journal.chunks(phase)))
 
     def read(self, row: ChunkRow) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """The answer of a row, if it brought a sample: (items, columns).
+        """Yield the answer of a row, if it brought a sample: (items, columns).
 
         From its file, though it may have just been written: a generator may use its memory again.
         """
@@ -215,7 +199,7 @@ class Answers:
             yield columns.pop("items"), columns
 
     def last_reasons(self, phase: str) -> dict[int, str]:
-        """Item → why it was last refused, or failed."""
+        """Return item → why it was last refused, or failed."""
         return {miss.item: miss.reason for miss in self.run.journal.misses(phase)}
 
     def forget(self, phase: str) -> None:
@@ -225,26 +209,13 @@ class Answers:
                 (self.run.chunks / row.file).unlink(missing_ok=True)
 
     def _take_back_damaged(self, phase: str) -> None:
-        rows = [row for row in self.run.journal.chunks(phase) if row.file is not None]
-        damaged = [row.id for row in rows if not self._intact(row)]
+        damaged = []
+        for row in self.run.journal.chunks(phase):
+            path = self.run.chunks / str(row.file)
+            if row.file is not None and not (path.is_file() and sha256(path) == row.sha256):
+                damaged.append(row.id)
         if damaged:
             self.progress.warn(
                 f"{len(damaged)} stored answers of {phase} are missing or were changed: they are asked for again."
             )
             self.run.journal.forget_chunks(phase, damaged)
-
-    def _intact(self, row: ChunkRow) -> bool:
-        path = self.run.chunks / str(row.file)
-        return path.is_file() and sha256(path) == row.sha256
-
-
-def gather(finished: list[Future[Stored]]) -> tuple[list[Stored], Exception | None]:
-    """What workers stored, and the first error of one."""
-    stored: list[Stored] = []
-    error: Exception | None = None
-    for future in finished:
-        try:
-            stored.append(future.result())
-        except Exception as caught:
-            error = error or caught
-    return stored, error

@@ -1,4 +1,4 @@
-"""The columns of a finished phase: answered, lent by the lookahead, and kept from parents."""
+"""The dispatcher: API work cut into chunks, asked in parallel, and committed chunk by chunk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Event
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from pe.data.population import NO_PARENT, Members, Population, parse_columns
 from pe.data.samples import Array, Samples, Shape, suspicions
-from pe.dispatch.answers import Answers, Items, Standing, Stored, gather
+from pe.dispatch.answers import Answers, Items, Standing, Stored
 from pe.dispatch.limits import LimitToRaise, Meter
 from pe.dispatch.work import NOBODY, Work, lend
 from pe.errors import APIError, ContractError, DamagedFile, Interrupted, PEError, PluginError
@@ -29,72 +28,50 @@ from pe.store.journal import Totals
 from pe.store.places import FOUNDERS, population_place
 from pe.store.writer import RunWriter
 
-
-def columns_of(answers: Answers, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-    """The members of the population that a finished phase makes, part by part: (rows, columns)."""
-    missing = np.ones(len(work), dtype=bool)
-    for items, columns in _made(answers, work):
-        missing[items] = False
-        yield items, columns
-    rows = np.flatnonzero(missing)
-    if rows.size and work.source is not None:
-        kept = work.source.take(work.parents[rows])
-        yield rows, Population.columns(kept.samples, kept.conditions)
-
-
-def _made(answers: Answers, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-    yield from answers.committed(work.phase)
-    if work.loan is None:
-        return
-    for items, columns in answers.committed(work.loan.phase):
-        children = work.loan.child[items]
-        lent = np.flatnonzero(children != NOBODY)
-        if lent.size:
-            yield children[lent], {name: column[lent] for name, column in columns.items()}
-
-
-# Requests of a phase that all fail: if the first do for one reason, or many in a row do later, so will the rest.
-
+ByChunk = Generator[tuple[Items, Samples]]
 
 CHUNKS, ITEMS = 3, 12
 """Requests, and items, that a phase begins with before it is judged; with more workers, a request for each."""
-
 LATER = 4
 """Factor by which more must fail in a row in a phase that began well."""
-
+EVERY = 0.5
+"""Seconds after which a generator is asked again what it waits for."""
 _OWN_WORDS = re.compile(r"(?<=HTTP 2\d\d: ).*|\d+", re.DOTALL)
 """Parts of a reason that differ from answer to answer: numbers, and the words of a whole answer of another kind."""
+
+log = logging.getLogger(__name__)
 
 
 class Outset:
     """Holds the rest of a phase back until one of its first requests shows that it may succeed.
 
     That is a sample, a refusal, or a second reason (other than in numbers, or in the words of answers of another kind).
+    If the first requests all fail for one reason, or many in a row do later, so will the rest.
 
     Args:
         workers: requests under way at once.
-        proven: something of this phase is there already.
+        proven: True if something of this phase is there already.
     """
 
     def __init__(self, workers: int, proven: bool) -> None:
-        self._chunks, self._asked_chunks, self._asked_items = max(CHUNKS, workers), 0, 0
+        self._chunks, self._started_chunks, self._started_items = max(CHUNKS, workers), 0, 0
         self._proven, self._reasons, self._last = proven, set[str](), ""
         self._spent, self._failed_chunks, self._failed_items = Totals(), 0, 0
 
     @property
     def holds(self) -> bool:
-        """True while no more may be asked for before the requests under way are back; then, if all failed alike."""
+        """True while we wait for requests under way before sending more; then, if all of them failed alike."""
         if self._proven:
             return self._failed_chunks >= LATER * self._chunks and self._failed_items >= LATER * ITEMS
-        return self._asked_chunks >= self._chunks and self._asked_items >= ITEMS
+        return self._started_chunks >= self._chunks and self._started_items >= ITEMS
 
-    def ask(self, items: int) -> None:
+    def start(self, items: int) -> None:
         """Enter a request for so many items."""
-        self._asked_chunks += 1
-        self._asked_items += items
+        self._started_chunks += 1
+        self._started_items += items
 
     def note(self, stored: list[Stored]) -> None:
-        """Enter what requests brought."""
+        """Enter the answers of requests."""
         for one in stored:
             self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses}
             self._proven |= len(self._reasons) > 1
@@ -107,7 +84,7 @@ class Outset:
             self._last = one.misses[-1].reason
 
     def error(self, name: str, phase: str, meter: Meter) -> APIError:
-        """Return the error: the generator `name` fails, what that took, and what to do."""
+        """Return the error: the generator `name` fails, at this cost, and what to do."""
         cost = meter.spending(self._spent)
         took = f"{self._spent.usage.calls} calls" + (f" and {cost}" if cost else "")
         what = f"the last {self._failed_items} samples asked for" if self._proven else "all that it began with"
@@ -118,63 +95,48 @@ class Outset:
         )
 
 
-# What a generator waits for, told while its requests are under way.
-
-
-EVERY = 0.5
-"""Seconds after which a generator is asked again what it waits for."""
-
-
 @dataclass
 class Waits:
-    """Tells a bar, and who asks for the run's status, what the generator waits for; at the end nothing is told.
+    """Shows what the generator waits for while requests are under way, in the bar and in the run's status.
 
     Attributes:
         api: asked, if it says what it waits for.
-        task: told.
-        run: where it stands for `pe status`.
+        task: the bar.
+        run: holds the words for `pe status`.
     """
 
     api: GenerationAPI
     task: Task
     run: RunWriter
-    _told: str = field(default="", init=False)
+    _words: str = field(default="", init=False)
 
     def finished(self, waiting: Iterable[Future[Stored]]) -> list[Future[Stored]]:
-        """Those of `waiting` that are done, at least one, in their order."""
+        """Return those of `waiting` that are done, at least one, in their order."""
         futures, done = list(waiting), set[Future[Stored]]()
         while not done:
             done = wait(futures, EVERY, return_when=FIRST_COMPLETED).done
-            self._tell(self.api.describe_wait() if isinstance(self.api, DescribesWait) else "")
+            self._show(self.api.describe_wait() if isinstance(self.api, DescribesWait) else "")
         return [future for future in futures if future in done]
 
-    def _tell(self, words: str) -> None:
-        if words != self._told:
-            self._told = words
+    def _show(self, words: str) -> None:
+        if words != self._words:
+            self._words = words
             self.run.set_waiting(words)
             self.task.wait(words)
 
     def __enter__(self) -> Self:
-        self.run.set_waiting("")  # what a run that was killed has left
+        self.run.set_waiting("")  # a run that was killed may have left words
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._tell("")
-
-
-# The dispatcher: API work cut into chunks, asked in parallel, and committed chunk by chunk.
-
-
-ByChunk = Generator[tuple[Items, Samples]]
-
-log = logging.getLogger(__name__)
+    def __exit__(self, *_error: object) -> None:
+        self._show("")
 
 
 @dataclass(frozen=True)
 class Dispatcher:
     """RANDOM_API and VARIATION_API over a whole population.
 
-    What an answer brought is committed before it counts as done, so a population that is finished,
+    Every answer is committed before it counts as done, so a population that is finished,
     and every chunk of one that is not, is never asked for again.
 
     Attributes:
@@ -185,11 +147,11 @@ class Dispatcher:
         attempts: how often an item may fail before the run stops.
         retries: how often a refused item is asked for again before a variation keeps its parent, and a random
             sample is drawn anew.
-        progress: told of every finished chunk.
-        meter: says before each request whether it may be made.
+        progress: is told of every finished chunk.
+        meter: says before each request if it may be made.
         expected: the modality and the shape that its samples must have; None: any. A shape of one number is a longest
             length, which the generator may choose.
-        command: what goes on when a limit or the user stops it, from the recipe's key of the limit to raise (or "").
+        command: returns the command that resumes after a limit or a stop, from the recipe's key of the limit (or "").
     """
 
     api: GenerationAPI
@@ -225,7 +187,7 @@ class Dispatcher:
     def draw(
         self, phase: str, place: str, labels: npt.NDArray[np.int32], description: str, alike: bool = False
     ) -> Population:
-        """New samples as a durable population in the run's folder `place`, all of one condition if `alike`.
+        """Make new samples a durable population in the run's folder `place`, all of one condition if `alike`.
 
         Raises:
             APIError: see `random`.
@@ -236,8 +198,8 @@ class Dispatcher:
     def variations(self, t: int, population: Population, members: Members, degree: float, reuse: int = 0) -> Population:
         """S_t: a variation of the parent of each of `members` in `population`, or the parent itself if it is kept.
 
-        A variation that is refused in every attempt keeps its parent. The lookahead's variations, which have served by
-        now, are deleted first if none of them is lent.
+        A variation that is refused in every attempt keeps its parent. The lookahead's variations are deleted: first, if
+        none of them is lent, else once S_t is durable.
 
         Args:
             t: the iteration.
@@ -250,55 +212,59 @@ class Dispatcher:
         Raises:
             APIError: an item failed in every attempt.
         """
-        next_population = self._find_finished(population_place(t))
-        if next_population is None:
+        place, ahead = population_place(t), self._lookahead_work(t, population, reuse, degree)
+        offspring = self._find_finished(place)
+        if offspring is None:
             work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
             work = replace(work, explores=True, kept=members.kept if degree else work.kept)
-            if not reuse:
-                self.forget(f"lookahead/{t}")
-            else:
-                ahead = self._lookahead_work(t, population, reuse, degree)
+            if reuse:
                 made = self._fulfil(ahead, f"lookahead {t}").answered
                 work = replace(work, loan=lend(ahead.phase, made, reuse, members))
-            description = f"VARIATION_API {t}" if degree else f"copies of the chosen {t}"
-            next_population = self._make(population_place(t), work, description)
-        self.forget(f"lookahead/{t}")
-        return next_population
+            else:
+                self.forget(ahead.phase)
+            offspring = self._make(place, work, f"VARIATION_API {t}" if degree else f"copies of the chosen {t}")
+        self.forget(ahead.phase)
+        return offspring
 
     def vary(
         self, phase: str, place: str, population: Population, parents: Items, degree: float, t: int, description: str
     ) -> Population:
-        """Variations of `parents`, as in iteration t, in the run's folder `place`; see `variations`."""
+        """Make variations of `parents`, as in iteration t, in the run's folder `place`; see `variations`."""
         return self._make(place, self._variation_work(phase, population, parents, degree, t), description)
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> ByChunk:
-        """Variations of every member, k each, by chunk: (the members they are of, samples), without refused ones."""
+        """Yield variations of every member, k each, by chunk: (their parents, samples), without refused ones."""
         return self._by_chunk(self._lookahead_work(t, population, k, degree), f"lookahead {t}")
 
     def vary_each(self, phase: str, population: Population, degree: float, t: int, description: str) -> ByChunk:
-        """One variation of every member, as in iteration t, by chunk, without refused ones."""
-        return self._by_chunk(
-            self._variation_work(phase, population, np.arange(len(population)), degree, t), description
-        )
+        """Yield one variation of every member, as in iteration t, by chunk, without refused ones."""
+        work = self._variation_work(phase, population, np.arange(len(population)), degree, t)
+        return self._by_chunk(work, description)
 
     def forget(self, phase: str) -> None:
-        """Delete the samples of a phase, once what was to be made of them is durable."""
+        """Delete the samples of a phase that has served."""
         self._answers.forget(phase)
-
-    def _by_chunk(self, work: Work, description: str) -> ByChunk:
-        """The answers of a phase, chunk by chunk, each as soon as it is committed: (parents, samples)."""
-        standing = self._answers.standing(work.phase, len(work))
-        with closing(self._ask_for(work, standing, description)) as asked:
-            made = (self._answers.read(one.row) for one in asked)
-            for items, columns in chain(self._answers.committed(work.phase), chain.from_iterable(made)):
-                yield work.parents[items], parse_columns(columns)[0]
 
     @property
     def _answers(self) -> Answers:
         return Answers(self.run, self.progress)
 
+    def _work(self, phase: str, labels: npt.NDArray[np.int32], parents: Items) -> Work:
+        return Work(
+            phase, labels, self.classes, self.seed, parents=parents, attempts=self.attempts, retries=self.retries
+        )
+
+    def _variation_work(self, phase: str, population: Population, parents: Items, degree: float, t: int = 1) -> Work:
+        work = self._work(phase, population.labels[parents], parents)
+        kept = None if degree else np.ones(len(parents), np.bool_)  # unchanged: nobody is asked
+        return replace(work, source=population, degree=degree, iteration=t, kept=kept)
+
+    def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
+        """Variation j of member i is item i·k + j."""
+        return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t)
+
     def _find_finished(self, place: str) -> Population | None:
-        """The population in the run's folder `place`; None when it is still to be made.
+        """Return the population in the run's folder `place`; None when it is still to be made.
 
         One whose files were damaged is made anew where that costs nothing and brings the same.
 
@@ -313,37 +279,45 @@ class Dispatcher:
             self.progress.warn(f"{damaged} It is made anew, from the same seeds.")
             return None
 
-    def _variation_work(self, phase: str, population: Population, parents: Items, degree: float, t: int = 1) -> Work:
-        work = self._work(phase, population.labels[parents], parents)
-        kept = None if degree else np.ones(len(parents), np.bool_)  # unchanged: nobody is asked
-        return replace(work, source=population, degree=degree, iteration=t, kept=kept)
-
-    def _work(self, phase: str, labels: npt.NDArray[np.int32], parents: Items) -> Work:
-        return Work(
-            phase=phase,
-            labels=labels,
-            classes=self.classes,
-            seed=self.seed,
-            parents=parents,
-            attempts=self.attempts,
-            retries=self.retries,
-        )
-
-    def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
-        """Variation j of member i is item i·k + j."""
-        return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t)
-
     def _make(self, place: str, work: Work, description: str) -> Population:
-        """The answers of a phase as a durable population, unless it is there; its chunks are deleted then."""
-        if (done := self._find_finished(place)) is not None:
-            return done
+        """Make the answers of a phase a durable population, unless it is there; its chunks are deleted then."""
+        if (finished := self._find_finished(place)) is not None:
+            return finished
         self._fulfil(work, description)
-        population = self.run.add_population(place, work.labels, work.parents, columns_of(self._answers, work))
+        population = self.run.add_population(place, work.labels, work.parents, self._columns(work))
         self._answers.forget(work.phase)
         if place == population_place(0):
             for sentence in suspicions("S_0", population.samples):
                 self.progress.warn(sentence)
         return population
+
+    def _columns(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+        """Yield the members of a finished phase: answered, lent by the lookahead, and kept from parents."""
+        missing = np.ones(len(work), dtype=bool)
+        for items, columns in chain(self._answers.committed(work.phase), self._lent(work)):
+            missing[items] = False
+            yield items, columns
+        rows = np.flatnonzero(missing)
+        if rows.size and work.source is not None:
+            kept = work.source.take(work.parents[rows])
+            yield rows, Population.columns(kept.samples, kept.conditions)
+
+    def _lent(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+        if work.loan is None:
+            return
+        for items, columns in self._answers.committed(work.loan.phase):
+            children = work.loan.child[items]
+            rows = np.flatnonzero(children != NOBODY)
+            if rows.size:
+                yield children[rows], {name: column[rows] for name, column in columns.items()}
+
+    def _by_chunk(self, work: Work, description: str) -> ByChunk:
+        """Yield the answers of a phase, chunk by chunk, each as soon as it is committed: (parents, samples)."""
+        standing = self._answers.standing(work.phase, len(work))
+        with closing(self._ask_for(work, standing, description)) as stored:
+            new = (self._answers.read(one.row) for one in stored)
+            for items, columns in chain(self._answers.committed(work.phase), chain.from_iterable(new)):
+                yield work.parents[items], parse_columns(columns)[0]
 
     def _fulfil(self, work: Work, description: str) -> Standing:
         """Ask until every item of `work` has been answered or given up, committing each chunk."""
@@ -353,9 +327,9 @@ class Dispatcher:
         return standing
 
     def _ask_for(self, work: Work, standing: Standing, description: str) -> Generator[Stored]:
-        """The same, from where the items stand; gives each answer once it is committed.
+        """Fulfil from where the items stand; yield each answer once it is committed.
 
-        Whoever stops before the end closes it: what was asked for by then is kept.
+        Whoever stops before the end closes it: answers to requests under way are kept.
         """
         outset = Outset(self._workers, proven=bool(standing.answered.any()))
         standing.answered[work.given] = True
@@ -367,8 +341,7 @@ class Dispatcher:
                         yield from self._ask_all(work, wanted, standing, task, outset)
                 except APIError as stopped:
                     left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
-                    key = stopped.key if isinstance(stopped, LimitToRaise) else ""
-                    command = self.command(key)
+                    command = self.command(stopped.key if isinstance(stopped, LimitToRaise) else "")
                     stopped.args = (f"{str(stopped).rstrip('.')}. {left}; `{command}` goes on.",)
                     raise
         self._check_given_up(work, standing)
@@ -380,7 +353,7 @@ class Dispatcher:
         return min(concurrency, self.meter.limits.max_concurrency or concurrency)
 
     def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task, outset: Outset) -> Generator[Stored]:
-        """Ask for `wanted` in chunks and keep each answer, then give it; after an error those in flight are kept first.
+        """Ask for `wanted` in chunks, keep each answer, then yield it; after an error those in flight are kept first.
 
         Each worker makes its answer's file durable; those that are there by then share one row-writing transaction.
         """
@@ -399,7 +372,7 @@ class Dispatcher:
                     under_way = sum(map(len, waiting.values())) + len(items)
                     error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
                     if error is None:
-                        outset.ask(len(items))
+                        outset.start(len(items))
                         waiting[pool.submit(self._ask, work, items, standing, halted)] = items
                 try:
                     if error is None:
@@ -410,11 +383,13 @@ class Dispatcher:
                     halted.set()
                 if not waiting:
                     break
-                finished = waits.finished(waiting)
-                for future in finished:
+                stored = []
+                for future in waits.finished(waiting):
                     del waiting[future]
-                stored, failure = gather(finished)
-                error = error or failure
+                    try:
+                        stored.append(future.result())
+                    except Exception as caught:
+                        error = error or caught
                 try:
                     self._keep(stored, standing, task)
                 except Exception as caught:
@@ -438,10 +413,10 @@ class Dispatcher:
         job = self._answers.job_of(work.name_request(items, standing), items)
         job.check_stop = check_stop
         answer = work.ask(self.api, items, standing, job)
-        self._check_made(answer.samples)
+        self._check_form(answer.samples)
         return self._answers.store(work.phase, items, answer, time.monotonic() - started, job)
 
-    def _check_made(self, samples: Samples) -> None:
+    def _check_form(self, samples: Samples) -> None:
         """Refuse samples of another modality or shape than was declared, before anything is spent on them."""
         if self.expected is None or not len(samples):
             return
@@ -479,9 +454,8 @@ class Dispatcher:
         )
 
     def _check_given_up(self, work: Work, standing: Standing) -> None:
-        """Refused variations keep their parent; anything else that is missing ends the run."""
-        failed = standing.failed - standing.uncounted[1] >= self.attempts
-        fatal = np.flatnonzero(~standing.answered & (failed | (work.source is None)))
+        """End the run for an item that is missing, unless it is a refused variation, which keeps its parent."""
+        fatal = np.flatnonzero(~standing.answered & (work.has_failed(standing) | (work.source is None)))
         if fatal.size:
             item = int(fatal[0])
             raise APIError(

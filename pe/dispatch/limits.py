@@ -1,4 +1,4 @@
-"""What a run may spend, and what it has spent."""
+"""The limits of a run, and the meter that says before each request if it may be made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEANINGFUL = 20
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a run stops, resumable. None: no limit.
+    """Limits at which a run stops, resumable. None: no limit.
 
     Attributes:
         max_images: images that the generator makes over the whole run.
@@ -26,7 +26,7 @@ class Limits:
         max_seconds: wall-clock time during which one process asks the generator, however many requests are under way.
             Private work does not count: where a run stops does not depend on it. A resumed run starts anew.
         max_concurrency: requests under way at once.
-        max_refused: share of the items asked for that may be refused; tells from MEANINGFUL items on.
+        max_refused: share of the items asked for that may be refused; it holds from MEANINGFUL items on.
     """
 
     max_images: int | None = None
@@ -37,7 +37,7 @@ class Limits:
 
 
 class LimitToRaise(LimitReached):
-    """A limit at which a run stops again, however often it is gone on with, until the limit is raised.
+    """A limit at which a run stops again, however often it is resumed, until the limit is raised.
 
     Attributes:
         key: of the recipe, dotted.
@@ -50,11 +50,11 @@ class LimitToRaise(LimitReached):
 
 @dataclass
 class Meter:
-    """Says, before each request, whether it may be made.
+    """Says, before each request, if it may be made.
 
     Attributes:
-        limits: where to stop.
-        price: what things cost.
+        limits: of the run.
+        price: of requests and samples.
         stop: set from outside (a signal) to stop at the next chunk's boundary.
         expected: the tokens and pixels of a sample, where they are known before the first answer.
     """
@@ -63,7 +63,7 @@ class Meter:
     price: Price = field(default_factory=Price)
     stop: Event = field(default_factory=Event)
     expected: Usage = NOTHING
-    _asked: float = 0.0
+    _before: float = 0.0
     _since: float | None = None
 
     @contextmanager
@@ -73,15 +73,14 @@ class Meter:
         try:
             yield
         finally:
-            self._asked = self._seconds()
+            self._before = self._seconds()
             self._since = None
 
     def _seconds(self) -> float:
-        """How long the generator was asked so far."""
-        return self._asked + (0.0 if self._since is None else time.monotonic() - self._since)
+        return self._before + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def stopped(self) -> PEError | None:
-        """Why nothing more may be asked or waited for; None: nothing says so."""
+        """Return why nothing more may be asked or waited for; None: work goes on."""
         if self.stop.is_set():
             return Interrupted("Stopped as asked, with everything that was answered committed.")
         limit = self.limits.max_seconds
@@ -90,14 +89,14 @@ class Meter:
         return None
 
     def refusal(self, spent: Totals, calls: int, images: int) -> PEError | None:
-        """Why `calls` more requests for `images` more images may not be made; None when they may.
+        """Return why `calls` more requests for `images` more images may not be made; None when they may.
 
         Args:
-            spent: what is committed.
+            spent: committed so far.
             calls: requests under way, and the one in question.
             images: images under way, and those in question.
         """
-        limits, asked = self.limits, spent.answered + spent.refused
+        limits, items = self.limits, spent.answered + spent.refused
         if (stopped := self.stopped()) is not None:
             return stopped
         made = spent.usage.images
@@ -107,9 +106,9 @@ class Meter:
                 f"request, with those under way, would make them {made + images}.",
                 "limits.max_images",
             )
-        if limits.max_refused is not None and spent.refused > limits.max_refused * max(asked, MEANINGFUL):
+        if limits.max_refused is not None and spent.refused > limits.max_refused * max(items, MEANINGFUL):
             return LimitToRaise(
-                f"refusals.max_share = {limits.max_refused:g} is reached ({spent.refused} of {asked} samples asked for "
+                f"refusals.max_share = {limits.max_refused:g} is reached ({spent.refused} of {items} samples asked for "
                 "were refused): change the prompts in a new run, or raise the share.",
                 "refusals.max_share",
             )
@@ -126,7 +125,7 @@ class Meter:
         return None
 
     def spending(self, spent: Totals) -> str:
-        """What `spent` cost, as text; empty when everything is free."""
+        """Return the cost of `spent` as text; empty when everything is free."""
         if self.price.free:
             return ""
         return f"{self.price.of(spent.usage):.2f} {self.price.currency}"

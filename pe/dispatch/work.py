@@ -1,4 +1,4 @@
-"""The lookahead's variations of the chosen parents, taken as their offspring."""
+"""A phase of API work: the items it asks for, the requests that ask for them, and the check of each answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class Loan:
-    """What a phase of offspring takes from the lookahead before it.
+    """The lookahead's variations that become offspring.
 
     Attributes:
         phase: the lookahead's.
@@ -56,7 +56,7 @@ def lend(phase: str, made: npt.NDArray[np.bool_], k: int, members: Members) -> L
 
     Args:
         phase: the lookahead's.
-        made: bool (n·k,), whether variation j of candidate i, at i·k + j, is there.
+        made: bool (n·k,), True if variation j of candidate i, at i·k + j, is there.
         k: variations per candidate.
         members: whose offspring each item is; one that is kept gets nothing.
     """
@@ -72,9 +72,6 @@ def lend(phase: str, made: npt.NDArray[np.bool_], k: int, members: Members) -> L
     child = np.full(len(made), NOBODY, dtype=np.int64)
     child[variations[taken]] = items[offspring[(first + rank)[taken]]]
     return Loan(phase, child)
-
-
-# A phase of API work: the items it asks for, the requests that ask for them, and what came back.
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +90,7 @@ class Work:
         attempts: how often an item may fail.
         retries: how often an item that is refused is asked for again with another seed; then a variation is
             given up, and a random sample is drawn anew, with a new condition.
-        explores: whether they are offspring; see `VariationRequest`.
+        explores: True for offspring; see `VariationRequest`.
         kept: bool (n,), the items that are their parents as they are; None: none is.
         loan: the lookahead's variations that some of the items are.
         alike: all new samples get the first one's condition.
@@ -113,19 +110,30 @@ class Work:
     kept: npt.NDArray[np.bool_] | None = None
     loan: Loan | None = None
     alike: bool = False
-    _drawn: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
+    _draws: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def has_failed(self, standing: Standing) -> npt.NDArray[np.bool_]:
+        """Return the items that have failed in every attempt, bool (n,)."""
+        return standing.failed - standing.uncounted[1] >= self.attempts
+
     def open_items(self, standing: Standing) -> Items:
-        """The items still to be asked for."""
-        given_up = standing.failed - standing.uncounted[1] >= self.attempts
+        """Return the items still to be asked for."""
         if self.source is not None:
-            given_up |= standing.refused > self.retries
+            refused = standing.refused > self.retries
         else:
-            given_up |= standing.refused - standing.uncounted[0] >= (self.retries + 1) * self.attempts
-        return np.flatnonzero(~standing.answered & ~given_up)
+            refused = standing.refused - standing.uncounted[0] >= (self.retries + 1) * self.attempts
+        return np.flatnonzero(~standing.answered & ~self.has_failed(standing) & ~refused)
+
+    @property
+    def given(self) -> npt.NDArray[np.bool_]:
+        """The items that nobody is asked for, bool (n,): kept, or lent by the lookahead."""
+        mask = np.zeros(len(self), np.bool_) if self.kept is None else self.kept.copy()
+        if self.loan is not None:
+            mask[self.loan.children] = True
+        return mask
 
     def chunks(
         self, wanted: Items, standing: Standing, api: GenerationAPI, noted: Mapping[str, Items] | None = None
@@ -154,16 +162,8 @@ class Work:
                 if first[chunk].any():
                     yield chunk[first[chunk]]
 
-    @property
-    def given(self) -> npt.NDArray[np.bool_]:
-        """The items that nobody is asked for, bool (n,): kept, or lent by the lookahead."""
-        found = np.zeros(len(self), np.bool_) if self.kept is None else self.kept.copy()
-        if self.loan is not None:
-            found[self.loan.children] = True
-        return found
-
     def _cut(self, items: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
-        """Requests for `items`; of several generators in turn, so that none waits for another."""
+        """Cut `items` into requests; of several generators in turn, so that none waits for another."""
         if not isinstance(api, PassesOn):
             yield from self._cut_for(api.capabilities, items, standing, api)
         elif items.size:
@@ -171,15 +171,13 @@ class Work:
             of_each = [self._cut_for(can, items[ways == way], standing, api) for way, can in enumerate(api.ways)]
             yield from (chunk for turn in zip_longest(*of_each) for chunk in turn if chunk is not None)
 
-    def _cut_for(
-        self, capabilities: Capabilities, items: Items, standing: Standing, api: GenerationAPI
-    ) -> Iterator[Items]:
-        for group in self._groups(capabilities.shares, items, standing, api):
-            for start in range(0, len(group), capabilities.max_chunk):
-                yield group[start : start + capabilities.max_chunk]
+    def _cut_for(self, can: Capabilities, items: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
+        for group in self._groups(can.shares, items, standing, api):
+            for start in range(0, len(group), can.max_chunk):
+                yield group[start : start + can.max_chunk]
 
     def _groups(self, shares: str, items: Items, standing: Standing, api: GenerationAPI) -> list[Items]:
-        """`items`, parted by what the generator wants the items of a request to share."""
+        """Split `items` by what the items of a request must share."""
         if shares == "nothing" or not items.size:
             return [items]
         if self.source is not None and shares == "parent":
@@ -191,40 +189,39 @@ class Work:
         return np.split(items[order], boundaries)
 
     def _conditions(self, api: GenerationAPI, items: Items, standing: Standing) -> Conditions:
-        """What each of `items` is asked for with: its parent's conditions, less the image as drawn; or drawn ones."""
-        if self.source is not None:
-            kept = {name: column for name, column in self.source.conditions.items() if name != DRAWN}
-            return Conditions(kept).take(self.parents[items])
-        return self._draw_conditions(api, items, standing.refused[items])
+        """Return the conditions of requests: the parents', less the image as drawn; or drawn ones.
 
-    def _draw_conditions(self, api: GenerationAPI, items: Items, refused: Items) -> Conditions:
-        """The conditions of new samples, where the generator draws them: the first draw, or a later one if refused."""
+        New samples have the generator's first draw, or a later one after refusals.
+        """
+        if self.source is not None:
+            columns = {name: column for name, column in self.source.conditions.items() if name != DRAWN}
+            return Conditions(columns).take(self.parents[items])
         if not isinstance(api, DrawsConditions):
             return Conditions()
-        draws = refused // (self.retries + 1)
+        draws = standing.refused[items] // (self.retries + 1)
         rows = {draw: np.flatnonzero(draws == draw) for draw in np.unique(draws).tolist()}
-        parts = [self._whole_draw(api, draw).take(items[chosen]) for draw, chosen in rows.items()]
+        parts = [self._whole_draw(api, draw).take(items[places]) for draw, places in rows.items()]
         order = np.argsort(np.concatenate(list(rows.values())), kind="stable")
         return Conditions.concatenate(parts).take(order)
 
     def _whole_draw(self, api: DrawsConditions, draw: int) -> Conditions:
-        """The conditions of all n items in that draw."""
-        if draw not in self._drawn:
+        """Return the conditions of all n items in that draw."""
+        if draw not in self._draws:
             items = np.arange(len(self))
             seeds = item_seeds(self.seed, f"{self.phase}/condition", items, np.full(len(self), draw))
-            drawn = draw_conditions(api, self._names(items), seeds)
-            self._drawn[draw] = drawn.take(np.zeros_like(items)) if self.alike else drawn
-        return self._drawn[draw]
+            conditions = draw_conditions(api, self._names(items), seeds)
+            self._draws[draw] = conditions.take(np.zeros_like(items)) if self.alike else conditions
+        return self._draws[draw]
 
     def _names(self, items: Items) -> tuple[str, ...]:
         return tuple(self.classes[label] for label in self.labels[items])
 
     def _seeds(self, items: Items, standing: Standing) -> Seeds:
-        """Of the next try of each of `items`."""
+        """Return the seeds of the next try of each of `items`."""
         return item_seeds(self.seed, self.phase, items, standing.tries(items))
 
     def name_request(self, items: Items, standing: Standing) -> str:
-        """The name of the next request for `items`: the same after a kill, and none else's."""
+        """Return a unique name of the next request for `items`: the same after a kill."""
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
     def ask(self, api: GenerationAPI, items: Items, standing: Standing, job: JobNote | None = None) -> Answer:
@@ -234,10 +231,10 @@ class Work:
             api: the generator.
             items: the items.
             standing: says how often each was asked for.
-            job: where the generator may note the job of this request; None: nowhere that lasts.
+            job: the note that the generator may make of this request's job; None: none that lasts.
 
         Raises:
-            ContractError: the answer is not what the protocol says.
+            ContractError: the answer breaks the protocol.
         """
         seeds, job = self._seeds(items, standing), job or JobNote()
         labels, name = self._names(items), type(api).__name__
@@ -261,7 +258,7 @@ class Work:
 
 
 def draw_conditions(api: DrawsConditions, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-    """What the generator draws for these labels and seeds.
+    """Let the generator draw conditions for these labels and seeds.
 
     Raises:
         ContractError: another type, or another number of rows.
@@ -274,7 +271,7 @@ def draw_conditions(api: DrawsConditions, labels: tuple[str, ...], seeds: Seeds)
 
 
 def check_answer(where: str, answer: object, count: int) -> Answer:
-    """`answer` if it is a whole answer to `count` items; `where` is what messages call the method.
+    """Return `answer` if it is a whole answer to `count` items; messages call the method `where`.
 
     Raises:
         ContractError: another type, of the usage too, or another number of samples, conditions or missing items.
@@ -284,30 +281,29 @@ def check_answer(where: str, answer: object, count: int) -> Answer:
     if not hasattr(answer.samples, "kind"):
         kind = type(answer.samples).__name__
         raise ContractError(f"{where} returned a {kind} of samples: return pe.Answer(pe.Images(pixels)), or pe.Texts.")
-    got = len(answer.samples)
-    if got + len(answer.missing) != count or not all(0 <= i < count for i in answer.missing):
+    number = len(answer.samples)
+    if number + len(answer.missing) != count or not all(0 <= i < count for i in answer.missing):
         raise ContractError(
-            f"{where} was asked for {count} samples and returned {got} with {len(answer.missing)} missing: "
+            f"{where} was asked for {count} samples and returned {number} with {len(answer.missing)} missing: "
             "return one per item and name the others in Answer.missing."
         )
     if not isinstance(answer.usage, Usage | None):
         raise ContractError(f"{where} returned a usage that is {type(answer.usage).__name__}: return pe.Usage.")
-    if answer.conditions.rows not in (None, got):
-        raise ContractError(f"{where} returned {got} samples with {answer.conditions.rows} rows of conditions.")
+    if answer.conditions.rows not in (None, number):
+        raise ContractError(f"{where} returned {number} samples with {answer.conditions.rows} rows of conditions.")
     return answer
 
 
-def _with_conditions(answer: Answer, asked: Conditions) -> Answer:
-    """`answer`, whose samples keep the conditions they were asked with where it brings none."""
-    if answer.conditions or not asked:
+def _with_conditions(answer: Answer, conditions: Conditions) -> Answer:
+    """Return `answer` with the conditions of its request where it brings none."""
+    if answer.conditions or not conditions:
         return answer
-    rows = asked.rows or 0
-    kept = [i for i in range(rows) if i not in answer.missing]
-    return Answer(answer.samples, asked.take(kept), answer.missing, answer.usage)
+    rows = [i for i in range(conditions.rows or 0) if i not in answer.missing]
+    return Answer(answer.samples, conditions.take(rows), answer.missing, answer.usage)
 
 
 def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
-    """The same number for items of the same label and condition."""
+    """Return equal numbers for items of the same label and condition."""
     keys = labels.astype(np.int64)
     for column in conditions.values():
         _, inverse = np.unique(column, axis=0, return_inverse=True)

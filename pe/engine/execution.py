@@ -1,11 +1,16 @@
-"""The public clock of a run: its deadlines set before private work begins, and what misses them counted."""
+"""Start, resume and finish a run."""
 
 from __future__ import annotations
 
+import getpass
+import json
 import logging
 import math
+import os
 import shutil
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,27 +19,16 @@ from typing import Any
 
 from pe import evolution
 from pe.data.samples import suspicions
-from pe.engine.loggers import logging_of
-from pe.engine.measuring import check_parents
+from pe.dispatch.dispatcher import Dispatcher
+from pe.engine.ladder import check_parents
+from pe.engine.loggers import Logging
 from pe.engine.private_side import IDENTITY, PrivateSide, PublicPool
 from pe.engine.process import logging_to, software_versions
-from pe.engine.report import telling_of_answers, warn_of_markup, write_audit_record
+from pe.engine.report import report_answers, warn_of_markup
 from pe.errors import DamagedFile, PluginError, RunError
-from pe.fit.trainer import (
-    FIT,
-    FITTED,
-    MODEL,
-    Fitted,
-    FitTerms,
-    Fitting,
-    Kept,
-    OtherFit,
-    PrivateRecords,
-    Trainer,
-    load_model,
-)
+from pe.fit.trainer import FIT, FITTED, MODEL, Fitted, Fitting, Kept, Trainer, load_model
 from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
-from pe.planning.build import build_dispatcher, build_embedding, build_generator
+from pe.planning.build import build_dispatcher, build_embedding, build_generator, price_of
 from pe.planning.checks import (
     check_labels,
     check_place,
@@ -59,11 +53,11 @@ from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger, PublicClock
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
-from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files
+from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files, finite
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.recipe.usual_embedding import lacks_network
-from pe.report.loggers import Logger
+from pe.report.loggers import Logged, Logger, logged
 from pe.report.pictures import collapse_warnings, contact_sheet, varieties, whole
 from pe.steps import Plan
 from pe.store.certified import is_export
@@ -80,175 +74,30 @@ from pe.store.places import (
     SYNTHETIC,
     check_absent,
     new_name,
+    population_place,
 )
 from pe.store.run import Run
 from pe.store.writer import JournalReleases, RunWriter, read_journal
 
+AUDIT_RECORD = f"{CONFIDENTIAL}/audit-record.json"
+"""The record for the data-protection officer: who ran what, on which data, and where data went. Confidential."""
+
 log = logging.getLogger(__name__)
-
-
-def public_clock(
-    recipe: Recipe,
-    plan: Plan,
-    api: GenerationAPI,
-    embedding: Embedding,
-    run: RunWriter,
-    progress: Progress,
-    stop: Event,
-) -> PublicClock:
-    """The clock that the recipe asks for, its deadlines by tries on this machine; one without deadlines if it is off.
-
-    If it is off although requests leave this process, that is warned of. A deadline that is missed is warned of, too,
-    and stands among the run's events, which are confidential.
-
-    Args:
-        recipe: of the run.
-        plan: of the recipe.
-        api: asked whom it sends requests to.
-        embedding: tried on blank samples.
-        run: where missed deadlines are noted.
-        progress: told of warnings.
-        stop: set to wait for no deadline.
-    """
-    terms = clock_terms(recipe, api)
-    if terms.warning:
-        progress.warn(terms.warning)
-    if not terms.on:
-        return PublicClock()
-    with progress.task("setting the public clock", None):
-        dry_runs = fit_dry_runs(recipe) if plan.fit else ()
-        seconds, unheld = deadlines(recipe, plan, embedding, dry_runs)
-    log.info("Public clock: %s; without a deadline: %s.", seconds, ", ".join(unheld) or "nothing")
-
-    def overran(work: str) -> None:
-        run.journal.add_event(f"overran {work}")
-        progress.warn(
-            f"Private work ({work}) took longer than its public deadline of {seconds[work]:g} s, so whoever watched "
-            "the time has seen that; raise privacy.clock_slack before the run goes on."
-        )
-
-    return PublicClock(seconds, overran, stop)
-
-
-# A generator is fitted on the private records, once in a run.
-
-
-def fit_generator(
-    recipe: Recipe,
-    plan: Plan,
-    api: Trainer,
-    records: Callable[[], PrivateRecords],
-    *,
-    run: RunWriter,
-    ledger: Ledger,
-    progress: Progress,
-    stop: Event,
-    check_public: Callable[[], None],
-    taken: Sequence[OtherRun],
-) -> None:
-    """Fit the generator, if that is not done already, and load what was fitted.
-
-    Args:
-        recipe: of the run.
-        plan: of the recipe.
-        api: the generator.
-        records: the private ones.
-        run: gets the model.
-        ledger: charged with the fit's releases.
-        progress: told what happens.
-        stop: set from outside to stop.
-        check_public: refuses public images that have changed.
-        taken: what it takes from other runs.
-    """
-    if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
-        terms = fit_terms(recipe)
-        with run.new_folder(MODEL) as folder:
-            kept = run.run.confidential / "fit"
-            api.fit(
-                Fitting(
-                    terms=terms,
-                    private=records,
-                    ledger=ledger,
-                    folder=folder,
-                    progress=progress,
-                    stop=stop,
-                    kept=Kept(kept),
-                )
-            )
-            check_public()  # as they were read by the fit
-            _describe(recipe, run, ledger, terms, folder, [one.fit for one in taken]).write(folder)
-        if kept.exists():
-            shutil.rmtree(kept)
-    run.check_files(f"{MODEL}/")
-    load_model(api, run.folder)
-
-
-def _describe(
-    recipe: Recipe, run: RunWriter, ledger: Ledger, terms: FitTerms, folder: Path, fits: Sequence[OtherFit]
-) -> Fitted:
-    """Describe the fit that has just ended and its cost, or the model that it took over."""
-    if (folder / FITTED).exists():
-        fitted = Fitted.read(folder)
-        known = {(fitted.run, fitted.releases), *((one.run, one.releases) for one in fitted.built_on)}
-        return replace(fitted, built_on=(*fitted.built_on, *(f for f in fits if (f.run, f.releases) not in known)))
-    spent = [release for release in ledger.events() if release.name.startswith(FIT)]
-    return Fitted(
-        run=run.folder.name,
-        kind=recipe.api.kind,
-        settings=recipe.api.settings,
-        classes=terms.classes,
-        shape=terms.shape,
-        releases=tuple(spent),
-        holds=not ledger.unsafe,
-        built_on=tuple(fits),
-    )
-
-
-# What goes on with work that stopped, as its user types it: a command, or a call from Python.
-
-
-def to_resume(folder: Path, key: str, python: bool) -> str:
-    """What goes on with the run in `folder`.
-
-    Args:
-        folder: the run's directory.
-        key: of the recipe, dotted, the limit to raise; "": none.
-        python: whether the user is in Python.
-    """
-    return f"pe.resume('{folder}'{_changes(key)})" if python else f"pe resume {folder}{_option(key)}"
-
-
-def to_extend(folder: Path, count: int, degree: float, key: str, python: bool) -> str:
-    """What goes on with an extension; other arguments as of `to_resume`."""
-    if python:
-        return f"pe.extend('{folder}', {count}, degree={degree:g}{_changes(key)})"
-    return f"pe extend {folder} -n {count} --degree {degree:g}{_option(key)}"
-
-
-def _option(key: str) -> str:
-    return f" --set {key}=…" if key else ""
-
-
-def _changes(key: str) -> str:
-    return f", changes={{'{key}': …}}" if key else ""
-
-
-# What a run does, new or resumed: everything that its recipe names, from where the journal stands to the end.
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a run needs besides its recipe.
+    """A run's surroundings: everything that it needs besides its recipe.
 
     Attributes:
         api: the generator, when it is the user's own object.
         embedding: the embedding, when it is the user's own object.
-        progress: told what happens.
+        progress: is told what happens.
         stop: set it to stop at the next chunk's boundary.
         noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
-        python: whether the user is in Python, so that messages name calls in place of commands.
-        work: who embeds the private records and counts their votes.
-        loggers: told of each population, shareable values alone.
+        python: True if the user is in Python, so that messages name calls in place of commands.
+        work: embeds the private records and counts their votes.
+        loggers: get the shareable values of each population.
     """
 
     api: GenerationAPI | None = None
@@ -260,10 +109,42 @@ class Surroundings:
     work: PrivateWork = field(default_factory=InThisProcess)
     loggers: Sequence[Logger] = ()
 
+    def resume_hint(self, folder: Path, key: str) -> str:
+        """Return the command, or the call, that resumes the run in `folder`; `key` of the recipe is to be raised."""
+        if self.python:
+            return f"pe.resume('{folder}'{_changes(key)})"
+        return f"pe resume {folder}{_option(key)}"
 
-@dataclass(frozen=True)
+    def extend_hint(self, folder: Path, count: int, degree: float, key: str) -> str:
+        """Return the command, or the call, that goes on with an extension; see `resume_hint`."""
+        if self.python:
+            return f"pe.extend('{folder}', {count}, degree={degree:g}{_changes(key)})"
+        return f"pe extend {folder} -n {count} --degree {degree:g}{_option(key)}"
+
+
+def _option(key: str) -> str:
+    return f" --set {key}=…" if key else ""
+
+
+def _changes(key: str) -> str:
+    return f", changes={{'{key}': …}}" if key else ""
+
+
+@dataclass
 class Execution:
-    """A recipe with everything that it names."""
+    """A recipe with everything that it names; `carry_out` gives it a run and a ledger.
+
+    Attributes:
+        recipe: with all of its evolution chosen.
+        plan: of the recipe.
+        api: the generator.
+        embedding: the embedding.
+        private: the private records.
+        surroundings: everything else.
+        others: the models and data of other runs that the recipe uses.
+        run: the run.
+        ledger: with every release of the plan reserved in it.
+    """
 
     recipe: Recipe
     plan: Plan
@@ -271,14 +152,16 @@ class Execution:
     embedding: Embedding
     private: PrivateSide
     surroundings: Surroundings
-    taken: tuple[OtherRun, ...]
+    others: tuple[OtherRun, ...]
+    run: RunWriter = field(init=False)
+    ledger: Ledger = field(init=False)
 
     @classmethod
     def of(cls, recipe: Recipe, surroundings: Surroundings) -> Execution:
         """Lay out the plan and construct what the recipe names.
 
         Raises:
-            PluginError: an object was handed over that is to be fitted: only what has a name is planned and charged.
+            PluginError: the user's object is to be fitted: only what has a name is planned and charged.
         """
         if isinstance(surroundings.api, Trainer):
             raise PluginError(
@@ -293,8 +176,13 @@ class Execution:
             plan = lay_out(recipe)
         embedding = build_embedding(recipe, surroundings.embedding)
         private = PrivateSide(recipe.private, embedding, surroundings.progress, surroundings.work)
-        taken = find_other_runs(recipe, plan.releases, api, embedding)
-        return cls(recipe, plan, api, embedding, private, surroundings, taken)
+        others = find_other_runs(recipe, plan.releases, api, embedding)
+        return cls(recipe, plan, api, embedding, private, surroundings, others)
+
+    @property
+    def progress(self) -> Progress:
+        """The surroundings' progress."""
+        return self.surroundings.progress
 
     def check_start(self) -> None:
         """Refuse what the generator cannot do, or cannot do here, before there is a run.
@@ -315,10 +203,22 @@ class Execution:
         check_price(self.recipe, self.api)
         check_public_place(self.recipe, self.api, self.embedding)
 
-    def pool(self, fitted: bool = False) -> PublicPool | None:
-        """The public samples that the generator, unless it is fitted already, and the embedding read; None: none."""
-        plugins = {"embedding": self.embedding} if fitted else {"api": self.api, "embedding": self.embedding}
-        return PublicPool.of(self.recipe, plugins, self.surroundings.progress)
+    def files(self) -> dict[str, bytes]:
+        """Check the private records before the run exists; return the files that it begins with."""
+        identity = self.private.preflight()
+        for other in disjoint_places(self.others):
+            self.private.check_not_those_of(other)
+        pool = self._pool(self.api)
+        pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(self.private)}
+        if self.others:
+            pinned[OTHER_RUNS] = OtherRun.dump(self.others)
+        if self.recipe.evolution.iterations:
+            self.private.try_embedding(info_of(self.api).shape)
+        self.private.check_cap(self.plan.releases)
+        files = {RECIPE: self.recipe.dump_shareable().encode(), FULL_RECIPE: self.recipe.dump().encode()}
+        if self.recipe.privacy.noiseless:
+            files[BANNER] = f"{NO_NOISE}\n".encode()
+        return {**files, **pinned, IDENTITY: identity.dump()}
 
     def check_pool(self, run: RunWriter) -> None:
         """Refuse to go on if public samples have changed that are still to be read.
@@ -326,172 +226,293 @@ class Execution:
         Raises:
             RunError: they have.
         """
-        pool = self.pool(fitted=isinstance(self.api, Trainer) and bool(run.journal.files(f"{MODEL}/")))
+        is_fitted = isinstance(self.api, Trainer) and bool(run.journal.files(f"{MODEL}/"))
+        pool = self._pool(None if is_fitted else self.api)
         if pool is not None:
             pool.check_same(run.folder)
 
+    def _pool(self, api: GenerationAPI | None) -> PublicPool | None:
+        """Return the public samples that the embedding, and the generator unless it is fitted already, read."""
+        plugins: dict[str, object] = {} if api is None else {"api": api}
+        return PublicPool.of(self.recipe, plugins | {"embedding": self.embedding}, self.progress)
+
     def carry_out(self, run: RunWriter, event: str) -> Run:
         """Evolve from where the journal stands to the end, and write the result."""
+        recipe = self.recipe
+        self.run = run
         with logging_to(run.folder / CONFIDENTIAL / "log.txt"):
             run.journal.add_event(event)
             log.info("%s with %s", event, software_versions())
             self.private.log_bad_records()
-            ledger = self._ledger(run)
-            if not all(map(ledger.drawn, self.plan.releases)):
-                self._set_clock(run, ledger)
-            data_set = self._enter(run, ledger)
+            self.ledger = Ledger(
+                budget_of(recipe, self.plan),
+                recipe.privacy.relation,
+                recipe.private.privacy_unit,
+                self.plan.releases,
+                JournalReleases(run, lambda: self.private.note_draw(run)),
+                self.surroundings.noise,
+            )
+            if not all(map(self.ledger.drawn, self.plan.releases)):
+                self.ledger.clock = self.private.clock = self._clock()
+            data_set = self._enter()
             try:
-                with telling_of_answers(self.api, self.surroundings.progress):
-                    self._evolve(run, ledger, data_set)
+                with report_answers(self.api, self.progress):
+                    self._evolve(data_set)
             except BaseException:
-                if not ledger.stored():
+                if not self.ledger.stored():
                     self.private.leave(run)
                 raise
         return run.run
 
-    def _evolve(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
+    def _clock(self) -> PublicClock:
+        """Return the public clock, its deadlines by tries on this machine; one without deadlines if it is off.
+
+        A deadline that is missed is warned of, and stands among the run's events, which are confidential.
+        """
+        terms = clock_terms(self.recipe, self.api)
+        if terms.warning:
+            self.progress.warn(terms.warning)
+        if not terms.on:
+            return PublicClock()
+        with self.progress.task("setting the public clock", None):
+            dry_runs = fit_dry_runs(self.recipe) if self.plan.fit else ()
+            seconds, unheld = deadlines(self.recipe, self.plan, self.embedding, dry_runs)
+        log.info("Public clock: %s; without a deadline: %s.", seconds, ", ".join(unheld) or "nothing")
+
+        def overran(work: str) -> None:
+            self.run.journal.add_event(f"overran {work}")
+            self.progress.warn(
+                f"Private work ({work}) took longer than its public deadline of {seconds[work]:g} s, so whoever "
+                "watched the time has seen that; raise privacy.clock_slack before the run goes on."
+            )
+
+        return PublicClock(seconds, overran, self.surroundings.stop)
+
+    def _enter(self) -> dict[str, Any] | None:
+        """Return the data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
+        if all(map(self.ledger.drawn, self.plan.releases)) and (self.run.folder / CERTIFICATE).is_file():
+            total: dict[str, Any] | None = self.run.run.guarantee["data_set"]
+            return total
+        return self.private.enter(self.run, self.plan.releases, self.recipe.privacy.delta)
+
+    def _evolve(self, data_set: dict[str, Any] | None) -> None:
         """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
-        work = self.surroundings.work
-        write_audit_record(run, self.recipe, self.api, self.embedding, ledger, work.hosts)
-        progress = self.surroundings.progress
-        known = guarantee_warnings(self.recipe, self.plan, ledger.total())
-        of_api = plugin_warnings(self.recipe, self.api, self.embedding)
-        blurred = lacks_network(self.recipe.private, self.recipe.embedding.kind) if self.plan.steps else ""
-        for warning in filter(None, (*known, *of_api, blurred)):
-            progress.warn(warning)
+        run, ledger, recipe, warn = self.run, self.ledger, self.recipe, self.progress.warn
+        self._write_audit_record()
+        for sentence in guarantee_warnings(recipe, self.plan, ledger.total()):
+            warn(sentence)
+        for sentence in plugin_warnings(recipe, self.api, self.embedding):
+            warn(sentence)
+        if self.plan.steps and (sentence := lacks_network(recipe.private, recipe.embedding.kind)):
+            warn(sentence)
         if not all(ledger.drawn(step.release) for step in self.plan.steps):
             self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
-        stop, command = self.surroundings.stop, partial(to_resume, run.folder, python=self.surroundings.python)
-        dispatcher = build_dispatcher(self.recipe, self.api, run, progress=progress, stop=stop, command=command)
-        if not isinstance(self.api, Trainer):  # else there is nothing to ask yet
-            check_parents(self.recipe, self.plan, dispatcher, self.embedding)  # before anything is charged
-        plan = self._size_plan(ledger)
-        self._fit(run, ledger)
+        dispatcher = self._dispatcher()
+        trial = partial(check_parents, recipe, self.plan, dispatcher, self.embedding)
+        if not isinstance(self.api, Trainer):  # before anything is charged; else there is nothing to ask yet
+            trial()
+        plan = self._size_plan()
         if isinstance(self.api, Trainer):
-            check_parents(self.recipe, self.plan, dispatcher, self.embedding)
-        private = partial(self.private.embeddings, run)
-        told = self.surroundings.loggers
-        with logging_of(self.recipe, plan, run, ledger, told=told, progress=progress) as made:
+            self._fit(self.api)
+            trial()
+        private, count = partial(self.private.embeddings, run), self.surroundings.work.count_votes
+        with self._logging(plan) as sink:
             population = evolution.evolve(
-                plan, private, dispatcher, self.embedding, ledger, progress.warn, work.count_votes, made
+                plan, private, dispatcher, self.embedding, ledger, warn, count, sink.on_population
             )
-            warn_of_markup(population.samples, progress)
+            warn_of_markup(population.samples, self.progress)
             self.check_pool(run)  # as it was read by the generator
             run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
             publish(run.folder)
             run.write_samples(SYNTHETIC, population, plan.classes)  # after that: a copy would be no fresher
-            self._certify(run, ledger, data_set)
+            self._certify(data_set)
             level_times(run.folder)
             run.journal.add_event("finished")
-            write_audit_record(run, self.recipe, self.api, self.embedding, ledger, work.hosts)
+            self._write_audit_record()
 
-    def _set_clock(self, run: RunWriter, ledger: Ledger) -> None:
-        """Hold private work back as the recipe says."""
-        progress, stop = self.surroundings.progress, self.surroundings.stop
-        clock = public_clock(
-            self.recipe, self.plan, api=self.api, embedding=self.embedding, run=run, progress=progress, stop=stop
+    def _dispatcher(self) -> Dispatcher:
+        return build_dispatcher(
+            self.recipe,
+            self.api,
+            self.run,
+            progress=self.progress,
+            stop=self.surroundings.stop,
+            command=partial(self.surroundings.resume_hint, self.run.folder),
         )
-        ledger.clock = self.private.clock = clock
 
-    def _fit(self, run: RunWriter, ledger: Ledger) -> None:
-        """Fit the generator on the private records, if it is one that is fitted, and not done already."""
-        if isinstance(self.api, Trainer):
-            given = self.surroundings
-            fit_generator(
-                self.recipe,
-                self.plan,
-                self.api,
-                self.private.records,
-                run=run,
-                ledger=ledger,
-                progress=given.progress,
-                stop=given.stop,
-                check_public=lambda: self.check_pool(run),
-                taken=self._taken(run),
-            )
+    def _size_plan(self) -> Plan:
+        """Return the plan, with label sizes from noisy counts where the recipe has them estimated."""
+        release = self.plan.class_counts
+        if release is None:
+            return self.plan
+        counts = dp_class_counts(lambda: self.private.dataset, release, self.ledger)
+        return lay_out(self.recipe, counts.tolist(), self.plan.releases)
 
-    def _certify(self, run: RunWriter, ledger: Ledger, data_set: dict[str, Any] | None) -> None:
+    def _fit(self, api: Trainer) -> None:
+        """Fit the generator on the private records, if that is not done already, and load its model."""
+        run = self.run
+        if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
+            kept = run.run.confidential / "fit"
+            with run.new_folder(MODEL) as folder:
+                fitting = Fitting(
+                    terms=fit_terms(self.recipe),
+                    private=self.private.records,
+                    ledger=self.ledger,
+                    folder=folder,
+                    progress=self.progress,
+                    stop=self.surroundings.stop,
+                    kept=Kept(kept),
+                )
+                api.fit(fitting)
+                self.check_pool(run)  # as it was read by the fit
+                self._fitted(folder).write(folder)
+            if kept.exists():
+                shutil.rmtree(kept)
+        run.check_files(f"{MODEL}/")
+        load_model(api, run.folder)
+
+    def _fitted(self, folder: Path) -> Fitted:
+        """Describe the fit that has just ended and its cost, or the model that it took over."""
+        others = tuple(one.fit for one in self._other_runs())
+        if (folder / FITTED).exists():
+            fitted = Fitted.read(folder)
+            known = {(fitted.run, fitted.releases), *((one.run, one.releases) for one in fitted.built_on)}
+            more = (fit for fit in others if (fit.run, fit.releases) not in known)
+            return replace(fitted, built_on=(*fitted.built_on, *more))
+        terms = fit_terms(self.recipe)
+        return Fitted(
+            run=self.run.folder.name,
+            kind=self.recipe.api.kind,
+            settings=self.recipe.api.settings,
+            classes=terms.classes,
+            shape=terms.shape,
+            releases=tuple(release for release in self.ledger.events() if release.name.startswith(FIT)),
+            holds=not self.ledger.unsafe,
+            built_on=others,
+        )
+
+    def _other_runs(self) -> tuple[OtherRun, ...]:
+        """Return models and data of other runs, as noted when this run began."""
+        return OtherRun.read(self.run.folder) or self.others
+
+    def _logging(self, plan: Plan) -> Logging:
+        """Send each population to the loggers: at once, or, where that would tell times of private work, at the end.
+
+        At once where private work is held back by a public clock, to the last release of the plan, or nothing is
+        protected.
+        """
+        run, recipe, delta = self.run, self.recipe, self.recipe.privacy.delta
+        live = recipe.privacy.noiseless or all(one.name in self.ledger.clock.deadlines for one in plan.releases)
+        loggers = self.surroundings.loggers
+        epsilon = finite(self.ledger.total()) if loggers else None
+        places = map(population_place, range(len(plan.steps) + 1))
+        before = sum(bool(run.journal.files(f"{place}/")) for place in places)
+
+        def measure(t: int) -> Logged:
+            usage = run.journal.totals().usage if t >= before else None
+            images, cost = (None, None) if usage is None else (usage.images, price_of(recipe).of(usage))
+            return logged(run.run, plan, t, epsilon, delta, images, cost)
+
+        return Logging(loggers, measure, live, self.progress.warn)
+
+    def _certify(self, data_set: dict[str, Any] | None) -> None:
         """Write the certificate of all shareable files, last of all: a run that has one is finished."""
+        recipe = self.recipe
         if data_set is not None:
-            now = self.private.total(self.recipe.privacy.delta)
-            data_set = max(data_set, now or data_set, key=_largest)
+            data_set = max(data_set, self.private.total(recipe.privacy.delta) or data_set, key=_epsilon_of)
+        hosts = info_of(self.embedding).hosts
         certificate = build_certificate(
-            ledger,
-            run=run.folder.resolve().name,
-            files=run.written(),
-            declared_size=self.recipe.private.declared_size,
-            declared_units=self.recipe.private.declared_units,
+            self.ledger,
+            run=self.run.folder.resolve().name,
+            files=self.run.written(),
+            declared_size=recipe.private.declared_size,
+            declared_units=recipe.private.declared_units,
             software=software_versions(),
             data_set=data_set,
-            private_data_sent_to=_recipients(self.embedding),
-            fitted_on_others=self._other_fits(run),
-            pool_overlaps="declared" if overlap_warnings(self.recipe, self.api, self.embedding) else None,
-            warnings=[*vote_warnings(self.recipe, self.plan), *pool_warnings(self.recipe, self.api)],
+            private_data_sent_to=NOT_DECLARED if hosts is None else ", ".join(hosts) or None,
+            fitted_on_others=self._other_fits(),
+            pool_overlaps="declared" if overlap_warnings(recipe, self.api, self.embedding) else None,
+            warnings=[*vote_warnings(recipe, self.plan), *pool_warnings(recipe, self.api)],
         )
         for name, content in certificate_files(certificate).items():
-            run.write(name, content)
+            self.run.write(name, content)
 
-    def _taken(self, run: RunWriter) -> tuple[OtherRun, ...]:
-        """Fits and data of other runs, as noted when this run began."""
-        return OtherRun.read(run.folder) or self.taken
-
-    def _other_fits(self, run: RunWriter) -> tuple[str, tuple[Release, ...]] | str | None:
-        """Releases of other runs that this ledger does not count, as `build_certificate` takes them."""
-        fits = {one.fit for one in self._taken(run) if not one.fit.counted}
+    def _other_fits(self) -> tuple[str, tuple[Release, ...]] | str | None:
+        """Return releases of other runs that this ledger does not count, as `build_certificate` takes them."""
+        fits = {one.fit for one in self._other_runs() if not one.fit.counted}
         if not fits:
             return NOT_DECLARED if is_undeclared(self.recipe, self.api) else None
         names = "', '".join(sorted(fit.run for fit in fits))
         return names, tuple(release for fit in fits for release in fit.releases)
 
-    def _enter(self, run: RunWriter, ledger: Ledger) -> dict[str, Any] | None:
-        """The data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
-        if all(map(ledger.drawn, self.plan.releases)) and (run.folder / CERTIFICATE).is_file():
-            total: dict[str, Any] | None = run.run.guarantee["data_set"]
-            return total
-        return self.private.enter(run, self.plan.releases, self.recipe.privacy.delta)
+    def _write_audit_record(self) -> None:
+        """Write the record as things stand: at every start, and again when the run is finished."""
+        source, ledger, run = self.recipe.private, self.ledger, self.run
+        user = str(os.getuid())  # many containers have no name for it
+        with suppress(KeyError, OSError):
+            user = getpass.getuser()
+        sent = "requests that are post-processing of the releases below"
+        if isinstance(self.api, Trainer) and not info_of(self.api).fitted_before:
+            sent = f"the private records themselves, while it is fitted; then {sent}"
+        else:
+            sent = f"{sent}; no private record"
+        recipients: list[dict[str, Any]] = [
+            {"who": f"generator '{self.recipe.api.kind}'", "hosts": _hosts(self.api), "data": sent},
+            {
+                "who": f"embedding '{self.recipe.embedding.kind}'",
+                "hosts": _hosts(self.embedding),
+                "data": "the private records themselves, and synthetic samples",
+            },
+        ]
+        if cluster := self.surroundings.work.hosts:
+            data = "the private records themselves, and their embeddings and those of synthetic samples"
+            recipients.append({"who": "Ray's workers", "hosts": list(cluster), "data": data})
+        record = {
+            "run": run.folder.name,
+            "who": {"user": user, "host": socket.gethostname()},
+            "when": [{"at": at, "event": event} for at, event in run.journal.events()],
+            "declared data": {
+                "source": source.kind,
+                "path": str(getattr(source, "path", "none")),
+                "classes": list(source.labels),
+                "privacy unit": source.privacy_unit,
+                "declared size": source.declared_size,
+                "declared units": source.declared_units,
+            },
+            "recipients": recipients,
+            "releases": [
+                {"name": one.release.name, "charges": one.charges, "drawn": one.array is not None}
+                for one in ledger.stored()
+            ],
+            "guarantee": {
+                "epsilon": finite(ledger.total()),
+                "delta": None if ledger.budget is None else ledger.budget.delta,
+                "relation": str(ledger.relation),
+            },
+            "software": software_versions(),
+        }
+        run.write(AUDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
-    def _size_plan(self, ledger: Ledger) -> Plan:
-        """The plan, with label sizes from noisy counts where the recipe has them estimated."""
-        release = self.plan.class_counts
-        if release is None:
-            return self.plan
-        counts = dp_class_counts(self.private.dataset, release, ledger)
-        return lay_out(self.recipe, counts.tolist(), self.plan.releases)
 
-    def _ledger(self, run: RunWriter) -> Ledger:
-        """The run's ledger, with every release of the plan reserved in it."""
-        recipe = self.recipe
-        return Ledger(
-            budget_of(recipe, self.plan),
-            recipe.privacy.relation,
-            recipe.private.privacy_unit,
-            self.plan.releases,
-            JournalReleases(run, lambda: self.private.drew(run)),
-            self.surroundings.noise,
-        )
-
-
-def _largest(total: dict[str, Any]) -> float:
-    """ε of a data set's total, by which the larger is told; infinite where none holds."""
+def _epsilon_of(total: dict[str, Any]) -> float:
+    """Return ε of a data set's total; infinite where none holds."""
     return math.inf if total["epsilon"] is None else float(total["epsilon"])
 
 
-def _recipients(embedding: Embedding) -> str | None:
-    """To whom the certificate says that private records go; see `build_certificate`."""
-    hosts = info_of(embedding).hosts
-    return NOT_DECLARED if hosts is None else ", ".join(hosts) or None
-
-
-# A run is begun, or gone on with after a crash or a stop.
+def _hosts(plugin: object) -> list[str] | str:
+    hosts = info_of(plugin).hosts
+    if hosts is None:
+        return f"not stated by {type(plugin).__name__}"
+    return list(hosts) or "none: it runs on this machine"
 
 
 def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> Run:
     """Begin a run and carry it to its end.
 
     Args:
-        recipe: what to run.
+        recipe: of the run.
         out: the run's directory; must not exist. None: a new one below `runs/`.
-        surroundings: what else it needs.
+        surroundings: everything else that it needs.
 
     Raises:
         PEError: nothing is written when the recipe or the private records are at fault; the run is
@@ -501,23 +522,10 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
         check_absent(out)
     check_place(recipe)
     execution = Execution.of(recipe, surroundings)
-    recipe = execution.recipe  # with all of its evolution chosen
     execution.check_start()
-    identity = execution.private.preflight()
-    for other in disjoint_places(execution.taken):
-        execution.private.check_not_those_of(other)
-    pool = execution.pool()
-    pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(execution.private)}
-    if execution.taken:
-        pinned[OTHER_RUNS] = OtherRun.dump(execution.taken)
-    if recipe.evolution.iterations:
-        execution.private.try_embedding(info_of(execution.api).shape)
-    execution.private.check_cap(execution.plan.releases)
+    files = execution.files()
     folder = out or Path("runs") / new_name(recipe.name)  # named now: how long reading the records took is not told
-    recipes = {RECIPE: recipe.dump_shareable().encode(), FULL_RECIPE: recipe.dump().encode()}
-    if recipe.privacy.noiseless:
-        recipes[BANNER] = f"{NO_NOISE}\n".encode()
-    with RunWriter.create(folder, {**recipes, **pinned, IDENTITY: identity.dump()}) as run:
+    with RunWriter.create(folder, files) as run:
         return execution.carry_out(run, "started")
 
 
@@ -526,12 +534,12 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
 
     Args:
         folder: the run's directory.
-        surroundings: what else it needs; objects of the user's own must be handed over again.
+        surroundings: everything else that it needs; objects of the user's own must be passed again.
         recipe: the recipe as it is to be now; None: as the run holds it. Only what concerns the
             machine may differ.
 
     Raises:
-        RunError: the recipe, the private records or a stored file changed; what changed is named.
+        RunError: the recipe, the private records or a stored file changed; the message names it.
         DamagedFile: the run is finished, and a file was changed, lost or added since.
     """
     stored = stored_recipe(folder)
@@ -546,14 +554,15 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
                 raise DamagedFile(f"{folder} is finished, and not as it was certified: {problems[0]}")
             return run.run
         execution = Execution.of(recipe or stored, surroundings)
-        if not _all_drawn(run, execution.plan):
+        releases = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
+        if not all(one is not None and one.array is not None for one in releases):  # else no record is needed any more
             execution.private.recognise(run)
         execution.check_pool(run)
         return execution.carry_out(run, "resumed")
 
 
 def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
-    """The whole recipe of the run in `folder`, with `changes` of the form `a.b=value`.
+    """Return the whole recipe of the run in `folder`, with `changes` of the form `a.b=value`.
 
     Raises:
         RunError: there is no run, or its confidential side was purged.
@@ -569,18 +578,8 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
     return Recipe.load(path, changes)
 
 
-def _all_drawn(run: RunWriter, plan: Plan) -> bool:
-    """Whether every planned release is stored, so that the private records are not needed any more."""
-    store = JournalReleases(run)
-    found = (store.find(release.name) for release in plan.releases)
-    return all(one is not None and one.array is not None for one in found)
-
-
-# What a run came to, in a few numbers for its owner.
-
-
 def summary(run: Run) -> dict[str, Any]:
-    """What `pe run --json` prints.
+    """Summarise a finished run for its owner, as `pe run --json` prints it.
 
     Returns:
         epsilon and delta (None where no ε holds), data_set (the total of all runs), noun (what samples are called),
@@ -589,10 +588,9 @@ def summary(run: Run) -> dict[str, Any]:
     """
     recipe = Recipe.load(run.folder / RECIPE)
     populations = run.populations(len(recipe.private.labels))
-    certificate, synthetic = run.guarantee, populations[-1].samples
+    certificate, synthetic, t = run.guarantee, populations[-1].samples, len(populations) - 1
     last = varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1]
     steps = plan_of(run, recipe).steps
-    t = len(populations) - 1
     with read_journal(run) as journal:
         calls = journal.totals().usage.calls
     return {

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.population import Population
-from pe.engine.execution import Surroundings, to_extend
+from pe.engine.execution import Surroundings
 from pe.engine.private_side import PublicPool
 from pe.engine.process import logging_to
-from pe.engine.report import telling_of_answers, write_report
+from pe.engine.report import report_answers, write_report
 from pe.engine.status import pending_extension
 from pe.errors import RecipeError, RunError
 from pe.fit.trainer import Trainer, load_model
@@ -35,7 +34,7 @@ _CONNECTION = (
     "base_url", "description_url", "result_hosts", "key_env", "key_file", "basic_auth_env", "headers_env",
     "client_cert", "client_key",
 )  # fmt: skip
-"""Settings that say where this machine connects, and with what of its own."""
+"""Settings that say where this machine connects, and with which of its own keys."""
 
 
 def extend_run(
@@ -44,7 +43,7 @@ def extend_run(
     """Make `count` more samples of a finished run, resumable like the run itself.
 
     The members of the last population are varied in turn, so labels keep their shares. The certificate is
-    issued anew, with the same ε: the samples are post-processing of what was released.
+    issued anew, with the same ε: the samples are post-processing of the run's releases.
 
     Args:
         folder: the run's directory; its confidential side may have been purged.
@@ -68,22 +67,46 @@ def extend_run(
         )
     last = Run.open_own(folder, "pe extend").synthetic
     stored, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
-    if meant := differences(stored, recipe):
-        raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(meant)}.")
+    if changed := differences(stored, recipe):
+        raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(changed)}.")
     api = build_generator(recipe, surroundings.api)
     if not (folder / FULL_RECIPE).is_file():
         _check_named(folder, recipe, api, changes)
-    with RunWriter.reopen(folder) as writer, logging_to(folder / CONFIDENTIAL / "log.txt"):
-        if writer.journal.happened("started") and not writer.journal.happened("finished"):
+    with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
+        if run.journal.happened("started") and not run.journal.happened("finished"):
             raise RunError(f"{folder} is not finished: `pe resume {folder}` finishes it.")
-        name = _extend(writer, recipe, api, last, count, degree, surroundings)
+        pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, surroundings.progress)
+        if pool is not None:
+            pool.check_same(folder)
+        index = _index(run, count, degree)
+        load_model(api, folder)
+        dispatcher = build_dispatcher(
+            recipe,
+            api,
+            run,
+            progress=surroundings.progress,
+            stop=surroundings.stop,
+            command=partial(surroundings.extend_hint, folder, count, degree),
+        )
+        place, t = extension_place(index), max(recipe.evolution.iterations, 1)
+        with report_answers(api, surroundings.progress):
+            more = dispatcher.vary(
+                f"extension/{index}", place, last, spread(len(last), count), degree, t, f"extension {index}"
+            )
+        if pool is not None:
+            pool.check_same(folder)  # as the generator read it
+        name = f"extension-{index:03d}.npz"
+        run.write_samples(name, more, recipe.private.labels)
+        reissue(folder, [name, *(f"{place}/{path.name}" for path in sorted((folder / place).iterdir()))])
+        (folder / EXTENSION).unlink()
+        run.journal.add_event(f"extended by {count}")
     if (folder / REPORT).is_file():
         write_report(folder)
     return folder / name
 
 
 def last_degree(folder: Path) -> float:
-    """The degree of the run's last iteration: an extension at another one has samples of another kind.
+    """Return the degree of the run's last iteration: an extension at another one has samples of another kind.
 
     Raises:
         RunError: there is no run, or it is an export.
@@ -92,59 +115,16 @@ def last_degree(folder: Path) -> float:
     return degree[-1] if isinstance(degree, list) else degree
 
 
-def _extend(
-    run: RunWriter,
-    recipe: Recipe,
-    api: GenerationAPI,
-    last: Population,
-    count: int,
-    degree: float,
-    surroundings: Surroundings,
-) -> str:
-    """Vary the members of `last` as in the last iteration, write the samples, issue the certificate anew.
-
-    Returns:
-        The name of their .npz file.
-    """
-    folder, progress = run.folder, surroundings.progress
-    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, progress)
-    if pool is not None:
-        pool.check_same(folder)
-    index = _index(run, count, degree)
-    load_model(api, folder)
-    dispatcher = build_dispatcher(
-        recipe,
-        api,
-        run,
-        progress=progress,
-        stop=surroundings.stop,
-        command=partial(to_extend, folder, count, degree, python=surroundings.python),
-    )
-    place, title = extension_place(index), f"extension {index}"
-    parents, t = spread(len(last), count), max(recipe.evolution.iterations, 1)
-    with telling_of_answers(api, progress):
-        more = dispatcher.vary(f"extension/{index}", place, last, parents, degree, t, title)
-    if pool is not None:
-        pool.check_same(folder)  # as the generator read it
-    name = f"extension-{index:03d}.npz"
-    run.write_samples(name, more, recipe.private.labels)
-    columns = sorted((folder / place).iterdir())
-    reissue(folder, [name, *(f"{place}/{path.name}" for path in columns)])
-    (folder / EXTENSION).unlink()
-    run.journal.add_event(f"extended by {count}")
-    return name
-
-
-def _check_named(folder: Path, recipe: Recipe, api: object, changes: Sequence[str]) -> None:
+def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequence[str]) -> None:
     """Refuse a recipe that others may have written and that says where this machine connects, with which key, or code.
 
     Without its confidential side a run may be anybody's.
     """
     named = {change.partition("=")[0].strip() for change in changes}
-    asked = [("api", recipe.api.settings, info_of(type(api)).code_settings)]
+    sections = [("api", recipe.api.settings, info_of(type(api)).code_settings)]
     for key, one in members_of(recipe.api).items():
-        asked.append((f"api.{key}", one.settings, info_of(load("pe.adapters", one.kind)).code_settings))
-    for section, settings, code in asked:
+        sections.append((f"api.{key}", one.settings, info_of(load("pe.adapters", one.kind)).code_settings))
+    for section, settings, code in sections:
         for key in (*_CONNECTION, *code):
             value: Any = settings
             for part in key.split("."):
@@ -152,15 +132,15 @@ def _check_named(folder: Path, recipe: Recipe, api: object, changes: Sequence[st
             own = key in code and isinstance(value, str) and ":" not in value
             if value is None or own or f"{section}.{key}" in named:
                 continue
-            told = value if isinstance(value, str) else json.dumps(value)
+            text = value if isinstance(value, str) else json.dumps(value)
             raise RecipeError(
-                f"{section}.{key} is '{told}' in a recipe that came with {folder}, and may be somebody else's: "
-                f"if that is what you want, say so by --set {shlex.quote(f'{section}.{key}={told}')}."
+                f"{section}.{key} is '{text}' in a recipe that came with {folder}, and may be somebody else's: "
+                f"if that is what you want, say so by --set {shlex.quote(f'{section}.{key}={text}')}."
             )
 
 
 def spread(members: int, count: int) -> npt.NDArray[np.int64]:
-    """The parents of `count` samples, int64 (count,): each member in turn, and what is left spread evenly over all.
+    """Return the parents of `count` samples, int64 (count,): each member in turn, and the rest spread evenly over all.
 
     Members stand in the order of their labels, so labels keep their shares, to a sample.
     """
@@ -168,17 +148,17 @@ def spread(members: int, count: int) -> npt.NDArray[np.int64]:
     return np.concatenate([np.tile(np.arange(members), rounds), np.arange(left) * members // max(left, 1)])
 
 
-def _index(writer: RunWriter, count: int, degree: float) -> int:
-    """The number of this extension: of the one that was interrupted, or a new one."""
-    if pending := pending_extension(writer.run):
+def _index(run: RunWriter, count: int, degree: float) -> int:
+    """Return the number of this extension: of the one that was interrupted, or a new one."""
+    if pending := pending_extension(run.run):
         if (pending["count"], pending["degree"]) != (count, degree):
             raise RunError(
                 f"An extension by {pending['count']} at degree {pending['degree']} was interrupted: "
                 "finish it first, with these numbers."
             )
         return int(pending["index"])
-    covered, on_disk = digests(read_certificate(writer.folder)), writer.folder.glob("extension*")
-    used = [*covered, *writer.journal.files(""), *writer.journal.phases(), *(path.name for path in on_disk)]
+    certified, on_disk = digests(read_certificate(run.folder)), run.folder.glob("extension*")
+    used = [*certified, *run.journal.files(""), *run.journal.phases(), *(path.name for path in on_disk)]
     index = max(extension_numbers(used), default=0) + 1  # a number of a deleted one would give its samples again
-    writer.write(EXTENSION, json.dumps({"index": index, "count": count, "degree": degree}))
+    run.write(EXTENSION, json.dumps({"index": index, "count": count, "degree": degree}))
     return index

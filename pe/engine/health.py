@@ -1,4 +1,4 @@
-"""What is installed, what works, what is missing and the command that installs it."""
+"""What is installed, what works, what is missing and the command that installs it: `pe doctor`."""
 
 from __future__ import annotations
 
@@ -42,23 +42,30 @@ _EXTRAS = {
     "text": "texts by local models",
     "trained": "generators that are fitted on the private records",
 }
+_GROUPS: tuple[Group, ...] = ("pe.adapters", "pe.embeddings", "pe.commands")
 
 
 def findings() -> Iterator[Finding]:
-    """All findings, in the order in which a person wants them."""
+    """Yield all findings, in the order in which a person wants them."""
     yield Finding("ok", f"{DISTRIBUTION} {__version__} on Python {platform.python_version()}, {platform.system()}")
     yield from _import_names()
     yield from _accelerators()
-    yield from _neighbors()
+    yield _neighbors()
     for extra, purpose in _EXTRAS.items():
-        yield _extra(extra, purpose)
-    groups: tuple[Group, ...] = ("pe.adapters", "pe.embeddings", "pe.commands")
-    for group in groups:
+        versions = libraries(DISTRIBUTION, extra)
+        missing = [name for name, version in versions.items() if not version]
+        if missing:
+            what = f"extra {extra} ({purpose}): {', '.join(missing)} not installed"
+            yield Finding("missing", what, pip_install(extra))
+        else:
+            names = ", ".join(f"{name} {version}" for name, version in versions.items())
+            yield Finding("ok", f"extra {extra} ({purpose}): {names}")
+    for group in _GROUPS:
         yield from _plugins(group)
 
 
 def _import_names() -> Iterator[Finding]:
-    """Whether another distribution has taken one of our import names."""
+    """Name other distributions that have taken one of our import names."""
     owners = packages_distributions()
     for name in PACKAGES:
         others = sorted(set(owners.get(name, ())) - {DISTRIBUTION})
@@ -73,54 +80,39 @@ def _import_names() -> Iterator[Finding]:
 
 
 def _accelerators() -> Iterator[Finding]:
-    """Every NVIDIA card by name, Apple's GPU, or the processor alone; and whether torch sees the driver's GPUs."""
-    listed = listed_cards()
-    cards = _nvidia_cards() or ([f"{words_for(listed)} of NVIDIA's driver"] if listed else [])
-    for card in cards:
-        yield Finding("ok", f"accelerator: {card}")
+    """Name every NVIDIA GPU, Apple's, or the processor alone; and say if torch does not see the driver's GPUs."""
+    listed, gpus = listed_cards(), []
+    if command := shutil.which("nvidia-smi"):
+        query = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
+        gpus = [f"cuda:{line.strip()}" for line in answer.stdout.splitlines() if line.strip()]
+    if not gpus and listed:
+        gpus = [f"{words_for(listed)} of NVIDIA's driver"]
+    for gpu in gpus:
+        yield Finding("ok", f"accelerator: {gpu}")
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         yield Finding("ok", "accelerator: Apple GPU (mps)")
-    elif not cards:
+    elif not gpus:
         yield Finding("ok", "accelerator: none; everything runs on the processor")
     if find_spec("torch") and (unseen := unseen_cards()):
         yield Finding("problem", f"accelerator: {unseen}", f"{FITTING_TORCH}, or set device: cpu in the recipe")
 
 
-def _nvidia_cards() -> list[str]:
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    query = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
-    return [f"cuda:{line.strip()}" for line in answer.stdout.splitlines() if line.strip()]
-
-
-def _neighbors() -> Iterator[Finding]:
-    """Whether a neighbour backend finds the right neighbour."""
+def _neighbors() -> Finding:
+    """Check that the neighbour search finds the right neighbours."""
     vectors = np.eye(8, dtype=np.float32)
     try:
         right = bool((nearest(vectors, vectors, 1)[:, 0] == np.arange(8)).all())
     except MissingDependency as error:
-        yield Finding("missing", f"neighbour search: {error}", pip_install("cpu"))
+        return Finding("missing", f"neighbour search: {error}", pip_install("cpu"))
     except PEError as error:
-        yield Finding("problem", f"neighbour search: {error}")
-    else:
-        found = f"neighbour search: {describe('auto')}"
-        yield Finding("ok", found) if right else Finding("problem", f"{found} gives wrong answers")
-
-
-def _extra(extra: str, purpose: str) -> Finding:
-    """Whether everything is installed that an extra of ours brings."""
-    found = libraries(DISTRIBUTION, extra)
-    missing = [name for name, version in found.items() if not version]
-    if missing:
-        what = f"extra {extra} ({purpose}): {', '.join(missing)} not installed"
-        return Finding("missing", what, pip_install(extra))
-    return Finding("ok", f"extra {extra} ({purpose}): {', '.join(f'{name} {found[name]}' for name in found)}")
+        return Finding("problem", f"neighbour search: {error}")
+    name = f"neighbour search: {describe('auto')}"
+    return Finding("ok", name) if right else Finding("problem", f"{name} gives wrong answers")
 
 
 def _plugins(group: Group) -> Iterator[Finding]:
-    """Each plug-in of a group that lacks a library, and all the others together."""
+    """Name each plug-in of a group that lacks a library, and all the others together."""
     ready = []
     for name, point in plugins(group).items():
         if point.dist and (missing := missing_libraries(point.dist.name, point.extras)):
@@ -131,11 +123,8 @@ def _plugins(group: Group) -> Iterator[Finding]:
     yield Finding("ok", f"{group}: {', '.join(ready) or 'none'}")
 
 
-# Whether what a recipe names is here, or its endpoint takes the key, and what its server heeds; asking no sample.
-
-
 def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
-    """Of a recipe's endpoint as below; of one without an endpoint, whether a run could start here.
+    """Check the recipe's endpoint, or, without one, this machine; ask for no sample.
 
     Raises:
         PluginError: there is no such kind of generator or embedding.
@@ -147,24 +136,15 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
         yield from endpoint_findings(kind, settings)
         return
     api, why = set_up("pe.adapters", recipe.api)
-    if api is None:
-        yield Finding("problem", f"{kind}: cannot be set up here: {why}")
-        return
-    found = obstacles(recipe, api)
-    for sentence in found:
-        yield Finding("problem", sentence)
-    if not found:
-        yield Finding(
-            "ok", f"{kind} and {recipe.embedding.kind}: a run could start here", "look first: pe probe RECIPE"
-        )
+    sentences = [f"{kind}: cannot be set up here: {why}"] if api is None else obstacles(recipe, api)
+    yield from (Finding("problem", sentence) for sentence in sentences)
+    if not sentences:
+        what = f"{kind} and {recipe.embedding.kind}: a run could start here"
+        yield Finding("ok", what, "look first: pe probe RECIPE")
 
 
 def endpoint_findings(kind: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """What can be found out of an endpoint.
-
-    Args:
-        kind: of generator that speaks to it.
-        settings: its settings.
+    """Check the endpoint of a kind of generator with these settings.
 
     Raises:
         PluginError: there is no such kind.

@@ -1,27 +1,39 @@
-"""Vary the same parents at one degree or several, to see if a generator heeds its parents and the degree."""
+"""Vary the same parents at one degree or several, to see if a generator heeds its parents and the degree.
+
+`pe probe --ladder` shows it; a run tries its parents once, before its first samples.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.samples import Samples
+from pe.dispatch.dispatcher import Dispatcher
+from pe.errors import APIError
 from pe.lookahead import embed
+from pe.planning.calls import PARENTS, Trial, trial_step
 from pe.plugins.protocols import Embedding
+from pe.recipe.schema import Recipe
+from pe.steps import Plan, Step
+from pe.store.certified import read_json_file
+from pe.store.places import CONFIDENTIAL, DEGREE, population_place
 
 Items = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Heeded = Literal["heeded", "ignored", "mixed up", "unknown"]
 
 CHANCE = 1 / 16
-"""Something is taken for shown if chance shows it so clearly at most so often."""
+"""A difference counts if chance makes so clear a one at most so often."""
 GROWTH = 1.1
-"""How many times as far as those of the lower degree variations of the higher one lie, at the least."""
+"""Least distance of variations of the higher degree, over that of the lower one."""
 FEWEST = 5
 """Parents, at the fewest, by which anything is judged."""
 STRAYED = 1 / 4
@@ -29,7 +41,7 @@ STRAYED = 1 / 4
 NEAREST = 1 / 2
 """Share of variations, at the least, whose nearest parent is their own where they are heeded; chance makes 1 of 8."""
 SPACES = ("samples", "embedding")
-"""Where distances are measured: between samples, as their modality does, and between their vectors."""
+"""The spaces of distances: between samples, as their modality measures them, and between their vectors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +53,8 @@ class Rung:
         parents: int64 (m,), the parents of those variations that were made, ascending.
         samples: the m variations.
         apart: for each of SPACES, float64 (m,): the distance of each from its parent.
-        nearest: for each of SPACES, how many lie no nearer to another of the parents than to their own.
-        strayed: likewise, how many lie nearer to another parent than half way from there to their own.
+        nearest: for each of SPACES, the number that lie no nearer to another of the parents than to their own.
+        strayed: for each of SPACES, the number that lie nearer to another parent than half way from there to their own.
     """
 
     degree: float
@@ -61,22 +73,32 @@ class Rung:
     @property
     def mixed_up(self) -> bool:
         """True if these are variations of others' parents instead."""
-        return not self.follows and any(map(self._strays, SPACES))
-
-    def _strays(self, space: str) -> bool:
-        return self.strayed[space] >= STRAYED * len(self.parents)
+        return not self.follows and any(self.strayed[space] >= STRAYED * len(self.parents) for space in SPACES)
 
     def means(self) -> dict[str, float | None]:
-        """The mean distance from the parent in each of SPACES; None where there is none."""
+        """Return the mean distance from the parent in each of SPACES; None where there is none."""
         return {space: _mean(self.apart[space]) for space in SPACES}
+
+    def describe(self) -> str:
+        """Say in a clause how near the variations lie to their own parents."""
+        nearest, strayed = max(self.nearest.values()), max(self.strayed.values())
+        return (
+            f"of {len(self.parents)} variations of degree {self.degree:g}, {nearest} lie nearest to their own parents, "
+            f"and {strayed} lie with another's"
+        )
+
+    def count_equal(self, other: Rung) -> int:
+        """Return the number of parents that have the same variation on both rungs."""
+        _, mine, theirs = np.intersect1d(self.parents, other.parents, return_indices=True)
+        return int((self.samples.take(mine).distances(other.samples.take(theirs)) == 0).sum())
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a ladder shows.
+    """The verdict on a ladder.
 
     Attributes:
-        degree: whether the degree is heeded or ignored; whether parents come back mixed up; or that it is not known.
+        degree: it is heeded or ignored; parents come back mixed up; or that is not known.
         told: in a clause.
     """
 
@@ -85,7 +107,7 @@ class Verdict:
 
 
 def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding) -> Rung:
-    """How far variations of `founders` are from their parents.
+    """Measure how far variations of `founders` are from their parents.
 
     Args:
         degree: of all of them.
@@ -93,18 +115,18 @@ def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Sam
         answers: request by request: (the parents of those that were made, one variation of each).
         embedding: maps samples to vectors.
     """
-    answered = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
-    whole = np.concatenate([items for items, _ in answered])
+    parts = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
+    whole = np.concatenate([items for items, _ in parts])
     order = np.argsort(whole)
-    made = type(founders)(np.concatenate([samples.array for _, samples in answered])[order])
+    variations = type(founders)(np.concatenate([samples.array for _, samples in parts])[order])
     parents, at = founders.take(whole[order]), embed(embedding, founders).astype(np.float64)[whole[order]]
-    vectors = embed(embedding, made).astype(np.float64) if len(made) else at
-    tables = {"samples": _table(made, parents), "embedding": _norms(vectors, at)}
+    vectors = embed(embedding, variations).astype(np.float64) if len(variations) else at
+    tables = {"samples": _table(variations, parents), "embedding": _norms(vectors, at)}
     between = {"samples": _table(parents, parents), "embedding": _norms(at, at)}
     return Rung(
         degree=degree,
         parents=whole[order],
-        samples=made,
+        samples=variations,
         apart={space: np.diagonal(table) for space, table in tables.items()},
         nearest={
             space: int((np.diagonal(one) <= one.min(axis=1, initial=np.inf)).sum()) for space, one in tables.items()
@@ -114,9 +136,9 @@ def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Sam
 
 
 def judge(low: Rung, high: Rung, unit: str) -> Verdict:
-    """True if variations of a low degree are of their own parents, and those of a high one go farther.
+    """Judge if variations of a low degree are of their own parents, and those of a high one go farther.
 
-    The latter is taken for shown if, between samples or in the embedding, the differences are more than chance makes of
+    They go farther if, between samples or in the embedding, the differences are more than chance makes of
     their signs (CHANCE), and by GROWTH, too. Of 8 parents, honest variations whose differences scatter by two
     thirds of their mean fail once in 300 times; those that do not depend on the degree pass once in ten times, and
     never if equal seeds make them equal.
@@ -126,16 +148,16 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
         high: of the higher degree.
         unit: of distances between samples.
     """
-    _, mine, its = np.intersect1d(low.parents, high.parents, return_indices=True)
+    _, mine, theirs = np.intersect1d(low.parents, high.parents, return_indices=True)
     count, least, most = len(mine), f"{low.degree:g}", f"{high.degree:g}"
     if count < FEWEST:
         return Verdict("unknown", f"{count} parents, not {FEWEST}, have variations of the degrees {least} and {most}")
     if low.mixed_up:
-        return Verdict("mixed up", described(low))
-    farther = any(_grows(low.apart[space][mine], high.apart[space][its]) for space in SPACES)
+        return Verdict("mixed up", low.describe())
+    farther = any(_grows(low.apart[space][mine], high.apart[space][theirs]) for space in SPACES)
     near, far = (
         " and ".join(f"{_mean(one.apart[space][rows]) or 0:.3g}" for space in SPACES)
-        for one, rows in ((low, mine), (high, its))
+        for one, rows in ((low, mine), (high, theirs))
     )
     lie = "farther" if farther else "no farther"
     return Verdict(
@@ -146,58 +168,89 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
 
 
 def _grows(near: Floats, far: Floats) -> bool:
-    """Whether distances from the same parents grow, by more than chance and by a share that is worth having."""
+    """True if distances from the same parents grow, by more than chance and by a share that is worth having."""
     known = np.isfinite(near) & np.isfinite(far)
     return chance(far - near) <= CHANCE and bool(far[known].sum() >= GROWTH * near[known].sum())
 
 
-def described(rung: Rung) -> str:
-    """Say in a clause how near variations of one degree lie to their own parents."""
-    nearest, strayed = max(rung.nearest.values()), max(rung.strayed.values())
-    return (
-        f"of {len(rung.parents)} variations of degree {rung.degree:g}, {nearest} lie nearest to their own parents, and "
-        f"{strayed} lie with another's"
-    )
-
-
 def chance(differences: Floats) -> float:
-    """How often random signs give differences as large a sum, in (0, 1]: Fisher's exact test of pairs. NaN is left out.
+    """Return how often random signs give as large a sum, in (0, 1]: Fisher's exact test of pairs; NaN is left out.
 
     1 for fewer than FEWEST.
     """
-    known = differences[np.isfinite(differences)]
-    if len(known) < FEWEST:
+    finite = differences[np.isfinite(differences)]
+    if len(finite) < FEWEST:
         return 1.0
-    sums = np.array(list(product((-1.0, 1.0), repeat=len(known)))) @ known
-    return float(np.mean(sums >= known.sum() - 1e-9 * np.abs(known).sum()))
+    sums = np.array(list(product((-1.0, 1.0), repeat=len(finite)))) @ finite
+    return float(np.mean(sums >= finite.sum() - 1e-9 * np.abs(finite).sum()))
 
 
 def rises(rungs: Sequence[Rung]) -> dict[str, bool]:
-    """Whether the mean distance grows from each degree to the next, in each of SPACES."""
+    """Say for each of SPACES if the mean distance grows from each degree to the next."""
     means = {space: [_mean(rung.apart[space]) for rung in rungs] for space in SPACES}
     return {
         space: all(a is not None and b is not None and a < b for a, b in pairwise(of)) for space, of in means.items()
     }
 
 
-def equal(rung: Rung, other: Rung) -> int:
-    """How many parents have the same variation on both rungs."""
-    _, mine, its = np.intersect1d(rung.parents, other.parents, return_indices=True)
-    return int((rung.samples.take(mine).distances(other.samples.take(its)) == 0).sum())
-
-
 def _table(samples: Samples, others: Samples) -> Floats:
-    """(i, j): how far sample i is from the j-th of the others, which are as many."""
+    """(i, j): the distance of sample i from the j-th of the others, which are as many."""
     rows = [samples.take([i] * len(samples)).distances(others) for i in range(len(samples))]
     return np.stack(rows).astype(np.float64) if rows else np.empty((0, 0))
 
 
 def _norms(vectors: Floats, others: Floats) -> Floats:
-    """(i, j): how far vector i is from the j-th of the others."""
-    found: Floats = np.linalg.norm(vectors[:, None] - others[None], axis=2)
-    return found
+    """(i, j): the distance of vector i from the j-th of the others."""
+    norms: Floats = np.linalg.norm(vectors[:, None] - others[None], axis=2)
+    return norms
 
 
 def _mean(values: Floats) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
+
+
+# The trial of a run. Its requests are chunks like all others: counted, priced, limited, and never repeated.
+
+
+PHASE = "degree"
+"""Its phases are degree/parents and, with the degree in place of 0.4, degree/0.4."""
+
+
+def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding: Embedding) -> None:
+    """Try once if variations are of their own parents; nothing if that is not called for, or S_1 is there.
+
+    Guarantee: it reads no private record, and its requests follow from public seeds.
+
+    Raises:
+        APIError: they are not; or the generator makes no sample.
+    """
+    run, step = dispatcher.run, trial_step(plan)
+    if step is None or not Trial.of(recipe, plan, dispatcher.api) or run.journal.files(f"{population_place(1)}/"):
+        return
+    if not (run.folder / DEGREE).is_file():
+        run.write(DEGREE, json.dumps(_try(dispatcher, embedding, step), ensure_ascii=False) + "\n")
+    dispatcher.forget(f"{PHASE}/{step.degree:g}")
+    result, name = read_json_file(run.folder / DEGREE), type(dispatcher.api).__name__
+    follows = result.get("follows", result.get("degree") not in ("ignored", "mixed up"))  # as versions before wrote it
+    if follows is None:
+        dispatcher.progress.warn(f"Whether {name} varies the parents it is handed is not known: {result['told']}.")
+    elif not follows:
+        raise APIError(
+            f"{name} does not vary the parents it is handed: {result['told']}; `pe probe --ladder` shows it. Change "
+            f"`api`, or the server, and begin a new run; `{dispatcher.command('evolution.measure_degree')}` with "
+            "`never` goes on all the same."
+        )
+
+
+def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, Any]:
+    """Return the content of DEGREE."""
+    alike = dispatcher.api.capabilities.shares != "nothing"  # so that they come in one request, if they ever do
+    labels = np.zeros(PARENTS, np.int32)
+    parents = dispatcher.draw(f"{PHASE}/parents", f"{CONFIDENTIAL}/{PHASE}", labels, "trying the parents", alike)
+    phase, description = f"{PHASE}/{step.degree:g}", f"trying the degree: {step.degree:g}"
+    with closing(dispatcher.vary_each(phase, parents, step.degree, step.t, description)) as answers:
+        rung = measure(step.degree, parents.samples, answers, embedding)
+    judged = len(rung.parents) >= FEWEST
+    clause = rung.describe() if judged else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
+    return {"follows": rung.follows if judged else None, "degree": step.degree, "told": clause}

@@ -1,4 +1,4 @@
-"""Loggers of a run: found by name, told of each population when that tells no time of private work."""
+"""Loggers of a run, and progress bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -26,33 +26,26 @@ from rich.progress import Task as RichTask
 from rich.text import Text
 
 from pe.errors import PEError, PluginError, RecipeError, printable
-from pe.planning.build import price_of
 from pe.plugins.registry import load, require
-from pe.privacy.ledger import Ledger
-from pe.privacy.words import finite
 from pe.progress import Progress, Task
-from pe.recipe.schema import Recipe
-from pe.report.loggers import Logged, Logger, logged
-from pe.steps import Plan
-from pe.store.places import population_place
-from pe.store.writer import RunWriter
+from pe.report.loggers import Logged, Logger
 
 
-def logger(given: str | Logger) -> Logger:
-    """The logger that `NAME=WHERE` names; an object with the methods of one as it is.
+def logger(spec: str | Logger) -> Logger:
+    """Construct the logger that `NAME=WHERE` names; return an object with the methods of one as it is.
 
     Raises:
         RecipeError: it is of another form.
         PluginError: there is none of this name, it cannot be set up, or the object lacks a method.
         MissingDependency: its library is not installed.
     """
-    if not isinstance(given, str):
-        if lacking := [method for method in ("log", "close") if not callable(getattr(given, method, None))]:
-            raise PluginError(f"The logger {type(given).__name__} has no method '{lacking[0]}': see pe.Logger.")
-        return given
-    name, _, where = given.partition("=")
+    if not isinstance(spec, str):
+        if lacking := [method for method in ("log", "close") if not callable(getattr(spec, method, None))]:
+            raise PluginError(f"The logger {type(spec).__name__} has no method '{lacking[0]}': see pe.Logger.")
+        return spec
+    name, _, where = spec.partition("=")
     if not name or not where:
-        raise RecipeError(f"The logger is '{given}': give NAME=WHERE, such as tensorboard=logs.")
+        raise RecipeError(f"The logger is '{spec}': give NAME=WHERE, such as tensorboard=logs.")
     require("pe.loggers", name)
     try:
         return cast(Logger, load("pe.loggers", name)(where))
@@ -62,76 +55,59 @@ def logger(given: str | Logger) -> Logger:
         raise PluginError(f"The logger '{name}' cannot be set up: {error}.") from error
 
 
-@contextmanager
-def logging_of(
-    recipe: Recipe, plan: Plan, run: RunWriter, ledger: Ledger, *, told: Sequence[Logger], progress: Progress
-) -> Iterator[Callable[[int], None]]:
-    """What is to be called with t when S_t is there; when the block ends, the loggers are closed.
-
-    Where private work is held back by a public clock, to the last release of the plan, or nothing is protected, loggers
-    are told at once. Else the moment would tell how long private work took, so they are told once the run has ended.
-    """
-    live = recipe.privacy.noiseless or all(one.name in ledger.clock.deadlines for one in plan.releases)
-    loggers = _Loggers(told, recipe, plan, run, finite(ledger.total()) if told else None, live, progress)
-    try:
-        yield loggers.tell
-        loggers.send()
-    finally:
-        loggers.close()
-
-
 @dataclass
-class _Loggers:
-    told: Sequence[Logger]
-    recipe: Recipe
-    plan: Plan
-    run: RunWriter
-    epsilon: float | None
+class Logging:
+    """Sends the numbers of each population to the loggers of a run, and closes them when the block ends.
+
+    Attributes:
+        loggers: one that fails gets no more.
+        measure: returns the shareable numbers of S_t.
+        live: True to send at once; else at the end of the block.
+        warn: shows a warning.
+    """
+
+    loggers: Sequence[Logger]
+    measure: Callable[[int], Logged]
     live: bool
-    progress: Progress
-    _waiting: list[Logged] = field(default_factory=list)
+    warn: Callable[[str], None]
+    _waiting: list[Logged] = field(default_factory=list, init=False)
 
-    def __post_init__(self) -> None:
-        places = map(population_place, range(len(self.plan.steps) + 1))
-        self._before = sum(bool(self.run.journal.files(f"{place}/")) for place in places)
+    def on_population(self, t: int) -> None:
+        """Log S_t, which is durable."""
+        if self.loggers:
+            self._waiting.append(self.measure(t))
+            if self.live:
+                self._send()
 
-    def tell(self, t: int) -> None:
-        """S_t is there."""
-        if not self.told:
-            return
-        usage = self.run.journal.totals().usage if t >= self._before else None
-        images, cost = (None, None) if usage is None else (usage.images, price_of(self.recipe).of(usage))
-        delta = self.recipe.privacy.delta
-        self._waiting.append(logged(self.run.run, self.plan, t, self.epsilon, delta, images, cost))
-        if self.live:
-            self.send()
-
-    def send(self) -> None:
-        """Tell what is not told yet."""
+    def _send(self) -> None:
         for each in self._waiting:
-            for one in self.told:
+            for one in self.loggers:
                 self._try(one, partial(one.log, each))
         self._waiting.clear()
-
-    def close(self) -> None:
-        """The run has ended, or stopped."""
-        for one in self.told:
-            self._try(one, one.close)
 
     def _try(self, one: Logger, call: Callable[[], None]) -> None:
         try:
             call()
         except Exception as error:
-            self.told = [other for other in self.told if other is not one]
-            name, what = type(one).__name__, printable(str(error))
-            self.progress.warn(f"{name} failed ({what}) and is told no more of this run.")
+            self.loggers = [other for other in self.loggers if other is not one]
+            self.warn(f"{type(one).__name__} failed ({printable(str(error))}) and is told no more of this run.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        try:
+            if kind is None:
+                self._send()
+        finally:
+            for one in self.loggers:
+                self._try(one, one.close)
 
 
 # Progress bars on stderr; plain lines when it is no terminal.
 
 
 _TEXTS = ("{task.fields[spent]}", "[yellow]{task.fields[waits]}[/]")
-
 _WARM, _SHARE = 30.0, 0.1
 """Seconds of a phase, or a share of its items, after which the time left is estimated."""
 
@@ -142,16 +118,17 @@ class Bars(Progress):
     def __init__(
         self, quiet: bool = False, console: Console | None = None, clock: Callable[[], float] | None = None
     ) -> None:
-        """Draws on `console`, stderr by default; with a `clock` of its own it redraws only when something advances."""
+        """Draw on `console`, stderr by default; with a `clock`, redraw only when something advances."""
         self._console = console or Console(stderr=True, highlight=False)
         self._quiet, self._clock = quiet, clock
 
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
-        """A phase of `total` items."""
+        """Show a phase of `total` items."""
+        has_widgets = self._console.is_jupyter and find_spec("ipywidgets") is not None  # else rich draws no bar there
         if self._quiet:
             yield Task()
-        elif self._console.is_terminal or _has_widgets(self._console):
+        elif self._console.is_terminal or has_widgets:
             options: dict[str, Any] = {
                 "console": self._console,
                 "auto_refresh": self._clock is None,
@@ -165,22 +142,17 @@ class Bars(Progress):
             print(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr, flush=True)
 
     def warn(self, message: str) -> None:
-        """A warning, as a line of its own."""
+        """Show a warning, as a line of its own."""
         self._console.print(f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True)
 
     def tell(self, message: str) -> None:
-        """A line of its own."""
+        """Show a line of its own."""
         if not self._quiet:
             self._console.print(message, markup=False, soft_wrap=True)
 
 
-def _has_widgets(console: Console) -> bool:
-    """Whether rich can draw in a notebook."""
-    return console.is_jupyter and find_spec("ipywidgets") is not None
-
-
 def _columns(total: int | None) -> list[ProgressColumn]:
-    """What a bar shows: for a phase of known size how many of how many, the time left and the cost so far."""
+    """Return a bar's columns; a phase of known size has its items, the time left and the cost so far."""
     name, elapsed = TextColumn("{task.description:<26}"), TimeElapsedColumn()
     if total is None:
         return [name, BarColumn(), elapsed]
@@ -191,8 +163,8 @@ class _TimeLeft(TimeRemainingColumn):
     """The time left, once the rate is known: at first a generator loads what it needs, and answers come in bursts."""
 
     def render(self, task: RichTask) -> Text:
-        known = (task.elapsed or 0) >= _WARM or (task.total and task.completed >= _SHARE * task.total)
-        return super().render(task) if known else Text("-:--:--", style="progress.remaining")
+        is_known = (task.elapsed or 0) >= _WARM or (task.total and task.completed >= _SHARE * task.total)
+        return super().render(task) if is_known else Text("-:--:--", style="progress.remaining")
 
 
 class _Bar(Task):
@@ -208,7 +180,7 @@ class _Bar(Task):
 
 
 class _Line(Task):
-    """Of a phase whose bar nobody sees."""
+    """A phase whose bar nobody sees."""
 
     def __init__(self, description: str) -> None:
         self._description = description

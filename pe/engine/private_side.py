@@ -1,12 +1,13 @@
-"""The private records of a run: checked before anything is called, embedded once, recognised on resume."""
+"""The private records of a run, and the public samples compared with them."""
 
 from __future__ import annotations
 
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a run and its private records from others. Confidential.
+    """The identity of a run and its private records. Confidential.
 
     Attributes:
         key: of the fingerprint, hexadecimal.
@@ -58,16 +59,16 @@ class Identity:
     inode: int = _UNKNOWN
 
     def is_of(self, folder: Path) -> bool:
-        """Whether `folder` is the very directory that was entered, or none was entered yet; a copy is another."""
+        """True if `folder` is the very directory that was entered, or none was entered yet; a copy is another."""
         return self.inode in (folder.stat().st_ino, _UNKNOWN)
 
     def dump(self) -> bytes:
-        """As IDENTITY holds it."""
+        """Return the content of the file."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def read(cls, run: RunWriter) -> Identity:
-        """The identity of a run.
+    def of(cls, run: RunWriter) -> Identity:
+        """Read the identity of a run.
 
         Raises:
             RunError: the run has lost it.
@@ -79,7 +80,7 @@ class Identity:
 
     @classmethod
     def load(cls, path: Path) -> Identity:
-        """What the file `path` holds.
+        """Read the file `path`.
 
         Raises:
             DamagedFile: it is no such file.
@@ -95,10 +96,10 @@ class PrivateSide:
     """The private records while a run goes on; nothing is read before it is needed.
 
     Attributes:
-        source: where the records are.
+        source: of the records.
         embedding: maps them to vectors.
-        progress: told that something happens, never how much.
-        work: who embeds the records.
+        progress: is told that something happens, never how much.
+        work: embeds the records.
         clock: holds the embedding back until its deadline, if it has one.
     """
 
@@ -107,9 +108,17 @@ class PrivateSide:
     progress: Progress
     work: PrivateWork
     clock: PublicClock = field(default_factory=PublicClock, init=False)
-    _dataset: PrivateDataset | None = field(default=None, init=False)
     _embedded: PrivateEmbeddings | None = field(default=None, init=False)
-    _found: Preflight | None = field(default=None, init=False)
+    _preflight: Preflight | None = field(default=None, init=False)
+
+    @cached_property
+    def dataset(self) -> PrivateDataset:
+        """The records, opened when they are first asked for."""
+        return self.source.open()
+
+    def records(self) -> PrivateRecords:
+        """Return all readable records, in memory, for a generator that is fitted on them."""
+        return PrivateRecords.of(self.dataset)
 
     def preflight(self) -> Identity:
         """Check all records before the run exists.
@@ -118,13 +127,63 @@ class PrivateSide:
             PrivateDataError: a record is not as declared.
         """
         key = secrets.token_hex(32)
-        return Identity(key, self._check(key))
+        return Identity(key, self._fingerprint(key))
+
+    def _fingerprint(self, key: str) -> str:
+        with self.progress.task("checking private records", None), listing(self.source.place):
+            self._preflight = self.dataset.preflight(bytes.fromhex(key))
+        return self._preflight.fingerprint
+
+    def log_bad_records(self) -> None:
+        """Name the records that cast no vote in the run's confidential log, and nowhere else: the run goes on."""
+        for record in self._preflight.bad if self._preflight else ():
+            log.warning("Record %d casts no vote: %s", record.index, record.reason)
+
+    def recognise(self, run: RunWriter) -> None:
+        """Check that the records are those that the run began with, pixel by pixel.
+
+        Raises:
+            RunError: they are not.
+            PrivateDataError: a record is not as declared.
+        """
+        identity = Identity.of(run)
+        if self._fingerprint(identity.key) != identity.fingerprint:
+            raise RunError(
+                f"The private records differ from those that {run.folder} began with: "
+                "restore them, or start a new run (its ε adds to this one's)."
+            )
+
+    def check_not_those_of(self, other: Path) -> None:
+        """Refuse records that are declared disjoint from those of the run in `other`, and are the very same.
+
+        Without that run's confidential side they cannot be compared; and sets that merely overlap are not found.
+
+        Raises:
+            RecipeError: they are the same.
+        """
+        path = other / IDENTITY
+        if not path.is_file():
+            return
+        identity = Identity.load(path)
+        if self._fingerprint(identity.key) == identity.fingerprint:
+            raise RecipeError(
+                f"private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
+            )
+
+    def overlap(self, public: Iterable[tuple[str, Array]]) -> Overlap:
+        """Count the public samples that are private records, to the last bit, after the pre-flight. CONFIDENTIAL.
+
+        Args:
+            public: names and samples, decoded as the private records are.
+        """
+        assert self._preflight is not None
+        return find_overlap(self._preflight.digests, public, self.source.modality, self.source.shape)
 
     def try_embedding(self, made: Shape | None) -> None:
         """Try the embedding on made-up samples, before the generator is asked for anything; no record is read.
 
         Args:
-            made: of the generator's samples, where it declares a shape.
+            made: the shape of the generator's samples, where it declares one.
 
         Raises:
             PEError: it cannot embed, or breaks its promise (`pe.plugins.embed.try_embedding`).
@@ -134,6 +193,35 @@ class PrivateSide:
             if made is not None and made != self.source.shape:
                 check_comparable(self.embedding, self.source.modality, self.source.shape, made)
 
+    def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
+        """Return the records' embeddings: computed once per run, kept in confidential/."""
+        if self._embedded is None:
+            name = f"{CONFIDENTIAL}/embeddings/{FILE}"
+            path = run.folder / name
+            if path.is_file() and run.journal.files(name) == {name: sha256(path)}:
+                self._embedded = load_private(self.dataset, path.parent)
+            else:
+                dataset, held = self.dataset, self.clock.hold(EMBEDDING)
+                with self.progress.task("embedding private records", None), held, writing(path):
+                    self._embedded = embed_private(dataset, self.embedding, path.parent, self.work.embed)
+                    run.journal.add_files({name: sha256(path)})
+        return self._embedded
+
+    # The data set's ledger file; a sample without a place on disk has none.
+
+    @property
+    def _data_set(self) -> DataSetLedger | None:
+        return data_set_ledger(self.source)
+
+    def check_cap(self, releases: Sequence[Release]) -> None:
+        """Refuse a new run that the data set's cap forbids, before the run exists.
+
+        Raises:
+            BudgetExceeded: the cap would be exceeded.
+        """
+        if (data_set := self._data_set) is not None:
+            data_set.check(releases)
+
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
         """Enter the run into the data set's ledger file, before anything is released; again changes nothing.
 
@@ -141,17 +229,17 @@ class PrivateSide:
         draw, what it is about to draw once more.
 
         Returns:
-            The data set's total over all runs; None for a sample that has no place on disk.
+            The data set's total over all runs; None without a ledger file.
 
         Raises:
             BudgetExceeded: the file's cap would be exceeded.
         """
-        data_set = self._data_set()
+        data_set = self._data_set
         if data_set is None:
             return None
-        identity, here = Identity.read(run), run.folder.stat().st_ino
-        older = data_set.drawn(identity.run) > len(run.journal.released())
-        if identity.run and (older or not identity.is_of(run.folder)):
+        identity, here = Identity.of(run), run.folder.stat().st_ino
+        is_older = data_set.drawn(identity.run) > len(run.journal.released())
+        if identity.run and (is_older or not identity.is_of(run.folder)):
             self.progress.warn(
                 f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's ledger."
             )
@@ -160,18 +248,17 @@ class PrivateSide:
             identity = replace(identity, run=identity.run or secrets.token_hex(16), inode=here)
             run.write(IDENTITY, identity.dump())
         total = data_set.enter(identity.run, releases, delta)
-        self._found = None  # 32 bytes a record that nothing needs any more
+        self._preflight = None  # 32 bytes a record that nothing needs any more
         return total
 
-    def drew(self, run: RunWriter) -> None:
+    def note_draw(self, run: RunWriter) -> None:
         """Note in the data set's ledger file that the run begins to draw, or has kept one more release.
 
         Raises:
             PrivacyError: the run is not entered there any more.
         """
-        data_set = self._data_set()
-        if data_set is not None:
-            data_set.drew(Identity.read(run).run, len(run.journal.released()))
+        if (data_set := self._data_set) is not None:
+            data_set.drew(Identity.of(run).run, len(run.journal.released()))
 
     def leave(self, run: RunWriter) -> None:
         """Strike a run that ends before it has drawn anything out of the data set's ledger file; going on enters it.
@@ -179,118 +266,51 @@ class PrivateSide:
         Where that cannot be done, the entry stays: the total is too high, and never too low.
         """
         try:
-            data_set = self._data_set()
-            if data_set is not None:
-                data_set.strike(Identity.read(run).run)
+            if (data_set := self._data_set) is not None:
+                data_set.strike(Identity.of(run).run)
         except PEError as error:
             log.warning("The run stays in the data set's ledger, though it has drawn nothing: %s", error)
 
     def total(self, delta: float) -> dict[str, Any] | None:
-        """The data set's total as it stands now; None where it has no ledger file."""
-        data_set = self._data_set()
+        """Return the data set's total as it stands now; None without a ledger file."""
+        data_set = self._data_set
         return None if data_set is None else data_set.total(delta)
 
-    def check_cap(self, releases: Sequence[Release]) -> None:
-        """Refuse a new run that the data set's cap forbids, before the run exists.
 
-        Raises:
-            BudgetExceeded: the cap would be exceeded.
-        """
-        if (data_set := self._data_set()) is not None:
-            data_set.check(releases)
+def forget_run(folder: Path, ledger: DataSetLedger) -> None:
+    """Strike the run in `folder` out of `ledger`, durably; if it goes on, it is entered again before it draws.
 
-    def _data_set(self) -> DataSetLedger | None:
-        return data_set_ledger(self.source)
+    Both must say that nothing was drawn: the run's journal, under the run's lock, and the ledger file, which notes when
+    a run begins to draw; so neither an older state of the run nor a copy of it serves to strike out what was drawn.
 
-    def recognise(self, run: RunWriter) -> Identity:
-        """Check that the records are those the run began with, pixel by pixel; return the run's identity.
-
-        Raises:
-            RunError: they are not.
-            PrivateDataError: a record is not as declared.
-        """
-        identity = Identity.read(run)
-        if self._check(identity.key) != identity.fingerprint:
-            raise RunError(
-                f"The private records differ from those that {run.folder} began with: "
-                "restore them, or start a new run (its ε adds to this one's)."
-            )
-        return identity
-
-    def check_not_those_of(self, other: Path) -> None:
-        """Refuse records that are declared disjoint from those of the run in `other`, and are the very same.
-
-        Without that run's confidential side nothing can be told; and sets that merely overlap are not found out.
-
-        Raises:
-            RecipeError: they are the same.
-        """
-        path = other / IDENTITY
-        if not path.is_file():
-            return
-        identity = Identity.load(path)
-        if self._check(identity.key) == identity.fingerprint:
-            raise RecipeError(
-                f"private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
-            )
-
-    def overlap(self, public: Iterable[tuple[str, Array]]) -> Overlap:
-        """How many public samples are private records, to the last bit; the pre-flight comes first. CONFIDENTIAL.
-
-        Args:
-            public: names and samples, decoded as the private records are.
-        """
-        assert self._found is not None
-        return find_overlap(self._found.digests, public, self.source.modality, self.source.shape)
-
-    def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
-        """The records' embeddings: computed once per run, kept in confidential/."""
-        if self._embedded is None:
-            dataset = self.dataset()
-            name = f"{CONFIDENTIAL}/embeddings/{FILE}"
-            path = run.folder / name
-            if path.is_file() and run.journal.files(name) == {name: sha256(path)}:
-                self._embedded = load_private(dataset, path.parent)
-            else:
-                held = self.clock.hold(EMBEDDING)
-                with self.progress.task("embedding private records", None), held, writing(path):
-                    self._embedded = embed_private(dataset, self.embedding, path.parent, self.work.embed)
-                    run.journal.add_files({name: sha256(path)})
-        return self._embedded
-
-    def records(self) -> PrivateRecords:
-        """All readable records, in memory: for a generator that is fitted on them."""
-        return PrivateRecords.of(self.dataset())
-
-    def _check(self, key: str) -> str:
-        with self.progress.task("checking private records", None), listing(self.source.place):
-            self._found = self.dataset().preflight(bytes.fromhex(key))
-        return self._found.fingerprint
-
-    def log_bad_records(self) -> None:
-        """Name the records that cast no vote in the run's confidential log, and nowhere else: the run goes on."""
-        for record in self._found.bad if self._found else ():
-            log.warning("Record %d casts no vote: %s", record.index, record.reason)
-
-    def dataset(self) -> PrivateDataset:
-        """The records, opened when they are first asked for."""
-        if self._dataset is None:
-            self._dataset = self.source.open()
-        return self._dataset
-
-
-# The public samples that a run's plug-ins read: none is a private record, and none changes while the run goes on.
+    Raises:
+        RunError: the run has drawn noise, lost its journal, is a copy, or is being written.
+        PrivacyError: the file does not hold the run, or knows that it has drawn.
+    """
+    run = Run.open(folder)
+    if not has_journal(run):
+        raise RunError(f"{folder} has no journal, which alone can tell that nothing was drawn: its entry stays.")
+    with RunWriter.reopen(folder) as writer:
+        identity = Identity.of(writer)
+        if not writer.journal.happened("started"):
+            raise RunError(f"{folder} has lost its first journal, so what was drawn is unknown: its entry stays.")
+        if names := [one.release.name for one in JournalReleases(writer).charged()]:
+            raise RunError(f"{folder} has drawn noise for {', '.join(names)}, which counts for good: its entry stays.")
+        if not identity.is_of(folder):
+            raise RunError(f"{folder} is a copy, or was moved to another disk: resume it, or forget the first.")
+        ledger.strike(identity.run)
+        writer.journal.add_event("struck out of the data set's ledger")
 
 
 @dataclass(frozen=True)
 class PublicPool:
-    """The public samples as a run finds them.
+    """The public samples that a run's plug-ins read: none is a private record, and none changes while the run goes on.
 
     Attributes:
         readers: section of the recipe → the plug-in that reads them.
-        compared: whether none of them may be a private record.
+        compared: True if none of them may be a private record.
         source: of the private records, whose shape they get.
-        progress: told that they are read.
+        progress: is told that they are read.
     """
 
     readers: Mapping[str, ReadsPublicSamples]
@@ -300,7 +320,7 @@ class PublicPool:
 
     @classmethod
     def of(cls, recipe: Recipe, plugins: Mapping[str, object], progress: Progress) -> PublicPool | None:
-        """That of a recipe's plug-ins, by their sections; None where none of them reads any, or where they are gone.
+        """Return the pool of a recipe's plug-ins, by their sections; None if none reads samples, or they are gone.
 
         They may be gone where a model, which another run fitted with them, reads them no more; that is warned of.
         """
@@ -318,27 +338,23 @@ class PublicPool:
         return cls(readers, compared, recipe.private, progress) if readers else None
 
     def pin(self, private: PrivateSide) -> bytes:
-        """What PUBLIC_SAMPLES is to hold, after a comparison with the private records, whose pre-flight comes first.
-
-        Args:
-            private: whose records they are compared with.
+        """Compare the samples with the private records, after their pre-flight; return the content of PUBLIC_SAMPLES.
 
         Raises:
             RecipeError: some are private records, and `privacy.pool_overlaps` is not `declared`.
             PEError: one cannot be decoded.
         """
         if not self.compared:
-            return _dump(self._content())
-        with self.progress.task(f"comparing public {self._noun} with private records", None):
-            found = {section: private.overlap(self._samples(section)) for section in self.readers}
-        for one in found.values():
+            return _dump(self._overlaps(None))
+        overlaps = self._overlaps(private)
+        for one in overlaps.values():
             if one.equal:
                 raise RecipeError(
                     f"{one.equal:,} of {one.compared:,} public {self._noun} are private records, to the last bit (the "
                     f"first: {one.first}): take them out, or, if the records are published, set "
                     "privacy.pool_overlaps: declared."
                 )
-        return _dump({section: _told(one) for section, one in found.items()})
+        return _dump(overlaps)
 
     def check_same(self, folder: Path) -> None:
         """Refuse to go on with the run in `folder` if the samples are not those that it began with.
@@ -352,62 +368,35 @@ class PublicPool:
         if not path.is_file():
             raise DamagedFile(f"{path} is gone: restore it from a copy.")
         first = read_json_file(path)
-        for section, told in self._content().items():
-            if first.get(section) != told:
+        for section, overlap in self._overlaps(None).items():
+            if first.get(section) != _content(overlap):
                 places = ", ".join(map(str, self.readers[section].public_paths()))
                 raise RunError(
                     f"The public {self._noun} {places} are not those that {folder} began with, and were compared with "
                     "private records: restore them, or start a new run."
                 )
 
-    def _content(self) -> dict[str, dict[str, object]]:
-        modality, shape = self.source.modality, self.source.shape
-        nothing = np.empty((0, DIGEST_BYTES), np.uint8)
-        with self.progress.task(f"reading public {self._noun}", None):
-            return {
-                section: _told(find_overlap(nothing, self._samples(section), modality, shape))
-                for section in self.readers
-            }
+    def _overlaps(self, private: PrivateSide | None) -> dict[str, Overlap]:
+        """Read all samples; compare them with the records, or with none."""
+        source = self.source
 
-    def _samples(self, section: str) -> Iterator[tuple[str, Array]]:
-        return self.readers[section].public_samples(self.source.shape, self.source.rule)
+        def read(reader: ReadsPublicSamples) -> Overlap:
+            samples = reader.public_samples(source.shape, source.rule)
+            none = np.empty((0, DIGEST_BYTES), np.uint8)
+            return private.overlap(samples) if private else find_overlap(none, samples, source.modality, source.shape)
+
+        what = f"comparing public {self._noun} with private records" if private else f"reading public {self._noun}"
+        with self.progress.task(what, None):
+            return {section: read(reader) for section, reader in self.readers.items()}
 
     @property
     def _noun(self) -> str:
         return self.source.modality.noun
 
 
-def _told(found: Overlap) -> dict[str, object]:
-    return {"samples": found.compared, "sha256": found.sha256}
+def _content(overlap: Overlap) -> dict[str, object]:
+    return {"samples": overlap.compared, "sha256": overlap.sha256}
 
 
-def _dump(content: Mapping[str, object]) -> bytes:
-    return json.dumps(content).encode() + b"\n"
-
-
-# A run that has drawn nothing is struck out of its data set's ledger.
-
-
-def forget_run(folder: Path, ledger: DataSetLedger) -> None:
-    """Strike the run in `folder` out of `ledger`, durably; if it goes on, it is entered again before it draws.
-
-    Both must say that nothing was drawn: the run's journal, under the run's lock, and the ledger file, which notes when
-    a run begins to draw; so neither an older state of the run nor a copy of it serves to strike out what was drawn.
-
-    Raises:
-        RunError: the run has drawn noise, lost its journal, is a copy, or is being written.
-        PrivacyError: the file does not hold the run, or knows that it has drawn.
-    """
-    run = Run.open(folder)
-    if not has_journal(run):
-        raise RunError(f"{folder} has no journal, which alone can tell that nothing was drawn: its entry stays.")
-    with RunWriter.reopen(folder) as writer:
-        identity = Identity.read(writer)
-        if not writer.journal.happened("started"):
-            raise RunError(f"{folder} has lost its first journal, so what was drawn is unknown: its entry stays.")
-        if drawn := [one.release.name for one in JournalReleases(writer).charged()]:
-            raise RunError(f"{folder} has drawn noise for {', '.join(drawn)}, which counts for good: its entry stays.")
-        if not identity.is_of(folder):
-            raise RunError(f"{folder} is a copy, or was moved to another disk: resume it, or forget the first.")
-        ledger.strike(identity.run)
-        writer.journal.add_event("struck out of the data set's ledger")
+def _dump(overlaps: Mapping[str, Overlap]) -> bytes:
+    return json.dumps({section: _content(one) for section, one in overlaps.items()}).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""One call of RANDOM_API and one of VARIATION_API: what a user looks at first with a new generator."""
+"""Ask a generator for a few samples and variations, or for variations at several degrees: `pe probe`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Conditions, Samples, item_seeds
 from pe.dispatch.answers import Items, Standing
 from pe.dispatch.work import Work, check_answer
-from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, equal, judge, measure, rises
+from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, judge, measure, rises
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.planning.build import build_embedding, build_generator, price_of
 from pe.planning.checks import check_public_place
@@ -36,20 +36,28 @@ from pe.plugins.protocols import (
 from pe.recipe.schema import Recipe
 from pe.report.pictures import png
 
+DEGREES = (0.0, 0.1, 0.3, 0.6, 1.0)
 _GAP, _HEIGHT = 8, 128
-_NUMBERS = 4  # of a condition that are told one by one
+_NUMBERS = 4  # of a condition that are shown one by one
+_SPACES = {"samples": "between samples", "embedding": "in the embedding"}
+_VERDICTS = {
+    "heeded": "heeded",
+    "ignored": "not heeded",
+    "mixed up": "unknown, because parents are mixed up",
+    "unknown": "unknown",
+}
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call.
+    """One call, or all calls for one degree.
 
     Attributes:
-        api: RANDOM_API or VARIATION_API.
+        api: RANDOM_API or VARIATION_API, or the degree.
         seconds: from the request to its answer, all retries included.
         samples: as they came.
         missing: why samples are missing, one sentence each.
-        usage: what it used.
+        usage: billed.
         cost: by the recipe's price.
     """
 
@@ -61,16 +69,16 @@ class Call:
     cost: float
 
     def line(self, currency: str) -> str:
-        """In a line, as a person reads it."""
+        """Return a line for a person."""
         shape = f"{'×'.join(map(str, self.samples.shape))} ({self.samples.axes})"
-        noun = self.samples.noun
         cost = f", {self.cost:.4g} {currency}" if self.cost else ""
         tokens = f", {self.usage.tokens:,} tokens" if self.usage.tokens else ""
         calls = f" in {self.usage.calls} calls" if self.usage.calls != 1 else ""
-        return f"{self.api:<14}{len(self.samples)} {noun} of {shape}{calls}, {self.seconds:.2f} s{tokens}{cost}"
+        samples = f"{len(self.samples)} {self.samples.noun} of {shape}"
+        return f"{self.api:<14}{samples}{calls}, {self.seconds:.2f} s{tokens}{cost}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         return {
             "api": self.api,
             "seconds": round(self.seconds, 3),
@@ -87,7 +95,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Probe:
-    """What a probe found.
+    """One call of each API.
 
     Attributes:
         label: asked for.
@@ -106,7 +114,7 @@ class Probe:
     calls: tuple[Call, Call]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         return {
             "label": self.label,
             "conditions": self.conditions,
@@ -117,8 +125,8 @@ class Probe:
         }
 
     def picture(self) -> bytes:
-        """A PNG file: the new samples in the upper row, below each its variation."""
-        return page_of(call.samples.pictures() for call in self.calls)
+        """Return a PNG file: the new samples in the upper row, below each its variation."""
+        return _page_of(call.samples.pictures() for call in self.calls)
 
 
 def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
@@ -130,54 +138,53 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
         degree: of the variation; None: the first above 0 that the run would ask for, or 0.5.
 
     Raises:
-        RecipeError: a label or degree that there is not, or public images that lie where the private records do.
-        APIError: the generator made no sample; why is said.
+        RecipeError: no such label or degree, or public images that lie where the private records do.
+        APIError: the generator made no sample; the message says why.
     """
-    label = known_label(recipe, label)
+    label = _check_label(recipe, label)
     api = build_generator(recipe)
     degree = _degree(recipe, api) if degree is None else degree
-    check_degrees(degree)
+    _check_degrees(degree)
     check_public_place(recipe, api)
     price = price_of(recipe)
     first, founders = _random(api, label, recipe.seed, price)
     second = _variation(api, label, founders=founders, degree=degree, seed=recipe.seed, price=price)
-    conditions = {name: _in_words(column[0]) for name, column in founders.conditions.items() if len(column)}
     return Probe(
         label=label,
-        conditions=conditions,
+        conditions={name: _in_words(column[0]) for name, column in founders.conditions.items() if len(column)},
         degree=degree,
-        meaning=meaning_of(api, degree),
+        meaning=_meaning_of(api, degree),
         currency=price.currency,
         calls=(first, second),
     )
 
 
-def known_label(recipe: Recipe, label: str | None) -> str:
-    """The label to ask for: the recipe's first, unless one is named.
-
-    Raises:
-        RecipeError: there is none of this name.
-    """
+def _check_label(recipe: Recipe, label: str | None) -> str:
     labels = recipe.private.labels
     if label is not None and label not in labels:
         raise RecipeError(f"There is no label '{label}'; {nearest_name(label, labels)}")
     return labels[0] if label is None else label
 
 
-def check_degrees(*degrees: float) -> None:
-    """Raise RecipeError for what is no degree."""
+def _check_degrees(*degrees: float) -> None:
     for degree in degrees:
         if not 0 <= degree <= 1:
             raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
 
 
-def meaning_of(api: GenerationAPI, degree: float) -> str:
-    """What a degree comes to, in the generator's own words; empty: it has none."""
+def _meaning_of(api: GenerationAPI, degree: float) -> str:
     return api.describe_degree(degree) if isinstance(api, DescribesDegree) else ""
 
 
+def _degree(recipe: Recipe, api: GenerationAPI) -> float:
+    """Return the degree of the first iteration that varies; if the planner is to choose, the generator's first."""
+    evolution = recipe.evolution
+    degree = evolution.degree if evolution.settled or "degree" in evolution.given else list(info_of(api).degrees)
+    return next(filter(None, degree if isinstance(degree, list) else [degree]), 0.5)
+
+
 def _in_words(value: Any) -> str:
-    """A condition as text; of many numbers, how many they are and their range."""
+    """Return a condition as text; of many numbers, their count and range."""
     if np.size(value) <= _NUMBERS:
         return str(value)
     return f"{np.size(value)} numbers from {np.min(value):.3g} to {np.max(value):.3g}"
@@ -185,55 +192,46 @@ def _in_words(value: Any) -> str:
 
 def _random(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[Call, Answer]:
     count = min(api.capabilities.max_chunk, 4)
-    items = np.arange(count)
-    seeds = item_seeds(seed, "probe/random", items, np.zeros(count, np.int64))
+    seeds = item_seeds(seed, "probe/random", np.arange(count), np.zeros(count, np.int64))
     same = np.repeat(seeds[:1], count)  # so that all share one condition
     conditions = api.draw_conditions((label,) * count, same) if isinstance(api, DrawsConditions) else Conditions()
     request = RandomRequest((label,) * count, seeds, conditions)
     call, answer = _time("RANDOM_API", lambda: api.random_api(request), count, price)
-    if not len(answer.samples):
-        raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
+    _check_any(call)
     if not answer.conditions and conditions:
-        kept = [i for i in range(count) if i not in answer.missing]
-        answer = Answer(answer.samples, conditions.take(kept), answer.missing, answer.usage)
+        rows = [i for i in range(count) if i not in answer.missing]
+        answer = Answer(answer.samples, conditions.take(rows), answer.missing, answer.usage)
     return call, answer
 
 
 def _variation(api: GenerationAPI, label: str, founders: Answer, degree: float, seed: int, price: Price) -> Call:
     count = len(founders.samples) if api.capabilities.shares != "parent" else 1
-    seeds = item_seeds(seed, "probe/variation", np.arange(count), np.zeros(count, np.int64))
     rows = np.arange(count)
+    seeds = item_seeds(seed, "probe/variation", rows, np.zeros(count, np.int64))
     request = VariationRequest(
         founders.samples.take(rows), (label,) * count, founders.conditions.take(rows), seeds, degree
     )
-    call, _ = _time("VARIATION_API", lambda: api.variation_api(request), count, price)
-    return call
+    return _time("VARIATION_API", lambda: api.variation_api(request), count, price)[0]
 
 
 def _time(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tuple[Call, Answer]:
     started = time.monotonic()
     answer = check_answer(name, ask(), count)
     seconds = time.monotonic() - started
-    missing = tuple(miss.reason for _, miss in sorted(answer.missing.items()))
-    return Call(
-        api=name,
-        seconds=seconds,
-        samples=answer.samples,
-        missing=missing,
-        usage=answer.billed,
-        cost=price.of(answer.billed),
-    ), answer
+    return Call(name, seconds, answer.samples, _reasons(answer), answer.billed, price.of(answer.billed)), answer
 
 
-def _degree(recipe: Recipe, api: GenerationAPI) -> float:
-    """Of the first iteration that varies; of a run whose evolution is left to the planner the generator's first."""
-    evolution = recipe.evolution
-    degree = evolution.degree if evolution.settled or "degree" in evolution.given else list(info_of(api).degrees)
-    return next(filter(None, degree if isinstance(degree, list) else [degree]), 0.5)
+def _reasons(answer: Answer) -> tuple[str, ...]:
+    return tuple(miss.reason for _, miss in sorted(answer.missing.items()))
 
 
-def page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
-    """A PNG file of rows of pictures, one below the other."""
+def _check_any(call: Call) -> None:
+    if not len(call.samples):
+        raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
+
+
+def _page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
+    """Return a PNG file of rows of pictures, one below the other."""
     drawn = [_row(pictures) for pictures in rows]
     page = Image.new("RGB", (max(row.width for row in drawn), sum(row.height + _GAP for row in drawn) - _GAP), "white")
     y = 0
@@ -244,30 +242,18 @@ def page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
 
 
 def _row(pictures: Sequence[Image.Image]) -> Image.Image:
-    """Pictures side by side, small ones enlarged; white where there is none."""
+    """Put pictures side by side, small ones enlarged; white where there is none."""
     if not pictures:
         return Image.new("RGB", (1, _HEIGHT), "white")
     factor = max(1, _HEIGHT // pictures[0].height)
     large = [one.resize((one.width * factor, one.height * factor), Image.Resampling.NEAREST) for one in pictures]
-    size = sum(one.width + _GAP for one in large) - _GAP, large[0].height
-    row = Image.new("RGB", size, "white")
+    row = Image.new("RGB", (sum(one.width + _GAP for one in large) - _GAP, large[0].height), "white")
     for i, one in enumerate(large):
         row.paste(one, (i * (one.width + _GAP), 0))
     return row
 
 
-# The same parents varied at several degrees: what a user looks at before trusting a degree.
-
-
-_GROWS = {"samples": "between samples", "embedding": "in the embedding"}
-_FOUND = {
-    "heeded": "heeded",
-    "ignored": "not heeded",
-    "mixed up": "unknown, because parents are mixed up",
-    "unknown": "unknown",
-}
-DEGREES = (0.0, 0.1, 0.3, 0.6, 1.0)
-PARENTS = FEWEST
+# A ladder: the same parents varied at several degrees.
 
 
 @dataclass(frozen=True)
@@ -278,7 +264,7 @@ class LadderProbe:
         label: asked for.
         parents: from RANDOM_API.
         rungs: one for each degree, ascending.
-        calls: what the parents took, and then each rung.
+        calls: of the parents, and then of each rung.
         meanings: of each degree, in the generator's own words; empty: it has none.
         currency: of the costs.
         verdict: on the least degree above 0 and the greatest.
@@ -296,34 +282,36 @@ class LadderProbe:
         lines = [f"Label '{self.label}'"]
         for call in self.calls:
             lines += [call.line(self.currency), *(f"  missing: {reason}" for reason in call.missing)]
-        head = ("degree", "distance", "embedding", "equal")
-        rows = [head, *(_row_probe_ladder(one, same) for one, same in zip(self.rungs, self.equal, strict=True))]
+        rows: list[tuple[str, ...]] = [("degree", "distance", "embedding", "equal")]
+        for one, same in zip(self.rungs, self.equal, strict=True):
+            means = (one.means()[space] for space in SPACES)
+            rows.append((f"{one.degree:g}", *("–" if mean is None else f"{mean:.3g}" for mean in means), f"{same}"))
         lines += ["", *("".join(cell.rjust(11) for cell in row) for row in rows), ""]
         lines += [f"At {one.degree:g}: {words}" for one, words in zip(self.rungs, self.meanings, strict=True) if words]
-        grows = ", ".join(f"{_GROWS[space]} {'yes' if yes else 'no'}" for space, yes in self.rises.items())
+        grows = ", ".join(f"{_SPACES[space]} {'yes' if yes else 'no'}" for space, yes in self.rises.items())
         lines += [
             f"distance: mean from the parent; {self.parents.unit}. equal: variations that are those above, or the "
             "parents",
             f"Does the distance grow with the degree? {grows}",
         ]
-        return "\n".join([*lines, f"The degree is {_FOUND[self.verdict.degree]}, as measured: {self.verdict.told}"])
+        return "\n".join([*lines, f"The degree is {_VERDICTS[self.verdict.degree]}, as measured: {self.verdict.told}"])
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_() + picture(self.picture(), "one row per parent: itself, then each degree")
 
     @property
     def rises(self) -> dict[str, bool]:
-        """Whether the mean distance from the parent grows with the degree, between samples and in the embedding."""
+        """True if the mean distance from the parent grows with the degree, between samples and in the embedding."""
         return rises(self.rungs)
 
     @property
     def equal(self) -> tuple[int, ...]:
-        """For each rung, of how many parents the variation is that of the rung before; of the first, the parent."""
+        """For each rung, the parents whose variation is that of the rung before; of the first, the parent."""
         first = int((self.rungs[0].apart["samples"] == 0).sum())
-        return (first, *(equal(one, other) for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)))
+        return (first, *(one.count_equal(other) for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         rungs = zip(self.rungs, self.calls[1:], self.meanings, self.equal, strict=True)
         return {
             "label": self.label,
@@ -342,15 +330,15 @@ class LadderProbe:
         }
 
     def picture(self) -> bytes:
-        """A PNG file: one row for each parent, which is followed by its variations; white where there is none."""
+        """Return a PNG file: one row for each parent, then its variations; white where there is none."""
         columns = [one.samples.pictures() for one in self.rungs]
-        at = [{int(parent): i for i, parent in enumerate(one.parents)} for one in self.rungs]
+        places = [{int(parent): i for i, parent in enumerate(one.parents)} for one in self.rungs]
         rows = []
         for i, parent in enumerate(self.parents.pictures()):
             blank = Image.new("RGB", parent.size, "white")
-            varied = [made[places[i]] if i in places else blank for made, places in zip(columns, at, strict=True)]
+            varied = [column[at[i]] if i in at else blank for column, at in zip(columns, places, strict=True)]
             rows.append([parent, *varied])
-        return page_of(rows)
+        return _page_of(rows)
 
 
 def probe_ladder(
@@ -367,21 +355,21 @@ def probe_ladder(
         label: for which label; None: the first.
         degrees: at least one.
         api: the generator, if it is the user's own object.
-        embedding: the embedding, likewise.
+        embedding: the embedding, if it is the user's own object.
 
     Raises:
-        RecipeError: a label or degree that there is not, or public images that lie where the private records do.
-        APIError: the generator made no sample; why is said.
+        RecipeError: no such label or degree, or public images that lie where the private records do.
+        APIError: the generator made no sample; the message says why.
     """
-    label = known_label(recipe, label)
-    check_degrees(*degrees)
+    label = _check_label(recipe, label)
+    _check_degrees(*degrees)
     if not degrees:
         raise RecipeError("A ladder has at least one degree: give some, such as 0.1 and 1.")
-    asked, embeds = build_generator(recipe, api), build_embedding(recipe, embedding)
-    check_public_place(recipe, asked)
+    generator, embedding = build_generator(recipe, api), build_embedding(recipe, embedding)
+    check_public_place(recipe, generator)
     price, steps = price_of(recipe), sorted(set(degrees))
-    meanings = tuple(meaning_of(asked, degree) for degree in steps)
-    founders, first = _parents(asked, label, recipe.seed, price)
+    meanings = tuple(_meaning_of(generator, degree) for degree in steps)
+    founders, first = _parents(generator, label, recipe.seed, price)
     rungs, calls = [], [first]
     for degree in steps:
         work = Work(
@@ -393,9 +381,9 @@ def probe_ladder(
             source=founders,
             degree=degree,
         )
-        answers, call = _ask(work, f"Degree {degree:g}", asked, price)
-        made = [(items, one.samples) for items, one in answers if items.size]
-        rungs.append(measure(degree, founders.samples, made, embeds))
+        answers, call = _ask(work, f"Degree {degree:g}", generator, price)
+        variations = [(items, one.samples) for items, one in answers if items.size]
+        rungs.append(measure(degree, founders.samples, variations, embedding))
         calls.append(call)
     low = next((one for one in rungs if one.degree), rungs[-1])
     return LadderProbe(
@@ -409,45 +397,38 @@ def probe_ladder(
     )
 
 
-def _row_probe_ladder(one: Rung, same: int) -> tuple[str, ...]:
-    means = (one.means()[space] for space in SPACES)
-    return (f"{one.degree:g}", *("–" if mean is None else f"{mean:.3g}" for mean in means), f"{same}")
-
-
 def _parents(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[Population, Call]:
-    """New samples, all of one condition where a request may hold no other."""
+    """Draw new samples, all of one condition where a request may hold no other."""
     work = Work(
         phase="probe/parents",
-        labels=np.zeros(PARENTS, np.int32),
+        labels=np.zeros(FEWEST, np.int32),
         classes=(label,),
         seed=seed,
-        parents=np.full(PARENTS, NO_PARENT),
+        parents=np.full(FEWEST, NO_PARENT),
         alike=api.capabilities.shares != "nothing",
     )
     answers, call = _ask(work, "RANDOM_API", api, price)
+    _check_any(call)
     count = len(call.samples)
-    if not count:
-        raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
     conditions = Conditions.concatenate([one.conditions for items, one in answers if items.size])
     return Population(call.samples, work.labels[:count], conditions, work.parents[:count]), call
 
 
 def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
-    """Each request's answer, with the items that were made; and what all of them took."""
-    standing, found, missing, total = Standing.untouched(len(work)), [], [], NOTHING
-    started = time.monotonic()
+    """Return each request's answer, with the items that were made; and all of them as one call."""
+    standing, started = Standing.untouched(len(work)), time.monotonic()
+    answers: list[tuple[Items, Answer]] = []
     for items in work.chunks(np.arange(len(work)), standing, api):
         answer = work.ask(api, items, standing)
-        found.append((np.delete(items, sorted(answer.missing)), answer))
-        missing += [miss.reason for _, miss in sorted(answer.missing.items())]
-        total += answer.billed
-    samples = [answer.samples for items, answer in found if items.size] or [found[0][1].samples]
+        answers.append((np.delete(items, sorted(answer.missing)), answer))
+    samples = [answer.samples for items, answer in answers if items.size] or [answers[0][1].samples]
+    usage = sum((answer.billed for _, answer in answers), NOTHING)
     call = Call(
         api=name,
         seconds=time.monotonic() - started,
         samples=type(samples[0])(np.concatenate([one.array for one in samples])),
-        missing=tuple(missing),
-        usage=total,
-        cost=price.of(total),
+        missing=tuple(reason for _, answer in answers for reason in _reasons(answer)),
+        usage=usage,
+        cost=price.of(usage),
     )
-    return found, call
+    return answers, call

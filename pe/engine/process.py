@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first stops at the next chunk's boundary, the second at once; no committed work is lost."""
+"""Signals, the log of a run, and the versions of what takes part in it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ STATUS = 128  # and the signal's number: the exit status that shells and supervi
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _DEFAULT: dict[signal.Signals, object] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_SOFTWARE = ("numpy", "scipy", "dp-accounting", "pillow", "faiss-cpu", "faiss-gpu", "torch", "diffusers")
 
 
 class Stop(threading.Event):
@@ -40,11 +41,11 @@ class Stop(threading.Event):
 def stop_on_signals(
     numbers: Sequence[signal.Signals], tell: Callable[[str], None], at_once: Callable[[int], NoReturn]
 ) -> Iterator[Stop]:
-    """An event that the first of the signals sets.
+    """Set an event at the first of the signals: work stops at the next chunk's boundary, and at the second at once.
 
     Args:
         numbers: the signals; their handlers are put back at the end. None off the main thread.
-        tell: told that the work will stop.
+        tell: is told that the work will stop.
         at_once: called with the second signal's number.
     """
     stop = Stop()
@@ -66,15 +67,15 @@ def stop_on_signals(
 
 @contextmanager
 def stop_from_python(progress: Progress) -> Iterator[Stop]:
-    """An event that Ctrl-C and SIGTERM set in a program of the user's, where it has no handlers of its own.
+    """Set an event at Ctrl-C and SIGTERM in a program of the user's, where it has no handlers of its own.
 
-    What they stop ends as Python has it: with a KeyboardInterrupt whose one sentence says what goes on; after SIGTERM
+    The work ends as Python has it: with a KeyboardInterrupt whose one sentence says how to go on; after SIGTERM
     with that sentence on stderr and the exit status 143.
     """
     main = threading.current_thread() is threading.main_thread()
-    ours = [number for number in SIGNALS if main and signal.getsignal(number) == _DEFAULT[number]]
+    numbers = [number for number in SIGNALS if main and signal.getsignal(number) == _DEFAULT[number]]
     sentence = "Stopped as asked, when the last step was done already."
-    with stop_on_signals(ours, progress.tell, _end_at_once) as stop:
+    with stop_on_signals(numbers, progress.tell, _end_at_once) as stop:
         try:
             yield stop
         except Interrupted as error:
@@ -96,12 +97,9 @@ def _end(number: int, sentence: str) -> NoReturn:
     sys.exit(STATUS + number)
 
 
-# The run's log: a confidential file.
-
-
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Everything that the toolkit logs goes to the confidential file `path`, an error that ends the run included."""
+    """Send the toolkit's log to the confidential file `path`, an error that ends the run included."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     loggers = [logging.getLogger(name) for name in LOGGERS]
@@ -116,28 +114,22 @@ def logging_to(path: Path) -> Iterator[None]:
         loggers[0].error("The run stopped.", exc_info=error)
         raise
     finally:
-        for logger, (propagated, level) in zip(loggers, before, strict=True):
-            logger.propagate = propagated
+        for logger, (propagate, level) in zip(loggers, before, strict=True):
+            logger.propagate = propagate
             logger.setLevel(level)
             logger.removeHandler(handler)
         handler.close()
 
 
-# The versions of what took part in a run.
-
-
-_TOOK_PART = ("numpy", "scipy", "dp-accounting", "pillow", "faiss-cpu", "faiss-gpu", "torch", "diffusers")
-
-
 def software_versions() -> dict[str, str]:
     """Distribution → version, of this toolkit and of the libraries that its results rest on."""
     versions = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
-    return versions | {name: found for name in _TOOK_PART if (found := installed_version(name))}
+    return versions | {name: number for name in _SOFTWARE if (number := installed_version(name))}
 
 
 @cache
 def installed_version(distribution: str) -> str:
-    """The version of an installed distribution; empty when it is not installed."""
+    """Return the version of an installed distribution; empty when it is not installed."""
     try:
         return version(distribution)
     except PackageNotFoundError:

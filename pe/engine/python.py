@@ -1,4 +1,4 @@
-"""The arguments of `pe.evolve` and its companions as a recipe, and what is no argument as one sentence."""
+"""`pe.evolve` and its companions: the commands from Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GENERATOR, _EMBEDDING = ("capabilities", "random_api", "variation_api"), ("batc
 
 
 def api(kind: str, **settings: Any) -> ApiSpec:
-    """A generator by its entry point's name, with its settings; constructed when the run is.
+    """Name a generator by its entry point, with its settings; it is constructed when the run is.
 
     Args:
         kind: the name, such as "public_images".
@@ -48,7 +48,7 @@ def api(kind: str, **settings: Any) -> ApiSpec:
 
 
 def embedding(kind: str, **settings: Any) -> PluginSpec:
-    """An embedding by its entry point's name, with its settings; constructed when the run is.
+    """Name an embedding by its entry point, with its settings; it is constructed when the run is.
 
     Args:
         kind: the name, such as "pixels".
@@ -69,13 +69,13 @@ def read_arguments(
     top: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> Recipe:
-    """The recipe that the arguments of `pe.evolve` describe.
+    """Return the recipe that the arguments of `pe.evolve` describe.
 
     Args:
         where: begins messages.
-        private: where the records are.
+        private: the source of the records.
         api: the generator, or its name and settings.
-        embedding: likewise, or its name alone; None: the usual one.
+        embedding: an object, a name and settings, or a name alone; None: the usual one.
         top: keys of the recipe that lie in no section.
         settings: keys of the sections `privacy`, `evolution` and `limits`.
 
@@ -85,17 +85,25 @@ def read_arguments(
     """
     if not isinstance(private, PrivateSource):
         raise RecipeError(
-            f"{where}: private is {_shown(private)}: say where the records are by pe.ImageFolder(…), or another source."
+            f"{where}: private is {_describe(private)}: say where the records are by pe.ImageFolder(…), or another "
+            "source."
         )
     spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
     content = {**top, "private": private, "api": _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR)}
     if spec is not None:
         content["embedding"] = _spec_of(spec, f"{where}: embedding", 'a name, pe.embedding("…")', _EMBEDDING)
-    return Recipe.parse(content | _sections(where, settings), where)
+    sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
+    for key, value in settings.items():
+        section = next((name for name, model in _SECTIONS.items() if key in model.model_fields), None)
+        if section is None:
+            fields_of_all = [field for model in _SECTIONS.values() for field in model.model_fields]
+            raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, fields_of_all)}")
+        sections[section][key] = value
+    return Recipe.parse(content | sections, where)
 
 
-def recipe_or_file(where: str, private: object, api: object, embedding: object, settings: dict[str, Any]) -> Recipe:
-    """The recipe of a file, or of arguments as of `pe.evolve`."""
+def _recipe_or_file(where: str, private: object, api: object, embedding: object, settings: dict[str, Any]) -> Recipe:
+    """Return the recipe of a file, or of arguments as of `pe.evolve`."""
     if isinstance(private, PrivateSource):
         return read_arguments(where, private, api, embedding, {}, settings)
     if isinstance(private, str | Path) and api is None and embedding is None and not settings:
@@ -103,23 +111,19 @@ def recipe_or_file(where: str, private: object, api: object, embedding: object, 
     raise RecipeError(f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
 
 
-def own_objects(api: object, embedding: object) -> tuple[Any, Any]:
-    """The generator and the embedding where they are objects of the user's own; else None."""
+def _own_objects(api: object, embedding: object) -> tuple[Any, Any]:
+    """Return the generator and the embedding where they are objects of the user's own; else None."""
     own = None if isinstance(api, PluginSpec) else api
     return own, None if isinstance(embedding, PluginSpec | str) else embedding
 
 
-def changes_of(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """As `--set` has them: keys of the recipe and JSON values."""
+def _set_options(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return changes as `--set` has them: keys of the recipe and JSON values."""
     return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())
 
 
 def _spec_of(plugin: object, where: str, otherwise: str, needed: tuple[str, ...]) -> dict[str, Any]:
-    """How the recipe records a plug-in; an object of the user's own by its class.
-
-    Raises:
-        PluginError: it is a class, or lacks what is needed.
-    """
+    """Return a plug-in as the recipe records it; an object of the user's own by its class."""
     if isinstance(plugin, PluginSpec):
         return plugin.model_dump()
     if inspect.isclass(plugin):
@@ -127,14 +131,14 @@ def _spec_of(plugin: object, where: str, otherwise: str, needed: tuple[str, ...]
     lacking = [name for name in needed if not _has(plugin, name)]
     if lacking:
         raise PluginError(
-            f"{where} is {_shown(plugin)}, which lacks {', '.join(lacking)}: give {otherwise}, or an object with "
+            f"{where} is {_describe(plugin)}, which lacks {', '.join(lacking)}: give {otherwise}, or an object with "
             f"{', '.join(needed)}."
         )
     return {"kind": object_kind(plugin)}
 
 
 def _has(plugin: object, name: str) -> bool:
-    """Whether it has an attribute; a property is not computed."""
+    """True if it has an attribute; a property is not computed."""
     try:
         inspect.getattr_static(plugin, name)
     except AttributeError:
@@ -142,23 +146,8 @@ def _has(plugin: object, name: str) -> bool:
     return True
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return f"'{value}', a text" if isinstance(value, str) else f"an object of the class {type(value).__name__}"
-
-
-def _sections(where: str, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Flat settings, sorted into the recipe's sections."""
-    sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
-    for key, value in settings.items():
-        holder = next((name for name, model in _SECTIONS.items() if key in model.model_fields), None)
-        if holder is None:
-            known = [field for model in _SECTIONS.values() for field in model.model_fields]
-            raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, known)}")
-        sections[holder][key] = value
-    return sections
-
-
-# `pe.evolve` and its companions: the commands from Python.
 
 
 def evolve(
@@ -177,7 +166,7 @@ def evolve(
     """Run Private Evolution.
 
     Args:
-        private: where the private records are: `pe.ImageFolder(...)` and its siblings.
+        private: the source of the private records: `pe.ImageFolder(...)` and its siblings.
         api: `pe.api("glyphs", ...)`, or any object with the methods of `pe.GenerationAPI`.
         embedding: an embedding's name, `pe.embedding("pixels", ...)`, or any object with the method `embed`;
             None: what `pe init` proposes for such samples, or with `resume` that of the run.
@@ -185,17 +174,14 @@ def evolve(
         seed: all randomness but the noise comes from it.
         out: the run's directory; must not exist, unless `resume`. Default: a new one below `runs/`.
         resume: go on with the run in `out`, if there is one.
-        loggers: told of each iteration, shareable values alone: "tensorboard=DIR", as `--logger` takes them, or objects
+        loggers: get the shareable values of each iteration: "tensorboard=DIR", as `--logger` takes them, or objects
             with the methods of `pe.Logger`.
-        progress: told what happens; default: bars on stderr, as the command draws them; `pe.Progress()` is silent.
+        progress: is told what happens; default: bars on stderr, as the command draws them; `pe.Progress()` is silent.
         **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections.
-
-    Returns:
-        The finished run.
 
     Raises:
         PEError: see pe.errors; there is no run when the settings or the private records are at fault.
-        KeyboardInterrupt: Ctrl-C stopped the run at the next chunk's boundary; its message says what goes on.
+        KeyboardInterrupt: Ctrl-C stopped the run at the next chunk's boundary; its message says how to go on.
     """
     folder = None if out is None else Path(out)
     there = folder if resume and folder is not None and folder.exists() else None
@@ -215,14 +201,14 @@ def plan(
     dry_run: bool = False,
     **settings: Any,
 ) -> Forecast:
-    """Tell what a run will ask for, cost and guarantee, as `pe plan` does. Nothing is called, no record is read.
+    """Foretell what a run will ask for, cost and guarantee, as `pe plan` does. Nothing is called, no record is read.
 
     Args:
         private: a recipe's file, alone; or the records, as for `pe.evolve`.
         api: as for `pe.evolve`.
         embedding: as for `pe.evolve`.
         samples_per_second: the generator's rate, > 0, to tell the time from; None: the time is unknown.
-        dry_run: whether a few steps of a generator's fit are tried here, on random images.
+        dry_run: try a few steps of a generator's fit here, on random images.
         **settings: as for `pe.evolve`.
 
     Returns:
@@ -231,10 +217,10 @@ def plan(
     Raises:
         PEError: see pe.errors; a run with these settings would be refused, wherever it starts.
     """
-    recipe = recipe_or_file("pe.plan", private, api, embedding, settings)
-    given, unknown = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
-    here = [*look_ahead(recipe, given), *([unknown] if unknown else [])]
-    return forecast(recipe, given, here, samples_per_second, dry_run)
+    recipe = _recipe_or_file("pe.plan", private, api, embedding, settings)
+    generator, why = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
+    here = [*look_ahead(recipe, generator), *([why] if why else [])]
+    return forecast(recipe, generator, here, samples_per_second, dry_run)
 
 
 def probe(
@@ -257,14 +243,14 @@ def probe(
         **settings: as for `pe.evolve`.
 
     Returns:
-        what each degree made, and the verdict; `print` shows what the command does.
+        The variations of each degree, and the verdict; `print` shows what the command does.
 
     Raises:
         PEError: see pe.errors; the generator made no sample, say.
     """
     check_list("pe.probe: degrees", degrees)
-    recipe = recipe_or_file("pe.probe", private, api, embedding, settings)
-    own, embeds = own_objects(api, embedding)
+    recipe = _recipe_or_file("pe.probe", private, api, embedding, settings)
+    own, embeds = _own_objects(api, embedding)
     return probe_ladder(recipe, label, degrees, own, embeds)
 
 
@@ -284,17 +270,14 @@ def resume(
         api: the generator, if it is an object of your own: pass it again.
         embedding: the embedding, if it is an object of your own.
         changes: of limits and other machine settings: `{"limits.max_images": 4000}`.
-        loggers: as for `pe.evolve`; told of every iteration again.
+        loggers: as for `pe.evolve`; they get every iteration again.
         progress: as for `pe.evolve`.
-
-    Returns:
-        the run, finished.
 
     Raises:
         PEError: see `pe.engine.execution.resume_run`.
     """
     folder = _folder(run)
-    recipe = stored_recipe(folder, changes_of(changes))
+    recipe = stored_recipe(folder, _set_options(changes))
     with _surroundings(api, embedding, progress, loggers) as surroundings:
         return resume_run(folder, surroundings, recipe)
 
@@ -326,7 +309,7 @@ def extend(
     """
     with _surroundings(api, None, progress) as surroundings:
         at = last_degree(_folder(run)) if degree is None else degree
-        return extend_run(_folder(run), count, at, surroundings, changes_of(changes))
+        return extend_run(_folder(run), count, at, surroundings, _set_options(changes))
 
 
 def evaluate(
@@ -352,29 +335,26 @@ def evaluate(
     from pe.evaluation.evaluate import evaluate_run
     from pe.evaluation.sets import Request
 
-    known = [field.name for field in fields(Request) if field.name != "test"]
+    names = [field.name for field in fields(Request) if field.name != "test"]
     for key in settings:
-        if key not in known:
-            raise RecipeError(f"pe.evaluate: unknown setting '{key}'; {nearest_name(key, known)}")
-    check_list("pe.evaluate: embeddings", given := settings.get("embeddings", ()))
-    named = (PluginSpec(kind=one) if isinstance(one, str) else one for one in given)
-    request = Request(test=str(test), **settings | {"embeddings": tuple(named)})
+        if key not in names:
+            raise RecipeError(f"pe.evaluate: unknown setting '{key}'; {nearest_name(key, names)}")
+    check_list("pe.evaluate: embeddings", embeddings := settings.get("embeddings", ()))
+    specs = (PluginSpec(kind=one) if isinstance(one, str) else one for one in embeddings)
+    request = Request(test=str(test), **settings | {"embeddings": tuple(specs)})
     opened = Run.open_own(_folder(run), "pe evaluate")
     opened.confidential.mkdir(mode=0o700, exist_ok=True)
-    told = _told(progress)
-    with stop_from_python(told) as stop, logging_to(opened.confidential / "log.txt"):
-        return evaluate_run(opened, request, told, stop)
+    progress = progress or Bars()
+    with stop_from_python(progress) as stop, logging_to(opened.confidential / "log.txt"):
+        return evaluate_run(opened, request, progress, stop)
 
 
 def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
-    """Write a run's report, one HTML file that needs nothing else, as `pe report` does.
+    """Write a run's report, one HTML file that needs nothing else, as `pe report` does; return its path.
 
     Args:
         run: the run, or its directory.
         confidential: write the owner's page, into confidential/, not the shareable one.
-
-    Returns:
-        the page's path.
 
     Raises:
         RunError: there is no run, or nothing of it to be shown.
@@ -386,16 +366,12 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 def _surroundings(
     api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
 ) -> Iterator[Surroundings]:
-    """What a run needs besides its recipe: objects of the user's own, who is told of it, and what stops it."""
+    """Surround a run with objects of the user's own, progress, loggers, and the signals that stop it."""
     check_list("loggers", loggers)
-    own, embeds = own_objects(api, embedding)
-    told, others = _told(progress), tuple(map(logger, loggers))
-    with stop_from_python(told) as stop:
-        yield Surroundings(api=own, embedding=embeds, progress=told, stop=stop, python=True, loggers=others)
-
-
-def _told(progress: Progress | None) -> Progress:
-    return Bars() if progress is None else progress
+    own, embeds = _own_objects(api, embedding)
+    progress, others = progress or Bars(), tuple(map(logger, loggers))
+    with stop_from_python(progress) as stop:
+        yield Surroundings(api=own, embedding=embeds, progress=progress, stop=stop, python=True, loggers=others)
 
 
 def _folder(run: Run | str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""The phases of a run in their order, and how far each is, by its journal."""
+"""The state of a run, read from outside while another process may be writing it. For its owner: it tells times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +24,12 @@ from pe.store.places import CERTIFICATE, EXTENSION, FOUNDERS, PURGED, WAITING, p
 from pe.store.run import Run
 from pe.store.writer import read_journal, stored_charges
 
+State = Literal["running", "stopped", "finished", "purged"]
+
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of work.
+    """A phase of a run's work.
 
     Attributes:
         name: as in the journal: degree/1, population/2, lookahead/2, histogram/2, class_counts, extension/1; of a
@@ -45,26 +46,22 @@ class Phase:
 
     @property
     def extends(self) -> bool:
-        """Whether it is more samples of a finished run."""
+        """True for more samples of a finished run."""
         return self.name.startswith("extension/")
 
     @property
     def fits(self) -> bool:
-        """Whether the generator is being fitted on the private records."""
+        """True while the generator is fitted on the private records."""
         return f"{self.name}/".startswith(FIT)
 
 
-def phases_of_trying(run: Run, journal: Journal) -> Iterator[tuple[Phase, bool]]:
-    """The phases in which the degree is tried, from the first of their answers on."""
+def phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:
+    """Yield the phases of a run in order, and True for each that is over; after a purge only those since."""
     if run.degree is None:
         begun = [name for name in journal.phases() if name.startswith("degree/")]
         yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != begun[-1]) for name in begun)
-
-
-def phases_of(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:
-    """The phases of a run in order, and whether each is over; after a purge only those since."""
     if not purged:
-        yield from _evolution(plan, journal)
+        yield from _phases_to_the_end(plan, journal)
         yield Phase("results", len(plan.steps)), journal.happened("finished")
     extension = pending_extension(run)
     if extension:
@@ -72,43 +69,34 @@ def phases_of(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[
         yield Phase(name, len(plan.steps), _count_answered(journal, name), extension["count"]), False
 
 
-def _evolution(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
-    """The phases up to S_T, and whether each is over."""
+def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
+    def is_drawn(name: str) -> bool:
+        return journal.release(name) is not None
+
     if plan.class_counts is not None:
-        yield Phase(plan.class_counts.name, 0), journal.release(plan.class_counts.name) is not None
+        yield Phase(plan.class_counts.name, 0), is_drawn(plan.class_counts.name)
     if plan.fit:
-        fitted = bool(journal.files(f"{MODEL}/"))
-        yield from ((Phase(one.name, 0), fitted or journal.release(one.name) is not None) for one in plan.fit)
-        yield Phase(FIT.rstrip("/"), 0), fitted
-    size, made = sum(plan.sizes), _has_population(journal, 0)
-    wanted: int | None = size
-    if plan.initial_variations:
-        new = sum(plan.founders)
-        wanted = size - new
-        yield Phase("founders", 0, _count_answered(journal, "founders"), new), made or bool(journal.files(FOUNDERS))
-    yield Phase("population/0", 0, _count_answered(journal, "population/0"), wanted), made
-    for step in plan.steps:
-        drawn = journal.release(step.release.name) is not None
-        if step.lookahead:
-            name = f"lookahead/{step.t}"
-            answered = _count_answered(journal, name)
-            yield Phase(name, step.t, answered, step.lookahead * size), drawn or answered == step.lookahead * size
-        yield Phase(step.release.name, step.t), drawn
-        size, name = sum(step.sizes), f"population/{step.t}"
-        wanted = None if step.reuse or step.descent.keep != "none" or not step.degree else size
-        yield Phase(name, step.t, _count_answered(journal, name), wanted), _has_population(journal, step.t)
+        is_fitted = bool(journal.files(f"{MODEL}/"))
+        yield from ((Phase(one.name, 0), is_fitted or is_drawn(one.name)) for one in plan.fit)
+        yield Phase(FIT.rstrip("/"), 0), is_fitted
+    for phase in plan.phases:
+        done, over = _count_answered(journal, phase.name), bool(journal.files(f"{population_place(phase.t)}/"))
+        release = plan.steps[phase.t - 1].release.name if phase.t else ""
+        if phase.name == "founders":
+            over = over or bool(journal.files(FOUNDERS))
+        elif phase.name.startswith("lookahead/"):
+            over = is_drawn(release) or done == phase.most
+        elif release:
+            yield Phase(release, phase.t), is_drawn(release)
+        yield Phase(phase.name, phase.t, done, phase.most if phase.exact else None), over
 
 
 def _count_answered(journal: Journal, phase: str) -> int:
     return sum(row.answered for row in journal.chunks(phase))
 
 
-def _has_population(journal: Journal, t: int) -> bool:
-    return bool(journal.files(f"{population_place(t)}/"))
-
-
 def pending_extension(run: Run) -> dict[str, Any] | None:
-    """The extension under way: its index, count and degree.
+    """Return the extension under way: its index, count and degree.
 
     Raises:
         DamagedFile: its file is damaged.
@@ -122,22 +110,16 @@ def pending_extension(run: Run) -> dict[str, Any] | None:
     return pending
 
 
-# Where a run stands, read from outside while another process may be writing it. For its owner: it tells times.
-
-
-State = Literal["running", "stopped", "finished", "purged"]
-
-
 @dataclass(frozen=True)
 class Progressed:
-    """What the journal tells of a run.
+    """The progress of a run by its journal.
 
     Attributes:
         phase: the work under way, or next; None: none is left.
         totals: calls, images, tokens and refusals; of the journal that is there.
-        since_purge: whether it was begun after the run's first one was purged, or not copied.
         epsilon_charged: ε of everything charged, at the recipe's δ.
         events: (time in UTC, event), in order.
+        since_purge: True if the journal was begun after the run's first one was purged, or not copied.
     """
 
     phase: Phase | None
@@ -149,20 +131,20 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a run stands.
+    """The state of a run.
 
     Attributes:
         state: running, stopped (it can be gone on with), finished, or purged: there is no journal, because the
-            confidential side was deleted or this is a copy; what stands there now an evaluation has written since.
+            confidential side was deleted or this is a copy; a later evaluation may have written files there since.
         pid: of the process that writes it; None: there is none, or it has not said yet.
         iterations: T.
         epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too; infinite
             where no ε holds.
         delta: δ.
         price: the recipe's.
-        journal: what the journal tells; None: it was purged.
+        journal: the progress by its journal; None: it was purged.
         waits: what it waits for; empty: for nothing.
-        degree: what a try of the generator's variations found (`Run.degree`); None: nothing.
+        degree: the result of the trial of the generator's variations (`Run.degree`); None: nothing.
     """
 
     state: State
@@ -183,112 +165,95 @@ class Status:
 
     @property
     def promises(self) -> bool:
-        """Whether an ε holds; not for a run without noise."""
+        """True if an ε holds; not for a run without noise."""
         return finite(self.epsilon_planned) is not None
 
     @property
     def cost(self) -> float | None:
-        """Of everything answered, in the price's currency; None: purged."""
-        spent = self.journal.totals if self.journal else None
-        return self.price.of(spent.usage) if spent else None
+        """The cost of everything answered, in the price's currency; None: purged."""
+        return self.price.of(self.journal.totals.usage) if self.journal else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; what a purge has deleted is null."""
-        found = self.journal
-        billed = asdict(found.totals.usage) if found else dict.fromkeys(field.name for field in fields(Usage))
-        at, event = found.events[-1] if found and found.events else (None, None)
+        """Return JSON values; null for what a purge has deleted."""
+        journal = self.journal
+        billed = asdict(journal.totals.usage) if journal else dict.fromkeys(field.name for field in fields(Usage))
+        at, event = journal.events[-1] if journal and journal.events else (None, None)
         return {
             "state": self.state,
             "waits": self.waits or None,
             "pid": self.pid,
             "iteration": self.iteration,
             "iterations": self.iterations,
-            "phase": asdict(found.phase) if found and found.phase else None,
+            "phase": asdict(journal.phase) if journal and journal.phase else None,
             **billed,
-            "refused": found.totals.refused if found else None,
-            "answered": found.totals.answered if found else None,
+            "refused": journal.totals.refused if journal else None,
+            "answered": journal.totals.answered if journal else None,
             "cost": self.cost,
             "currency": self.price.currency,
-            "epsilon_charged": finite(found.epsilon_charged) if found and self.promises else None,
+            "epsilon_charged": finite(journal.epsilon_charged) if journal and self.promises else None,
             "epsilon_planned": finite(self.epsilon_planned),
             "delta": self.delta if self.promises else None,
             "degree": self.degree,
-            "started": found.events[0][0] if found and found.events else None,
+            "started": journal.events[0][0] if journal and journal.events else None,
             "last_event": event,
             "last_event_at": at,
         }
 
 
 def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
-    """Where `run` stands. Changes nothing, and holds no lock for longer than an instant.
-
-    Args:
-        run: the run.
-        plan: that of its recipe.
-        price: that of its recipe.
-        delta: that of its recipe.
+    """Return the state of `run`, whose recipe has this plan, price and δ. Changes nothing, and waits for no lock.
 
     Raises:
         RunError: the journal is damaged, or of another version of this software.
     """
     running, pid = writer_of(run)
-    found = _read_progress(run, plan, delta)
-    planned = math.inf if run.noiseless else epsilon(plan.releases, delta)
+    progress = _read_progress(run, plan, delta)
+    if running:
+        state: State = "running"
+    elif progress is None:
+        state = "purged"
+    else:
+        state = "stopped" if progress.phase else "finished"
     return Status(
-        state=_state(running, found),
+        state=state,
         pid=pid,
         iterations=len(plan.steps),
-        epsilon_planned=planned,
+        epsilon_planned=math.inf if run.noiseless else epsilon(plan.releases, delta),
         delta=delta,
         price=price,
-        journal=found,
+        journal=progress,
         waits=waits_of(run) if running else "",
         degree=run.degree,
     )
 
 
 def waits_of(run: Run) -> str:
-    """What a running run waits for; empty: for nothing."""
+    """Return what a running run waits for; empty: for nothing."""
     try:
         return printable((run.folder / WAITING).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ""
 
 
-def _state(running: bool, found: Progressed | None) -> State:
-    if running:
-        return "running"
-    if found is None:
-        return "purged"
-    return "stopped" if found.phase else "finished"
-
-
 def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
+    certified = (run.folder / CERTIFICATE).is_file()
     if not has_tables(run.confidential / "journal.sqlite"):
-        if not run.confidential.is_dir() or (run.folder / CERTIFICATE).is_file():
+        if not run.confidential.is_dir() or certified:
             return None
         return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
-        charges = [release for release, _ in stored_charges(journal)]
-        purged = _lost_journal(run, journal)
-        certified = run.guarantee["epsilon"] if purged else None
-        charged = epsilon(charges, delta) if certified is None else certified
-        phases = chain(phases_of_trying(run, journal), phases_of(run, plan, journal, purged))
-        phase = next((phase for phase, over in phases if not over), None)
+        purged = (run.folder / PURGED).is_file() or (certified and not journal.happened("started"))  # or not copied
+        charged = run.guarantee["epsilon"] if purged else None
+        if charged is None:
+            charged = epsilon([release for release, _ in stored_charges(journal)], delta)
+        phase = next((phase for phase, over in phases(run, plan, journal, purged) if not over), None)
         return Progressed(phase, journal.totals(), charged, journal.events(), purged)
 
 
-def _lost_journal(run: Run, journal: Journal) -> bool:
-    """Whether the journal that the run was made with is gone: purged, or not copied; this one was begun after it."""
-    if (run.folder / PURGED).is_file():
-        return True
-    return (run.folder / CERTIFICATE).is_file() and not journal.happened("started")
-
-
 def writer_of(run: Run) -> tuple[bool, int | None]:
-    """Whether a process writes the run, and its id.
+    """Return True if a process writes the run, and its id.
 
-    The probe is a shared lock, so that two readers do not take each other for a writer; it is let go of at
+    The test is a shared lock, so that two readers do not take each other for a writer; it is released at
     once, and not tried at all while nobody has ever written.
     """
     try:
@@ -307,7 +272,7 @@ def writer_of(run: Run) -> tuple[bool, int | None]:
 
 
 def is_writer(run: Run, pid: int) -> bool:
-    """Whether process `pid` of this machine has the run's lock open; true where the system does not tell (no /proc).
+    """True if process `pid` of this machine has the run's lock open, or the system does not tell (no /proc).
 
     A lock on a shared folder may be held in another container, where the number is another process's.
     """

@@ -27,12 +27,11 @@ from pe.store.run import Run
 
 HOST = "127.0.0.1"
 EVERY = 0.5
-"""Seconds after which a run is looked at again, while somebody watches."""
+"""Seconds after which a run is read again, while somebody watches."""
 RESTS = 10
-"""A look that takes long is followed by so many times as long without one: the processors are the run's."""
+"""A reading that takes long is followed by so many times as long without one: the processors are the run's."""
 QUIET = 15.0
 """Seconds after which a silent connection is tried, so that one that was closed is noticed."""
-
 STREAMS = 16
 """Pages that may follow the run at once."""
 LAST_WORDS = 3.0
@@ -53,7 +52,7 @@ _POLICY = (
 
 @dataclass
 class Feed:
-    """What the page shows, looked at no more often than every EVERY seconds, however many pages follow.
+    """The pieces of the page, read no more often than every EVERY seconds, however many pages follow.
 
     Attributes:
         page: makes the pieces.
@@ -62,44 +61,41 @@ class Feed:
     page: LivePage
     _lock: Lock = field(default_factory=Lock, init=False)
     _next: float = field(default=0.0, init=False)
-    _failed: bool = field(default=False, init=False)
+    _has_failed: bool = field(default=False, init=False)
     _pieces: Pieces = field(default_factory=dict, init=False)
-    _told: set[int] = field(default_factory=set, init=False)
+    _stopping: set[int] = field(default_factory=set, init=False)
 
     def pieces(self, fresh: bool = False) -> Pieces:
-        """The pieces as they are, or were a moment ago; those of before while a file is being replaced."""
+        """Return the pieces as they are, or were a moment ago; the last ones while a file is being replaced."""
         with self._lock:
             began = time.monotonic()
             if fresh or began >= self._next:
-                self._look()
-                took = time.monotonic() - began
-                self._next = began + max(EVERY, RESTS * took)
+                self._read()
+                self._next = began + max(EVERY, RESTS * (time.monotonic() - began))
             return self._pieces
 
-    def _look(self) -> None:
-        run = self.page.run
+    def _read(self) -> None:
+        page, run = self.page, self.page.run
         try:
             running, _ = writer_of(run)
-            self._pieces = {"fault": ""} | self.page.pieces(running, waits_of(run) if running else "", self._stands())
-            self._failed = False
+            status = None
+            waits = waits_of(run) if running else ""
+            if page.confidential:
+                status = status_of(run, page.plan, price_of(page.recipe), page.recipe.privacy.delta).to_dict()
+            self._pieces = {"fault": ""} | page.pieces(running, waits, status)
+            self._has_failed = False
         except (PEError, OSError, ValueError) as error:
-            if self._failed:  # else a file was just being replaced
-                said = f" ({escape(str(error))})" if self.page.confidential else ""
-                self._pieces |= {"fault": f"The run cannot be read just now{said}: `pe status` says why."}
-            self._failed = True
-
-    def _stands(self) -> dict[str, Any] | None:
-        page = self.page
-        if not page.confidential:
-            return None
-        return status_of(page.run, page.plan, price_of(page.recipe), page.recipe.privacy.delta).to_dict()
+            if self._has_failed:  # else a file was just being replaced
+                reason = f" ({escape(str(error))})" if page.confidential else ""
+                self._pieces |= {"fault": f"The run cannot be read just now{reason}: `pe status` says why."}
+            self._has_failed = True
 
     def stop(self) -> str:
-        """Ask the process that writes the run to stop, once; what to tell whoever asked."""
+        """Ask the process that writes the run to stop, once; return a sentence for the page."""
         running, pid = writer_of(self.page.run)
         if not running:
             return "The run does not go on: there is nothing to stop."
-        if pid in self._told:
+        if pid in self._stopping:
             return "It was asked to stop already: it does when the requests under way are answered."
         if pid is None or not is_writer(self.page.run, pid):
             return "The process that writes the run is not one of this machine: stop it where it runs."
@@ -107,7 +103,7 @@ class Feed:
             os.kill(pid, signal.SIGTERM)
         except OSError as error:
             return f"Process {pid} cannot be asked to stop ({error.strerror}): stop it where it runs."
-        self._told.add(pid)
+        self._stopping.add(pid)
         return "It stops when the requests under way are answered. To go on later: pe resume."
 
 
@@ -127,22 +123,21 @@ class LiveServer(ThreadingHTTPServer):
             raise RunError(f"Port {port} cannot be used ({error.strerror}): name another with --port.") from error
         self.page, self.feed, self.token = page, Feed(page), secrets.token_urlsafe(24)
         self.closing, self._streams = Event(), Semaphore(STREAMS)
-        self._serving = Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-        self._serving.start()
+        Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What a browser may call this server; another name leads here if somebody else's page has rebound it."""
+        """Names by which a browser may call this server; another name is a page's that has rebound it."""
         return tuple(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     @property
     def address(self) -> str:
-        """Where the page is; who knows it may read it."""
+        """The page's address; who knows it may read it."""
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     @contextmanager
     def stream(self) -> Iterator[bool]:
-        """Whether one more page may follow the run."""
+        """Give True if one more page may follow the run."""
         free = self._streams.acquire(blocking=False)
         try:
             yield free
@@ -151,12 +146,12 @@ class LiveServer(ThreadingHTTPServer):
                 self._streams.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away; what else raises is a fault of ours."""
+        """Ignore a browser that went away; any other error is a fault of ours."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     def close(self) -> None:
-        """End, after every page has been told how the run stands now."""
+        """End, after every page has been sent the last state of the run."""
         self.closing.set()
         deadline = time.monotonic() + LAST_WORDS
         for _ in range(STREAMS):
@@ -178,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version, timeout = "pe", "", 30
 
     def do_GET(self) -> None:
-        """The page, or its events."""
+        """Send the page, or its events."""
         place = self._place()
         if place == "":
             nonce = secrets.token_urlsafe(16)
@@ -189,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, "Not found.")
 
     def do_POST(self) -> None:
-        """The only thing that can be asked for: that the run stops."""
+        """Stop the run: the only thing that can be asked for."""
         place = self._place()
         if place == "stop" and self.headers.get("Origin") == f"http://{self.headers['Host']}":
             self._answer(200, self.server.feed.stop())
@@ -197,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(403, "Refused.")
 
     def _place(self) -> str | None:
-        """What is asked for, below the token; None: it was refused."""
+        """Return the path below the token; None: the request was refused."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         _, token, *rest = [*self.path.split("/"), ""][:4]
         if host not in self.server.hosts:
@@ -211,24 +206,24 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _follow(self) -> None:
-        """Server-sent events: each holds the pieces of the page that have changed, at first all."""
+        """Send server-sent events: each holds the pieces of the page that have changed, at first all."""
         with self.server.stream() as free:
             if not free:
                 self._answer(503, "Too many pages follow this run.")
                 return
             self._begin(200, "text/event-stream")
             self.wfile.write(b"retry: 1000\n\n")
-            sent, heard, last = dict[str, str](), time.monotonic(), False
+            shown, heard, last = dict[str, str](), time.monotonic(), False
             with suppress(OSError):  # the page was closed
                 while not last:
-                    last = self.server.closing.wait(EVERY if sent else 0)
+                    last = self.server.closing.wait(EVERY if shown else 0)
                     pieces = self.server.feed.pieces(fresh=last)
-                    changed = {name: html for name, html in pieces.items() if sent.get(name) != html}
+                    changed = {name: html for name, html in pieces.items() if shown.get(name) != html}
                     if changed or time.monotonic() - heard > QUIET:
                         line = f"data: {json.dumps(changed)}\n\n" if changed else ": still here\n\n"
                         self.wfile.write(line.encode())
                         heard = time.monotonic()
-                    sent = pieces
+                    shown = pieces
 
     def _answer(self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'") -> None:
         self._begin(status, kind, policy)
@@ -243,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_args: object) -> None:
-        """Nothing: a line would hold the token."""
+        """Log nothing: a line would hold the token."""
 
 
 def serve(folder: Path, *, confidential: bool, port: int, tell: Callable[[str], None], ended: Event) -> None:
@@ -251,9 +246,9 @@ def serve(folder: Path, *, confidential: bool, port: int, tell: Callable[[str], 
 
     Args:
         folder: the run's directory.
-        confidential: whether the page holds times, too.
+        confidential: True for a page that holds times, too.
         port: 0: any that is free.
-        tell: told the address.
+        tell: gets the address.
         ended: set from outside.
 
     Raises:

@@ -126,7 +126,8 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
     Labels have records in the recipe's public proportions; where those are estimated, only the whole is known.
     """
     release, evolution, declared = step.release, recipe.evolution, recipe.private.declared_size
-    votes, by_label = None, ()
+    votes: float | None = None
+    by_label: tuple[float, ...] = ()
     if declared is not None:
         cast = votes_cast(declared, recipe.private.declared_units, evolution.neighbors)
         votes = cast / sum(candidates)
@@ -469,11 +470,10 @@ def _info(recipe: Recipe, api: object | None) -> PluginInfo:
 
 
 def _reasons(numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], noun: str) -> tuple[str, ...]:
-    iterations, neighbors, sizes, degrees = (
-        whole.get(key) for key in ("iterations", "neighbors", "population", "degree")
-    )
+    iterations = whole["iterations"]
     if not iterations:
         return ()
+    neighbors, sizes, degrees = whole["neighbors"], whole["population"], whole["degree"]
     first, final = (sizes, sizes) if isinstance(sizes, int) else (sizes[0], sizes[-1])
     members = first / numbers.labels
     sigma, votes = numbers.noise(iterations), numbers.votes(neighbors) / members

@@ -139,8 +139,8 @@ def _paths(value: Any, says: str = "") -> Iterator[tuple[Path, str]]:
         yield Path(value), says
     elif isinstance(value, Mapping):
         kind = value.get("kind")
-        known = isinstance(kind, str) and kind in plugins("pe.adapters")
-        if known and info_of(load("pe.adapters", kind)).fitted_before:
+        adapter = load("pe.adapters", kind) if isinstance(kind, str) and kind in plugins("pe.adapters") else None
+        if adapter is not None and info_of(adapter).fitted_before:
             says = str(value.get("private_sets", "may_overlap"))
         for inner in value.values():
             yield from _paths(inner, says if isinstance(inner, str | Path) else "")
