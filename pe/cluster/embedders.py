@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pe.cluster.tasks import AHEAD, Line, Told, heard, lost
+from pe.cluster.tasks import AHEAD, Line, TaskAnswer, lost_workers
 from pe.data.samples import Samples
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ class _Block:
 
     Attributes:
         samples: in Ray's memory.
-        actor: which has it in hand; None: it waits for one.
+        actor: has it in hand; None: it waits for one.
+        task: the actor's.
         answer: the actor's.
-        told: what it told.
-        tries: how many actors had it.
+        tries: actors that had it.
     """
 
     samples: ObjectRef
     actor: Any = None
-    answer: ObjectRef | None = None
-    told: Told | None = None
+    task: ObjectRef | None = None
+    answer: TaskAnswer | None = None
     tries: int = 0
 
 
@@ -42,8 +42,8 @@ class Embedders:
 
     Args:
         start: starts one; Ray makes it when there is room.
-        number: how many, at most.
-        tries: how many actors may be lost over one block, or in a row before they are there.
+        number: of actors, at most.
+        tries: actors that may be lost over one block, or in a row before they are there.
     """
 
     def __init__(self, start: Callable[[], Any], number: int, tries: int) -> None:
@@ -54,7 +54,7 @@ class Embedders:
         self._blocks: deque[_Block] = deque()
 
     def answers(self, blocks: Iterator[Samples]) -> Iterator[Any]:
-        """What each block's actor told, in order.
+        """Yield the value of each block, in order.
 
         Raises:
             ClusterError: actors are lost again and again.
@@ -72,13 +72,13 @@ class Embedders:
                     self._blocks.append(_Block(ray.put(samples)))
                     if len(self._ready) + len(self._coming) < min(self._number, len(self._blocks)):
                         self._add()
-                self._hear(wait=False)
+                self._receive(wait=False)
             else:
-                self._hear(wait=True)
+                self._receive(wait=True)
             self._hand_out()
-            while self._blocks and (told := self._blocks[0].told) is not None:
+            while self._blocks and (answer := self._blocks[0].answer) is not None:
                 self._blocks.popleft()
-                yield heard(told, seen)
+                yield answer.result(seen)
 
     def end(self) -> None:
         """End all actors."""
@@ -95,32 +95,32 @@ class Embedders:
         """Give blocks that wait to actors with little in hand."""
         in_hand = dict.fromkeys(self._ready, 0)
         for block in self._blocks:
-            if block.actor is not None and block.told is None:
+            if block.actor is not None and block.answer is None:
                 in_hand[block.actor] += 1
         for block in self._blocks:
             if block.actor is None and in_hand:
                 actor = min(in_hand, key=in_hand.__getitem__)
                 if in_hand[actor] == AHEAD:
                     return
-                block.actor, block.answer = actor, actor.embed.remote(block.samples)
+                block.actor, block.task = actor, actor.embed.remote(block.samples)
                 in_hand[actor] += 1
 
-    def _hear(self, wait: bool) -> None:
-        """Take what actors have told by now, and which of them are there; `wait` until there is something."""
+    def _receive(self, wait: bool) -> None:
+        """Take answers, and actors that are ready by now; `wait` until there is something."""
         import ray
 
-        asked = {block.answer: block for block in self._blocks if block.answer is not None and block.told is None}
-        if not asked and not self._coming:
+        tasks = {block.task: block for block in self._blocks if block.task is not None and block.answer is None}
+        if not tasks and not self._coming:
             return
-        done, _ = ray.wait([*asked, *self._coming], num_returns=1, timeout=None if wait else 0)
-        for one in done:
+        ready, _ = ray.wait([*tasks, *self._coming], num_returns=1, timeout=None if wait else 0)
+        for one in ready:
             try:
-                told = ray.get(one)
+                answer = ray.get(one)
             except ray.exceptions.RayError as error:
-                self._lose(self._coming[one] if one in self._coming else asked[one].actor, error)
+                self._lose(self._coming[one] if one in self._coming else tasks[one].actor, error)
                 return
-            if one in asked:
-                asked[one].told = told
+            if one in tasks:
+                tasks[one].answer = answer
             else:
                 self._ready.append(self._coming.pop(one))
                 self._never_ready = 0
@@ -129,16 +129,16 @@ class Embedders:
         """Take from an actor what it had in hand, and start another in its place."""
         import ray
 
-        mine = [block for block in self._blocks if block.actor is actor and block.told is None]
+        mine = [block for block in self._blocks if block.actor is actor and block.answer is None]
         for block in mine:
-            block.actor = block.answer = None
+            block.actor = block.task = None
             block.tries += 1
         if actor in self._ready:
             self._ready.remove(actor)
         else:
-            self._coming = {asked: one for asked, one in self._coming.items() if one is not actor}
+            self._coming = {task: one for task, one in self._coming.items() if one is not actor}
             self._never_ready += 1
         if max(self._never_ready, *(block.tries for block in mine), 0) == self._tries:
-            raise lost(error, self._tries)
+            raise lost_workers(error, self._tries)
         ray.kill(actor)
         self._add()

@@ -1,4 +1,4 @@
-"""Private work on Ray, as the process sees it that draws the noise: blocks and shards out, vectors and votes back.
+"""Private work on a Ray cluster, for the process that draws the noise: blocks and shards out, vectors and votes back.
 
 At any time a few blocks or shards are under way (`AHEAD` for each worker), so neither this process nor Ray's object
 store ever holds more, however many records there are. The work of a lost worker is done again by another one: it is a
@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pe.cluster import tasks
 from pe.cluster.embedders import Embedders
 from pe.cluster.tasks import in_order
 from pe.data.samples import Samples
 from pe.errors import ClusterError, ContractError, RecipeError
-from pe.histogram import Counts, Voting
+from pe.histogram import Counts, Labels, Voting
 from pe.plugins.protocols import Embedding, Vectors
 from pe.plugins.registry import PluginSpec, construct
 from pe.plugins.start_ray import start_ray
@@ -35,15 +34,15 @@ from pe.recipe.schema import OBJECT, Recipe
 from pe.version import __version__
 
 RETRIES = 3
-"""How often a block's or a shard's work is begun again when the worker is lost."""
+"""New tries of a block's or a shard's work when the worker is lost."""
 
 
 class RayWork:
     """Private work on the Ray cluster that this process has joined; a `PrivateWork`.
 
     Args:
-        embedding: the embedding that the workers make; None: they get a copy of the object that the run has.
-        declared_size: of the private records: in how many shards they vote depends on it, and on their number only if
+        embedding: the workers make it; None: they get a copy of the run's object.
+        declared_size: of the private records: the number of shards depends on it, and on the number of records only if
             that is more than SPARE times as large.
         hosts: the machines of a cluster that was joined.
         shard_bytes: of a shard's vectors, on the average.
@@ -61,7 +60,7 @@ class RayWork:
         self._key = secrets.randbits(64)
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-        """The vectors of each block, in order; each block is embedded by one of the workers. CONFIDENTIAL.
+        """Yield the vectors of each block, in order; one of the workers embeds each block. CONFIDENTIAL.
 
         Raises:
             ClusterError: workers are lost again and again, or do not give made-up samples the same vectors.
@@ -86,14 +85,9 @@ class RayWork:
             embedders.end()
 
     def count_votes(
-        self,
-        private: PrivateEmbeddings,
-        candidates: Vectors,
-        labels: npt.NDArray[np.int32],
-        grid: int,
-        voting: Voting,
+        self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
     ) -> Counts:
-        """The clean votes in grid steps: the exact sum of those of each shard. CONFIDENTIAL.
+        """Return the clean votes in grid steps: the exact sum of those of each shard. CONFIDENTIAL.
 
         Guarantee: that of `pe.histogram.count_votes`, to which it is equal; all records of a unit are in one shard.
 
@@ -106,20 +100,20 @@ class RayWork:
         task = ray.remote(max_retries=RETRIES, max_calls=0, **share)(tasks.votes)
         public = ray.put((candidates, labels))
         parts = shards(private, self._number_of_shards(private), self._key)
-        asked = (task.remote(__version__, part, public, grid, voting) for part in parts)
+        refs = (task.remote(__version__, part, public, grid, voting) for part in parts)
         total = np.zeros(len(labels), np.int64)
-        for votes in in_order(asked, number, RETRIES + 1):
+        for votes in in_order(refs, number, RETRIES + 1):
             total += votes
         return total
 
     def _number_of_shards(self, private: PrivateEmbeddings) -> int:
         records = max(len(private), math.ceil((self._declared_size or 0) * SPARE))
         dimension: int = private.vectors.shape[1]
-        together = max(1, self._shard_bytes // (4 * dimension))
-        return max(1, -(-records // together))
+        per_shard = max(1, self._shard_bytes // (4 * dimension))
+        return max(1, -(-records // per_shard))
 
     def _pickled(self, embedding: Embedding) -> bytes:
-        """What makes the embedding on a worker."""
+        """Return a pickled function that makes the embedding on a worker."""
         from ray import cloudpickle
 
         if self._spec is not None:
@@ -138,37 +132,34 @@ def _same(embedding: Embedding) -> Embedding:
 
 
 def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
-    """What a worker takes of the cluster, a GPU if there are any and it uses one, else a core; and their number."""
+    """Return a worker's share of the cluster, a GPU if there are any and it uses one, else a core; and their number."""
     import ray
 
     resources = ray.cluster_resources()
-    if gpus and (cards := int(resources.get("GPU", 0))):
-        return {"num_gpus": 1}, cards
+    if gpus and (number := int(resources.get("GPU", 0))):
+        return {"num_gpus": 1}, number
     return {"num_cpus": 1}, max(1, int(resources.get("CPU", 1)))
-
-
-# The Ray cluster that a run's private work goes to: one of its own, or one that is there.
 
 
 AUTO = "auto"
 
 _NO_SPILLING = {"automatic_object_spilling_enabled": False}
-"""Few shards are under way at a time: what does not fit into memory is a mistake, and must not go to disk."""
+"""Few shards are under way at a time: data that does not fit into memory is a mistake, and must not go to disk."""
 
 
 @contextmanager
 def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
-    """Private work on a Ray cluster.
+    """Start Ray, or join a cluster, for a run's private work.
 
     Args:
-        address: AUTO: Ray is started on this machine, on loopback, and ends with the run, as does all that it wrote;
+        address: AUTO: Ray is started on this machine, on loopback, and ends with the run, as do its files;
             else HOST:PORT of a cluster to join, from one of its machines.
         recipe: of the run.
         own: more arguments of `ray.init`, if Ray is started.
 
     Raises:
         MissingDependency: ray is not installed.
-        RecipeError: Ray cannot be started or joined, or `address` is none.
+        RecipeError: Ray cannot be started or joined, or `address` is no address.
     """
     spec, size = recipe.embedding, recipe.private.declared_size
     embedding = None if spec.kind.startswith(OBJECT) else spec
@@ -191,7 +182,7 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
 
 @contextmanager
 def _connected(address: str | None, **own: Any) -> Iterator[list[str]]:
-    """The addresses of all machines of the cluster."""
+    """Connect; give the addresses of all machines of the cluster."""
     start_ray(address, extra="ray", purpose="--ray", **own)
     import ray
 
