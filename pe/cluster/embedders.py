@@ -54,12 +54,7 @@ class Embedders:
         self._blocks: deque[_Block] = deque()
 
     def answers(self, blocks: Iterator[Samples]) -> Iterator[Any]:
-        """Yield the value of each block, in order.
-
-        Raises:
-            ClusterError: actors are lost again and again.
-            PEError: the embedding's own.
-        """
+        """Yield the value of each block, in order."""
         import ray
 
         seen: set[Line] = set()

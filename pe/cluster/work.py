@@ -90,9 +90,6 @@ class RayWork:
         """Return the clean votes in grid steps: the exact sum of those of each shard. CONFIDENTIAL.
 
         Guarantee: that of `pe.histogram.count_votes`, to which it is equal; all records of a unit are in one shard.
-
-        Raises:
-            ClusterError: workers are lost again and again.
         """
         import ray
 

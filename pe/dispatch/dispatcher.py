@@ -187,11 +187,7 @@ class Dispatcher:
     def draw(
         self, phase: str, place: str, labels: npt.NDArray[np.int32], description: str, alike: bool = False
     ) -> Population:
-        """Make new samples a durable population in the run's folder `place`, all of one condition if `alike`.
-
-        Raises:
-            APIError: see `random`.
-        """
+        """Make new samples a durable population in the run's folder `place`, all of one condition if `alike`."""
         founders = np.full(len(labels), NO_PARENT, np.int64)
         return self._make(place, replace(self._work(phase, labels, founders), alike=alike), description)
 
@@ -267,9 +263,6 @@ class Dispatcher:
         """Return the population in the run's folder `place`; None when it is still to be made.
 
         One whose files were damaged is made anew where that costs nothing and brings the same.
-
-        Raises:
-            RunError: files are missing or were changed, and cannot be made again.
         """
         try:
             return self.run.population(place)

@@ -232,9 +232,6 @@ class Work:
             items: the items.
             standing: says how often each was asked for.
             job: the note that the generator may make of this request's job; None: none that lasts.
-
-        Raises:
-            ContractError: the answer breaks the protocol.
         """
         seeds, job = self._seeds(items, standing), job or JobNote()
         labels, name = self._names(items), type(api).__name__
@@ -258,11 +255,7 @@ class Work:
 
 
 def draw_conditions(api: DrawsConditions, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-    """Let the generator draw conditions for these labels and seeds.
-
-    Raises:
-        ContractError: another type, or another number of rows.
-    """
+    """Let the generator draw conditions for these labels and seeds."""
     conditions = api.draw_conditions(labels, seeds)
     if not isinstance(conditions, Conditions) or conditions.rows != len(labels):
         where = f"{type(api).__name__}.draw_conditions"

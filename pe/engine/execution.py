@@ -158,11 +158,7 @@ class Execution:
 
     @classmethod
     def of(cls, recipe: Recipe, surroundings: Surroundings) -> Execution:
-        """Lay out the plan and construct what the recipe names.
-
-        Raises:
-            PluginError: the user's object is to be fitted: only what has a name is planned and charged.
-        """
+        """Lay out the plan and construct what the recipe names."""
         if isinstance(surroundings.api, Trainer):
             raise PluginError(
                 f"{type(surroundings.api).__name__} is fitted on the private records, and its fit is planned by name: "
@@ -185,12 +181,7 @@ class Execution:
         return self.surroundings.progress
 
     def check_start(self) -> None:
-        """Refuse what the generator cannot do, or cannot do here, before there is a run.
-
-        Raises:
-            RecipeError: it cannot obey a degree or serve a label, or a device or file that it needs is not there.
-            MissingDependency: the neighbour search's library is not installed.
-        """
+        """Refuse what the generator cannot do, or cannot do here, before there is a run."""
         check_labels(self.api, self.plan.classes)
         if isinstance(self.api, DescribesDegree):
             for step in self.plan.steps:
@@ -221,11 +212,7 @@ class Execution:
         return {**files, **pinned, IDENTITY: identity.dump()}
 
     def check_pool(self, run: RunWriter) -> None:
-        """Refuse to go on if public samples have changed that are still to be read.
-
-        Raises:
-            RunError: they have.
-        """
+        """Refuse to go on if public samples have changed that are still to be read."""
         is_fitted = isinstance(self.api, Trainer) and bool(run.journal.files(f"{MODEL}/"))
         pool = self._pool(None if is_fitted else self.api)
         if pool is not None:

@@ -106,11 +106,7 @@ def extend_run(
 
 
 def last_degree(folder: Path) -> float:
-    """Return the degree of the run's last iteration: an extension at another one has samples of another kind.
-
-    Raises:
-        RunError: there is no run, or it is an export.
-    """
+    """Return the degree of the run's last iteration: an extension at another one has samples of another kind."""
     degree = Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree
     return degree[-1] if isinstance(degree, list) else degree
 

@@ -221,9 +221,6 @@ def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding:
     """Try once if variations are of their own parents; nothing if that is not called for, or S_1 is there.
 
     Guarantee: it reads no private record, and its requests follow from public seeds.
-
-    Raises:
-        APIError: they are not; or the generator makes no sample.
     """
     run, step = dispatcher.run, trial_step(plan)
     if step is None or not Trial.of(recipe, plan, dispatcher.api) or run.journal.files(f"{population_place(1)}/"):

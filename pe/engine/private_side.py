@@ -68,11 +68,7 @@ class Identity:
 
     @classmethod
     def of(cls, run: RunWriter) -> Identity:
-        """Read the identity of a run.
-
-        Raises:
-            RunError: the run has lost it.
-        """
+        """Read the identity of a run."""
         path = run.folder / IDENTITY
         if not path.is_file():
             raise RunError(f"{run.folder} has lost {IDENTITY}, and noise is still to be drawn: start a new run.")
@@ -80,11 +76,7 @@ class Identity:
 
     @classmethod
     def load(cls, path: Path) -> Identity:
-        """Read the file `path`.
-
-        Raises:
-            DamagedFile: it is no such file.
-        """
+        """Read the file `path`."""
         try:
             return cls(**json_object(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
@@ -121,11 +113,7 @@ class PrivateSide:
         return PrivateRecords.of(self.dataset)
 
     def preflight(self) -> Identity:
-        """Check all records before the run exists.
-
-        Raises:
-            PrivateDataError: a record is not as declared.
-        """
+        """Check all records before the run exists."""
         key = secrets.token_hex(32)
         return Identity(key, self._fingerprint(key))
 
@@ -140,12 +128,7 @@ class PrivateSide:
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
 
     def recognise(self, run: RunWriter) -> None:
-        """Check that the records are those that the run began with, pixel by pixel.
-
-        Raises:
-            RunError: they are not.
-            PrivateDataError: a record is not as declared.
-        """
+        """Check that the records are those that the run began with, pixel by pixel."""
         identity = Identity.of(run)
         if self._fingerprint(identity.key) != identity.fingerprint:
             raise RunError(
@@ -157,9 +140,6 @@ class PrivateSide:
         """Refuse records that are declared disjoint from those of the run in `other`, and are the very same.
 
         Without that run's confidential side they cannot be compared; and sets that merely overlap are not found.
-
-        Raises:
-            RecipeError: they are the same.
         """
         path = other / IDENTITY
         if not path.is_file():
@@ -184,9 +164,6 @@ class PrivateSide:
 
         Args:
             made: the shape of the generator's samples, where it declares one.
-
-        Raises:
-            PEError: it cannot embed, or breaks its promise (`pe.plugins.embed.try_embedding`).
         """
         with self.progress.task("trying the embedding", None):
             try_embedding(self.embedding, self.source.modality, self.source.shape)
@@ -214,11 +191,7 @@ class PrivateSide:
         return data_set_ledger(self.source)
 
     def check_cap(self, releases: Sequence[Release]) -> None:
-        """Refuse a new run that the data set's cap forbids, before the run exists.
-
-        Raises:
-            BudgetExceeded: the cap would be exceeded.
-        """
+        """Refuse a new run that the data set's cap forbids, before the run exists."""
         if (data_set := self._data_set) is not None:
             data_set.check(releases)
 
@@ -230,9 +203,6 @@ class PrivateSide:
 
         Returns:
             The data set's total over all runs; None without a ledger file.
-
-        Raises:
-            BudgetExceeded: the file's cap would be exceeded.
         """
         data_set = self._data_set
         if data_set is None:
@@ -252,11 +222,7 @@ class PrivateSide:
         return total
 
     def note_draw(self, run: RunWriter) -> None:
-        """Note in the data set's ledger file that the run begins to draw, or has kept one more release.
-
-        Raises:
-            PrivacyError: the run is not entered there any more.
-        """
+        """Note in the data set's ledger file that the run begins to draw, or has kept one more release."""
         if (data_set := self._data_set) is not None:
             data_set.drew(Identity.of(run).run, len(run.journal.released()))
 
@@ -338,12 +304,7 @@ class PublicPool:
         return cls(readers, compared, recipe.private, progress) if readers else None
 
     def pin(self, private: PrivateSide) -> bytes:
-        """Compare the samples with the private records, after their pre-flight; return the content of PUBLIC_SAMPLES.
-
-        Raises:
-            RecipeError: some are private records, and `privacy.pool_overlaps` is not `declared`.
-            PEError: one cannot be decoded.
-        """
+        """Compare the samples with the pre-flighted private records; return the content of PUBLIC_SAMPLES."""
         if not self.compared:
             return _dump(self._overlaps(None))
         overlaps = self._overlaps(private)
@@ -357,13 +318,7 @@ class PublicPool:
         return _dump(overlaps)
 
     def check_same(self, folder: Path) -> None:
-        """Refuse to go on with the run in `folder` if the samples are not those that it began with.
-
-        Raises:
-            RunError: they are not.
-            DamagedFile: the run has lost PUBLIC_SAMPLES.
-            PEError: one cannot be decoded.
-        """
+        """Refuse to go on with the run in `folder` if the samples are not those that it began with."""
         path = folder / PUBLIC_SAMPLES
         if not path.is_file():
             raise DamagedFile(f"{path} is gone: restore it from a copy.")

@@ -96,11 +96,7 @@ def _count_answered(journal: Journal, phase: str) -> int:
 
 
 def pending_extension(run: Run) -> dict[str, Any] | None:
-    """Return the extension under way: its index, count and degree.
-
-    Raises:
-        DamagedFile: its file is damaged.
-    """
+    """Return the extension under way: its index, count and degree."""
     path = run.folder / EXTENSION
     if not path.is_file():
         return None

@@ -108,11 +108,7 @@ class Feed:
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves the page of one run at `address`, in threads of its own, until it is closed.
-
-    Raises:
-        RunError: the port is taken.
-    """
+    """Serves the page of one run at `address`, in threads of its own, until it is closed."""
 
     daemon_threads = True
 

@@ -91,11 +91,7 @@ def build_dispatcher(
 
 
 def price_of(recipe: Recipe) -> Price:
-    """Return the recipe's price: of its generator, of each of several, or of all that do a part of each sample.
-
-    Raises:
-        RecipeError: several have prices in several currencies.
-    """
+    """Return the recipe's price: of its generator, of each of several, or of all that do a part of each sample."""
     members = members_of(recipe.api).values()
     several = [member.price.price for member in members]
     if all(price.free for price in several):

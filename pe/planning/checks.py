@@ -263,12 +263,7 @@ def degree_refusals(plan: Plan, api: GenerationAPI | None) -> list[str]:
 
 
 def check_labels(api: object, labels: tuple[str, ...]) -> None:
-    """Refuse labels that the generator cannot serve: it says so itself, or fails to draw a condition for each of them.
-
-    Raises:
-        RecipeError: it cannot.
-        ContractError: it draws something else than conditions.
-    """
+    """Refuse labels that the generator cannot serve: it says so, or fails to draw a condition for each."""
     if isinstance(api, ChecksLabels):
         api.check_labels(labels)
     elif isinstance(api, DrawsConditions):
@@ -284,12 +279,7 @@ def check_labels(api: object, labels: tuple[str, ...]) -> None:
 
 
 def check_search(recipe: Recipe) -> None:
-    """Refuse a neighbour search that this machine has not, where there are votes.
-
-    Raises:
-        MissingDependency: its library is not installed.
-        RecipeError: torch sees none of the driver's GPUs.
-    """
+    """Refuse a neighbour search that this machine has not, where there are votes."""
     if recipe.evolution.iterations != 0:
         describe(recipe.evolution.neighbor_search)
 
@@ -320,11 +310,7 @@ def cap_obstacles(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
 
 
 def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
-    """Return the ledger file of all runs over a source's records; None for a sample without a place on disk.
-
-    Raises:
-        RecipeError: its place is withheld, as where a recipe is shared, or the records are remote and it is not named.
-    """
+    """Return the ledger file of all runs over a source's records; None for a sample without a place on disk."""
     if str(source.ledger_file) == WITHHELD:
         raise RecipeError(
             f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data set's ledger file."
@@ -340,11 +326,7 @@ def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
 
 
 def check_place(recipe: Recipe) -> None:
-    """Refuse a recipe with nothing at the private data's path; the data is not read, nor a store asked for it.
-
-    Raises:
-        RecipeError: there is nothing, or a remote one names no ledger file.
-    """
+    """Refuse a recipe with nothing at the private data's path; the data is not read, nor a store asked for it."""
     path = recipe.private.place
     if isinstance(path, RemotePath):
         data_set_ledger(recipe.private)
@@ -361,11 +343,7 @@ def reads_public(plugin: object) -> TypeGuard[ReadsPublicSamples]:
 
 
 def check_public_place(recipe: Recipe, *plugins: object) -> None:
-    """Refuse plug-ins whose public samples lie where the private records do; no sample is read.
-
-    Raises:
-        RecipeError: they do, and `privacy.pool_overlaps` is not `declared`.
-    """
+    """Refuse plug-ins whose public samples lie where the private records do; no sample is read."""
     path = recipe.private.place
     if not isinstance(path, Path) or str(path) == WITHHELD or recipe.privacy.pool_overlaps == "declared":
         return
@@ -379,9 +357,6 @@ def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> 
 
     Symbolic links, hard links and folders that are mounted twice are recognised. Names and inodes are read, and no
     file's content. Public folders and files need not exist yet; messages call the samples `noun`.
-
-    Raises:
-        RecipeError: they are not apart.
     """
     for path in public:
         if meeting := _meeting(private, path):

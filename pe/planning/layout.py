@@ -120,12 +120,7 @@ def _settings_for(iterations: int, relation: Relation) -> PlanSettings:
 
 
 def planned_releases(recipe: Recipe) -> list[Release]:
-    """Return every release of the run, its fit included; noise is calibrated to ε, or as the recipe gives it.
-
-    Raises:
-        RecipeError: see `fit_releases`.
-        PrivacyError: no noise meets the budget.
-    """
+    """Return every release of the run, its fit included; noise is calibrated to ε, or as the recipe gives it."""
     privacy, evolution, unit = recipe.privacy, recipe.evolution, recipe.private.privacy_unit
     fit = fit_releases(recipe)
     if privacy.noiseless:
@@ -160,11 +155,7 @@ def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
 
 
 def fit_dry_runs(recipe: Recipe) -> tuple[DryRun, ...]:
-    """Try each part of the fit on this machine; nothing where nothing is fitted, or it cannot be tried.
-
-    Raises:
-        RecipeError: see `fit_releases`; memory does not suffice.
-    """
+    """Try each part of the fit on this machine; nothing where nothing is fitted, or it cannot be tried."""
     trainer = _trainer(recipe)
     return tuple(trainer.dry_run(fit_terms(recipe))) if isinstance(trainer, Rehearsing) else ()
 
@@ -205,11 +196,7 @@ def _trainer(recipe: Recipe) -> Trainer | None:
 
 
 def fit_terms(recipe: Recipe) -> FitTerms:
-    """Return the public terms of the fit.
-
-    Raises:
-        RecipeError: see `fit_releases`.
-    """
+    """Return the public terms of the fit."""
     privacy, private = recipe.privacy, recipe.private
     if privacy.noiseless:
         raise RecipeError(
@@ -358,11 +345,7 @@ def _schedule(value: Value | list[Value], length: int) -> list[Value]:
 
 
 def apportion(recipe: Recipe, t: int, total: int, counts: Sequence[float] | None = None) -> tuple[int, ...]:
-    """Divide S_t's `total` members among labels: equally, or in public (or noisily counted) proportions.
-
-    Raises:
-        RecipeError: see `lay_out`.
-    """
+    """Divide S_t's `total` members among labels: equally, or in public (or noisily counted) proportions."""
     evolution, classes = recipe.evolution, recipe.private.labels
     least = evolution.neighbors if t < evolution.iterations else 1
     if counts is not None:  # at least so many of every label: whether one is empty is private

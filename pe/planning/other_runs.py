@@ -44,11 +44,7 @@ class OtherRun:
 
     @classmethod
     def read(cls, run: Path) -> tuple[OtherRun, ...]:
-        """Read the note in the folder `run`; empty: there is none.
-
-        Raises:
-            DamagedFile: the note cannot be read.
-        """
+        """Read the note in the folder `run`; empty: there is none."""
         path = run / OTHER_RUNS
         if not path.is_file():
             return ()
