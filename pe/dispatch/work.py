@@ -117,7 +117,8 @@ class Work:
 
     def has_failed(self, standing: Standing) -> npt.NDArray[np.bool_]:
         """Return the items that have failed in every attempt, bool (n,)."""
-        return standing.failed - standing.uncounted[1] >= self.attempts
+        mask: npt.NDArray[np.bool_] = standing.failed - standing.uncounted[1] >= self.attempts
+        return mask
 
     def open_items(self, standing: Standing) -> Items:
         """Return the items still to be asked for."""
