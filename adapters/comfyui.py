@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,11 +18,9 @@ from uuid import uuid4
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from adapters.http import Asked, Received, Scalar, Size, object_of
+from adapters.http import Fault, ImageCall, Received, Scalar, Sending, Size, object_of
 from adapters.http.answers import Pixels
-from adapters.http.client import fetched
-from adapters.http.faults import Fault
-from adapters.http.jobs import ByJobs, Ended, Finished, JobClient, JobGenerator, Look
+from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
 from adapters.prompts import Ladder
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.protocols import Failed
@@ -78,7 +77,7 @@ class Variations(Workflow):
 
 
 class ComfyUISettings(ByJobs):
-    """What a recipe says of a ComfyUI server.
+    """Settings of `comfyui`.
 
     Attributes:
         base_url: of the server, such as http://127.0.0.1:8188.
@@ -97,14 +96,13 @@ class ComfyUISettings(ByJobs):
 
     @property
     def ladder(self) -> Ladder:
-        """How it is told a degree of variation."""
-        if self.variations.denoise is None:
-            return Ladder.of(self.wordings)
-        return Ladder.of(self.wordings, "denoise", exact=True)
+        """How the endpoint is told a degree of variation."""
+        field = None if self.variations.denoise is None else "denoise"
+        return Ladder.of(self.wordings, field, exact=field is not None)
 
     @property
     def drawn(self) -> tuple[int, int] | None:
-        """(height, width) that is asked for; None: the workflows say it."""
+        """(height, width) that every image must have; None: the workflows say it."""
         sized = all(flow.width and flow.height for flow in (self.random, self.variations))
         return (self.size or self.image_size) if sized else None
 
@@ -118,7 +116,7 @@ class ComfyUISettings(ByJobs):
         return self
 
 
-class ComfyUI(JobGenerator[ComfyUISettings]):
+class ComfyUI(JobHost[ComfyUISettings]):
     """RANDOM_API and VARIATION_API by a workflow each; a parent is uploaded, the degree is a sampler's `denoise`.
 
     A request is a job under an id of ours, noted before it is sent: a kill pays for none twice. Images of one request
@@ -126,79 +124,84 @@ class ComfyUI(JobGenerator[ComfyUISettings]):
     """
 
     Settings = ComfyUISettings
+    batch = "batch"
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         given = self._given
         self._flows = {name: _read_workflow(getattr(given, name), name) for name in ("random", "variations")}
 
-    @property
-    def _most(self) -> int:
-        return self._given.batch
-
-    def _submit(self, client: JobClient, asked: Asked) -> None:
-        given, name = self._given, "variations" if asked.parents else "random"
+    def request(self, call: ImageCall) -> Sending:
+        """POST /prompt, after the upload of a parent."""
+        given, name = self._given, "variations" if call.parents else "random"
         height, width = given.size or given.image_size
         values: dict[str, Scalar] = {
-            "prompt": asked.prompt,
-            "seed": asked.seed,
+            "prompt": call.prompt,
+            "seed": call.seed,
             "width": width,
             "height": height,
-            "batch": len(asked.seeds),
-            **asked.told,
+            "batch": len(call.seeds),
+            **call.degree,
         }
-        if asked.parents:
-            values["image"] = _upload(client, asked.parents[0])
-        if not asked.job.job:
-            asked.job.write(str(uuid4()))
-        workflow = _filled(self._flows[name], getattr(given, name), values)
-        answer = object_of(client.ask("POST", "/prompt", json={"prompt": workflow, "prompt_id": asked.job.job}))
-        if answer.get("prompt_id") != asked.job.job:  # an old server, which chooses its own
-            asked.job.write(str(answer.get("prompt_id")))
+        if call.parents:
+            values["image"] = self._upload(call.parents[0])
+        if not call.job.job:
+            call.job.write(str(uuid4()))
+        workflow = copy.deepcopy(self._flows[name])
+        for value, place in _places(getattr(given, name)):
+            node, _, key = place.partition(".")
+            workflow[node]["inputs"][key] = values[value]
+        return "/prompt", {"json": {"prompt": workflow, "prompt_id": call.job.job}}
 
-    def _look(self, client: JobClient, job: str) -> Look:
+    def look(self, job: str) -> JobStatus:
+        """GET the history, and the queue."""
         for once_more in (True, False):  # a job leaves the queue for the history between two requests
-            entry = object_of(client.ask("GET", f"/history/{job}")).get(job)
+            entry = object_of(self._client.ask("GET", f"/history/{job}")).get(job)
             if isinstance(entry, dict):
                 return _ended(entry)
-            queue = object_of(client.ask("GET", "/queue")) if once_more else {}
-            listed = [item for part in queue.values() if isinstance(part, list) for item in part]
-            if any(isinstance(item, list) and job in item[:2] for item in listed):
-                return Look("waiting")
-        return Look("unknown")
+            queue = object_of(self._client.ask("GET", "/queue")) if once_more else {}
+            items = [item for part in queue.values() if isinstance(part, list) for item in part]
+            if any(isinstance(item, list) and job in item[:2] for item in items):
+                return "waiting"
+        return "unknown"
 
-    def _cancel(self, client: JobClient, job: str) -> None:
-        client.ask("POST", "/queue", json={"delete": [job]})  # /interrupt of old servers stops whatever is at work
+    def cancel(self, job: str) -> None:
+        """Take it out of the queue: /interrupt of old servers stops whatever is at work."""
+        self._client.ask("POST", "/queue", json={"delete": [job]})
 
-    def _read(self, client: JobClient, sent: Finished) -> Received:
-        flow = self._given.variations if sent.asked.parents else self._given.random
-        return [
-            self._picture(client, sent.asked, image) for image in _images(sent.answer.get("outputs"), flow.output)
-        ], None
+    def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
+        """Fetch the images that the workflow saved."""
+        flow = self._given.variations if call.parents else self._given.random
+        return [self._picture(call, image) for image in _images(answer.get("outputs"), flow.output)], None
 
-    def _picture(self, client: JobClient, asked: Asked, image: Any) -> Pixels | Failed:
+    def _submit(self, call: ImageCall) -> None:
+        path, request = self.request(call)
+        answer = object_of(self._client.ask("POST", path, **request))
+        if answer.get("prompt_id") != call.job.job:  # an old server, which chooses its own
+            call.job.write(str(answer.get("prompt_id")))
+
+    def _upload(self, parent: bytes) -> str:
+        """Put a parent among the server's input images; its name there, which is the same for the same image."""
+        name = f"private-evolution-{sha256(parent).hexdigest()[:32]}.png"
+        files, fields = {"image": (name, parent, "image/png")}, {"overwrite": "true", "type": "input"}
+        answer = object_of(self._client.ask("POST", "/upload/image", files=files, data=fields))
+        if not isinstance(answer.get("name"), str):
+            raise Fault.of_object(answer, "the server does not name the image that was uploaded")
+        return "/".join(part for part in (answer.get("subfolder"), answer["name"]) if part)
+
+    def _picture(self, call: ImageCall, image: Any) -> Pixels | Failed:
         if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
             return Failed("the server sent an entry without an image's name")
         place = {key: str(image.get(key) or "") for key in ("filename", "subfolder", "type")}
-        data = fetched(json.dumps(place), lambda: client.ask("GET", "/view", params=place), asked.fetched)
-        return data if isinstance(data, Failed) else self._rule.decode(data)
+        get = partial(self._client.ask, "GET", "/view", params=place)
+        return self._rule.fetch(json.dumps(place), get, call.images)
 
 
-def _upload(client: JobClient, parent: bytes) -> str:
-    """Put a parent among the server's input images; its name there, which is the same for the same image."""
-    name = f"private-evolution-{sha256(parent).hexdigest()[:32]}.png"
-    files, fields = {"image": (name, parent, "image/png")}, {"overwrite": "true", "type": "input"}
-    answer = object_of(client.ask("POST", "/upload/image", files=files, data=fields))
-    if not isinstance(answer.get("name"), str):
-        raise Fault.of_object(answer, "the server does not name the image that was uploaded")
-    return "/".join(part for part in (answer.get("subfolder"), answer["name"]) if part)
-
-
-def _ended(entry: Mapping[str, Any]) -> Look:
-    """What the history says of a job."""
+def _ended(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The history of a job that has a result; raise Ended if it has none."""
     status = entry.get("status")
     if not isinstance(status, dict) or status.get("status_str") != "error":
-        return Look("done", entry)
+        return entry
     messages = [message for message in status.get("messages") or () if isinstance(message, list) and len(message) == 2]
     if any(event == "execution_interrupted" for event, _ in messages):
         raise Ended("the job was cancelled at the server")
@@ -208,30 +211,26 @@ def _ended(entry: Mapping[str, Any]) -> Look:
 
 def _images(outputs: Any, node: str | int | None) -> list[Any]:
     """The images that a workflow saved, or those of one node."""
-    made = {
+    by_node = {
         str(name): output["images"]
         for name, output in (outputs if isinstance(outputs, dict) else {}).items()
         if isinstance(output, dict) and isinstance(output.get("images"), list)
     }
     if node is not None:
-        return list(made.get(str(node), ()))
+        return list(by_node.get(str(node), ()))
     saved = {
         name: images
-        for name, images in made.items()
+        for name, images in by_node.items()
         if any(isinstance(image, dict) and image.get("type") == "output" for image in images)
     }
     if len(saved) != 1:
-        found = f"nodes {', '.join(sorted(saved))} do" if saved else "none does"
-        raise Ended(f"one node of a workflow saves its images, unless `output` names the node, and here {found}")
+        nodes = f"nodes {', '.join(sorted(saved))} do" if saved else "none does"
+        raise Ended(f"one node of a workflow saves its images, unless `output` names the node, and here {nodes}")
     return next(iter(saved.values()))
 
 
 def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
-    """The workflow of a file, in which each place is found.
-
-    Raises:
-        RecipeError: it is none, or lacks a place.
-    """
+    """Read the workflow of a file, and raise RecipeError if it is none, or lacks a place."""
     try:
         workflow = json.loads(flow.file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -243,29 +242,19 @@ def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
         for node in workflow.values()
     ):
         raise RecipeError(f"{name}.file: {flow.file} is no workflow in API format: export it as such (Export (API)).")
-    for value, places in _places(flow):
-        for place in places:
-            node, _, key = place.partition(".")
-            inputs = workflow.get(node, {}).get("inputs", {})
-            if key not in inputs:
-                known = [f"{node}.{other}" for other in inputs] or list(workflow)
-                raise RecipeError(f"{name}.{value}: {flow.file} has no {place}; {nearest_name(place, known)}")
-            if isinstance(inputs[key], list):
-                raise RecipeError(f"{name}.{value}: {place} is connected to another node: name an input of that.")
+    for value, place in _places(flow):
+        node, _, key = place.partition(".")
+        inputs = workflow.get(node, {}).get("inputs", {})
+        if key not in inputs:
+            choices = [f"{node}.{other}" for other in inputs] or list(workflow)
+            raise RecipeError(f"{name}.{value}: {flow.file} has no {place}; {nearest_name(place, choices)}")
+        if isinstance(inputs[key], list):
+            raise RecipeError(f"{name}.{value}: {place} is connected to another node: name an input of that.")
     return workflow
 
 
-def _places(flow: Workflow) -> list[tuple[str, list[str]]]:
-    """Value → places, where the workflow takes the value."""
-    values = [field for field in type(flow).model_fields if field not in ("file", "output")]
-    return [(value, getattr(flow, value)) for value in values if getattr(flow, value) is not None]
-
-
-def _filled(workflow: dict[str, Any], flow: Workflow, values: Mapping[str, Scalar]) -> dict[str, Any]:
-    """A workflow with these values in their places."""
-    filled = copy.deepcopy(workflow)
-    for value, places in _places(flow):
-        for place in places:
-            node, _, key = place.partition(".")
-            filled[node]["inputs"][key] = values[value]
-    return filled
+def _places(flow: Workflow) -> Iterator[tuple[str, str]]:
+    """Each value that the workflow takes, and a place of it."""
+    for value in type(flow).model_fields:
+        if value not in ("file", "output"):
+            yield from ((value, place) for place in getattr(flow, value) or ())

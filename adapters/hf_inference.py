@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import finalize
 
 import numpy as np
 from pydantic import model_validator
 
 from adapters.http import (
-    Asked,
     Credentials,
     Fault,
-    PromptedGenerator,
+    Host,
+    ImageCall,
+    OnFirstUse,
     Received,
+    Sending,
     Size,
     Worded,
-    open_client,
+    base64_of,
     respond,
     stated,
-    workers_for,
 )
 from adapters.http.answers import Pixels
 from pe.data.decoding import convert_pixels
 from pe.errors import BadImage, MissingDependency, RecipeError
-from pe.plugins.protocols import Capabilities, Failed
+from pe.plugins.protocols import Failed
 from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
-    import httpx2
     from huggingface_hub import InferenceClient
     from PIL.Image import Image
 
-    _Client = tuple[httpx2.Client, InferenceClient | None, Credentials]
-
 _HUB = "router.huggingface.co"
 _FORMATS = ("PNG", "JPEG", "WEBP")
+_PNG = {"Accept": "image/png"}
 
 
 class HFSettings(Worded):
-    """What a recipe says of a provider or an endpoint.
+    """Settings of `hf_inference`: a provider, or an endpoint.
 
     Attributes:
         model: the model's name at the provider.
@@ -83,16 +80,16 @@ class HFSettings(Worded):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is asked for as an endpoint of one's own, to which alone the key goes, as a bearer token."""
+        """True for an endpoint of one's own, to which alone the key goes, as a bearer token."""
         return self.base_url is not None and self.provider is None
 
     @property
     def url(self) -> str:
-        """Where samples are sent."""
+        """Address that samples are sent to."""
         return self.base_url or f"//{self.provider or _HUB}"
 
 
-class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
+class HFInference(Host[HFSettings]):
     """RANDOM_API by text_to_image, VARIATION_API by image_to_image; one image per request.
 
     An endpoint of one's own is asked in the same format without the hub's client, which would look up at the hub how to
@@ -113,100 +110,102 @@ class HFInference(PromptedGenerator[HFSettings, "_Client", "Image"]):
   # price: {{image: 0.003, currency: USD}}\t# yours to state; then state limits.max_cost, too
 """
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """One image per request."""
-        workers = workers_for(self._given.concurrency)
-        return Capabilities(1, workers, "condition", self._ladder.degree, deterministic=False)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._hub = OnFirstUse(self._open_hub)
 
-    @property
-    def _asked_size(self) -> tuple[int, int] | None:
-        return self._given.size
+    def request(self, call: ImageCall) -> Sending:
+        """The hub's format, for an endpoint of one's own."""
+        body: dict[str, Any] = {"inputs": call.prompt, "parameters": self._fields(call)}
+        if call.parents:
+            fields = self._fields(call) | {"prompt": call.prompt}
+            body = {"inputs": base64_of(call.parents[0]), "parameters": fields}
+        return "", {"json": body, "headers": _PNG}
 
-    def _connect(self, credentials: Credentials) -> _Client:
-        pool = open_client(self._given, self._given.concurrency, credentials)
-        finalize(self, pool.close)
-        return pool, None if self._given.is_own else self._of_hub(pool, credentials), credentials
+    def response(self, call: ImageCall, answer: Image) -> Received:
+        """Decode an image that is open, and of which nothing has been decoded yet."""
+        return [self._pixels(answer)], None
 
-    def _of_hub(self, pool: httpx2.Client, credentials: Credentials) -> InferenceClient:
+    def _send(self, call: ImageCall) -> Image:
+        if self._given.is_own:
+            return _opened(lambda: self._ask_own(call))
+        credentials = self._client.credentials  # whose key the hub's client puts in, and renews by asking again
+        key = credentials.key
+        try:
+            return _opened(lambda: self._ask_hub(call))
+        except Fault as fault:
+            if not credentials.renew(fault, key):
+                raise
+        return _opened(lambda: self._ask_hub(call))
+
+    def _ask_own(self, call: ImageCall) -> Image:
+        from PIL import Image
+
+        _, request = self.request(call)
+        return Image.open(io.BytesIO(respond(self._client.pool, "POST", self._given.url, **request).content))
+
+    def _ask_hub(self, call: ImageCall) -> Image:
+        client, fields = self._hub.get(), self._fields(call)
+        client.token = self._client.credentials.key or None  # it may have been renewed
+        if call.parents:
+            fields |= stated(model=self._given.variation_model)
+            return client.image_to_image(call.parents[0], call.prompt, **fields)
+        return client.text_to_image(call.prompt, **fields)
+
+    def _fields(self, call: ImageCall) -> dict[str, Any]:
+        given = self._given
+        fields = stated(
+            negative_prompt=given.negative_prompt, num_inference_steps=given.steps, guidance_scale=given.guidance_scale
+        )
+        if call.parents:
+            return {**fields, **call.degree}
+        height, width = given.size or (None, None)
+        return fields | stated(height=height, width=width, seed=call.seed if given.send_seed else None)
+
+    def _open_hub(self) -> InferenceClient:
         try:
             from huggingface_hub import InferenceClient
         except ImportError as error:
             raise MissingDependency.of("huggingface-hub", "http", "The Hugging Face client") from error
-        given = self._given
+        given, pool = self._given, self._client.pool
 
         class Client(InferenceClient):
             """The hub's client, whose images come through our own pool: it bounds them, and follows no redirect."""
 
             def _inner_post(self, request_parameters: Any, *, stream: bool = False) -> Any:
                 asked = request_parameters
-                body = {"json": asked.json, "content": asked.data, "headers": {"Accept": "image/png"} | asked.headers}
+                body = {"json": asked.json, "content": asked.data, "headers": _PNG | asked.headers}
                 return respond(pool, "POST", asked.url, **body).content
 
         return Client(
             given.model,
             provider=given.provider,  # type: ignore[arg-type]  # the client checks it against its own list
             base_url=given.base_url,
-            token=credentials.key or None,
+            token=self._client.credentials.key or None,
             timeout=given.timeout,
         )
+
+    @property
+    def _requested_size(self) -> tuple[int, int] | None:
+        return self._given.size
 
     def _credentials(self) -> Credentials:
         return Credentials(self._given, header="Authorization" if self._given.is_own else None)
 
-    def _send(self, opened: _Client, asked: Asked) -> Image:
-        given, (pool, client, credentials) = self._given, opened
-        fields = stated(
-            negative_prompt=given.negative_prompt, num_inference_steps=given.steps, guidance_scale=given.guidance_scale
-        )
-        if asked.parents:
-            fields |= asked.told
-        else:
-            if given.size:
-                fields["height"], fields["width"] = given.size
-            if given.send_seed:
-                fields["seed"] = asked.seed
-        if client is None:
-            return _sent(lambda: _of_own(pool, given.url, asked, fields))
-        client.token = credentials.key or None  # it may have been renewed
-        if asked.parents:
-            fields |= stated(model=given.variation_model)
-            return _sent(lambda: client.image_to_image(asked.parents[0], asked.prompt, **fields))
-        return _sent(lambda: client.text_to_image(asked.prompt, **fields))
-
-    def _read(self, client: _Client, sent: Image) -> Received:
-        return [self._pixels(sent)], None
-
     def _pixels(self, image: Image) -> Pixels | Failed:
-        """The pixels of an image that the client has opened, and nobody has decoded yet."""
         if image.format not in _FORMATS:
             return Failed(f"the endpoint sent an image of format {image.format}, not PNG, JPEG or WebP")
-        rule = self._rule
         if image.width * image.height > 2**26:
             return Failed(f"the endpoint sent an image of {image.width}×{image.height} pixels")
         try:
             pixels = np.asarray(image.convert("RGB"))
-            return convert_pixels(pixels, size=rule.sent, resize=None, channels=3, name="The image")
+            return convert_pixels(pixels, size=self._rule.sent, resize=None, channels=3, name="The image")
         except (BadImage, OSError, SyntaxError, ValueError) as error:
             return Failed(f"the endpoint's image cannot be decoded: {error}")
 
 
-def _of_own(pool: httpx2.Client, url: str, asked: Asked, fields: dict[str, Any]) -> Image:
-    """One call of an endpoint of one's own, in the format of the hub's client."""
-    from PIL import Image
-
-    body: dict[str, Any] = {"inputs": asked.prompt, "parameters": fields}
-    if asked.parents:
-        body = {"inputs": base64.b64encode(asked.parents[0]).decode(), "parameters": fields | {"prompt": asked.prompt}}
-    return Image.open(io.BytesIO(respond(pool, "POST", url, json=body, headers={"Accept": "image/png"}).content))
-
-
-def _sent(send: Callable[[], Image]) -> Image:
-    """One call.
-
-    Raises:
-        Fault: the client's error, translated.
-    """
+def _opened(send: Callable[[], Image]) -> Image:
+    """Make one call; raise Fault, the client's error translated, if it brings no image."""
     import httpx2
     from PIL import UnidentifiedImageError
 

@@ -1,59 +1,54 @@
-"""Stability's models on Amazon Bedrock, by InvokeModel: a true strength.
-
-Read from botocore 1.44.5's description of bedrock-runtime (the path, SigV4 under the name `bedrock` or a bearer's key,
-the errors and their statuses) and AWS's page on Stable Diffusion 3.5 Large, as stored in 2026: one image per request,
-of about one megapixel; `strength` with `mode: image-to-image`; `seed` of 32 bits, 0 draws one; `finish_reasons`.
-Amazon's own image models are not served: Titan Image Generator v2 ended on 2026-06-30 (awslabs/startups, pull request
-304) and Nova Canvas on 2026-09-30 (aws-samples/generative-ai-ml-latam-samples, pull request 109).
-Not confirmed: the least size of a parent (64×64 at Stability's own API), that Stable Image Ultra takes a parent here,
-whether a filtered image is billed, Retry-After with a 429, that equal seeds give equal images.
-"""
+"""Hosts that answer at once: Amazon Bedrock, Google Gemini, Stability AI and Together AI."""
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import Field, model_validator
 
 from adapters.http import (
-    Asked,
     Credentials,
     Fault,
-    HTTPClient,
+    Host,
+    ImageCall,
     Prompted,
-    PromptedGenerator,
     Received,
     Scalar,
+    Sending,
     Size,
     Worded,
+    base64_of,
+    data_uri,
+    hosted,
+    images_in,
     object_of,
     stated,
-    workers_for,
 )
-from adapters.http.answers import Pixels, images_in
 from adapters.http.faults import one_line
-from adapters.http.generator import hosted
-from adapters.prompts import Ladder
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.protocols import Capabilities, Failed, Refused, Usage, count_of
+from pe.plugins.protocols import Failed, Refused, Usage, count_of
 from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     import httpx2
 
-    _Sign = Callable[[str, bytes], dict[str, str]]
-    _Client = tuple[HTTPClient, _Sign]
+AspectRatio = Literal["21:9", "16:9", "3:2", "5:4", "1:1", "4:5", "2:3", "9:16", "9:21"]
 
-
-_JSON = {"Content-Type": "application/json"}
+# Stability's models on Amazon Bedrock, by InvokeModel: a true strength.
+#
+# Read from botocore 1.44.5's description of bedrock-runtime (path, SigV4 under the name `bedrock` or a bearer's key,
+# errors and their statuses) and AWS's page on Stable Diffusion 3.5 Large, as stored in 2026: one image per request,
+# of about one megapixel; `strength` with `mode: image-to-image`; `seed` of 32 bits, 0 draws one; `finish_reasons`.
+# Amazon's own image models are not served: Titan Image Generator v2 ended on 2026-06-30 (awslabs/startups, pull request
+# 304) and Nova Canvas on 2026-09-30 (aws-samples/generative-ai-ml-latam-samples, pull request 109).
+# Not confirmed: the least size of a parent (64×64 at Stability's own API), that Stable Image Ultra takes a parent here,
+# whether a filtered image is billed, Retry-After with a 429, that equal seeds give equal images.
 
 
 class BedrockSettings(Prompted):
-    """What a recipe says of it.
+    """Settings of `bedrock`.
 
     Attributes:
         model: as Bedrock names it: stability.sd3-5-large-v1:0.
@@ -66,30 +61,21 @@ class BedrockSettings(Prompted):
         extra: further fields, sent as they are (cfg_scale).
     """
 
+    strength_field = "strength"
     model: str
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     concurrency: Count = 4
-    aspect_ratio: Literal["21:9", "16:9", "3:2", "5:4", "1:1", "4:5", "2:3", "9:16", "9:21"] = "1:1"
+    aspect_ratio: AspectRatio = "1:1"
     negative_prompt: str | None = None
     extra: dict[str, Scalar] | None = None
 
     @property
     def url(self) -> str:
-        """Where samples are sent."""
+        """Address that samples are sent to."""
         return self.base_url or f"https://bedrock-runtime.{self.region}.amazonaws.com"
 
-    @property
-    def is_signed(self) -> bool:
-        """Whether requests are signed, for want of a key."""
-        return self.key_env is None and self.basic_auth_env is None and not self.key_expires
 
-    @property
-    def ladder(self) -> Ladder:
-        """How it is told a degree of variation."""
-        return Ladder.of(None, "strength", exact=True)
-
-
-class Bedrock(PromptedGenerator[BedrockSettings, "_Client", "httpx2.Response"]):
+class Bedrock(Host[BedrockSettings]):
     """RANDOM_API by text-to-image, VARIATION_API by image-to-image with strength = degree; one image per request."""
 
     Settings = BedrockSettings
@@ -98,84 +84,82 @@ class Bedrock(PromptedGenerator[BedrockSettings, "_Client", "httpx2.Response"]):
         "region: us-west-2\t# of AWS; requests are signed with the credentials that botocore finds",
     )
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """One image per request; the degree is the strength."""
-        return Capabilities(1, workers_for(self._given.concurrency), "condition", "exact", deterministic=False)
-
-    def _credentials(self) -> Credentials:
-        return Credentials(self._given, header=None if self._given.is_signed else "Authorization")
-
-    def _connect(self, credentials: Credentials) -> _Client:
+    def request(self, call: ImageCall) -> Sending:
+        """InvokeModel."""
         given = self._given
-        sign = _signer(given.region, credentials) if given.is_signed else lambda url, body: {}
-        return HTTPClient(given.url, given, given.concurrency, credentials), sign
-
-    def _send(self, client: _Client, asked: Asked) -> httpx2.Response:
-        given, (http, sign) = self._given, client
-        content: dict[str, Any] = {
+        body: dict[str, Any] = {
             **(given.extra or {}),
             **stated(negative_prompt=given.negative_prompt),
-            "prompt": asked.prompt,
-            "seed": max(1, asked.seed),  # 0 draws one
+            "prompt": call.prompt,
+            "seed": max(1, call.seed),  # 0 draws one
             "output_format": "png",
-            "mode": "image-to-image" if asked.parents else "text-to-image",
-            **asked.told,
+            "mode": "image-to-image" if call.parents else "text-to-image",
+            **call.degree,
         }
-        if asked.parents:
-            content["image"] = base64.b64encode(asked.parents[0]).decode()
-        else:
-            content["aspect_ratio"] = given.aspect_ratio
-        path, body = f"/model/{quote(given.model, safe='')}/invoke", json.dumps(content).encode()
-        return http.post(path, content=body, headers=_JSON | sign(f"{given.url.rstrip('/')}{path}", body))
+        body |= {"image": base64_of(call.parents[0])} if call.parents else {"aspect_ratio": given.aspect_ratio}
+        return f"/model/{quote(given.model, safe='')}/invoke", {"json": body}
 
-    def _read(self, client: _Client, sent: httpx2.Response) -> Received:
-        answer = object_of(sent)
-        reasons = answer.get("finish_reasons")
+    def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
+        """Read `images`, or the filter's reason."""
+        content = object_of(answer)
+        reasons = content.get("finish_reasons")
         reason = str(reasons[0]) if isinstance(reasons, list) and reasons and reasons[0] else ""
         if reason.startswith("Filter reason"):
             return [Refused(reason)], None
         if reason:
             raise Fault(reason, 200)
-        return [self._rule.decode_text(image) for image in images_in(answer, "images")], None
+        return [self._rule.decode_text(image) for image in images_in(content, "images")], None
+
+    def _credentials(self) -> Credentials:
+        given = self._given
+        has_key = given.key_env is not None or given.basic_auth_env is not None or given.key_expires
+        return Credentials(given) if has_key else AWSCredentials(given)
 
 
-def _signer(region: str, credentials: Credentials) -> _Sign:
-    """What signs a request's address and body, by the credentials that botocore finds; it renews them itself.
+class AWSCredentials(Credentials):
+    """Signatures by the credentials that botocore finds, and renews.
 
     Raises:
         MissingDependency: botocore is not installed.
         RecipeError: it finds no credentials.
     """
-    try:
+
+    def __init__(self, given: BedrockSettings) -> None:
+        super().__init__(given, header=None)
+        try:
+            from botocore.exceptions import BotoCoreError
+            from botocore.session import Session
+        except ImportError as error:
+            raise MissingDependency.of("botocore", "bedrock", "Amazon Bedrock") from error
+        self._region = given.region
+        try:
+            self._session_credentials = Session().get_credentials()
+        except BotoCoreError as error:
+            raise RecipeError(f"api bedrock: AWS gives no credentials ({error}): mend ~/.aws.") from error
+        self._frozen()
+
+    def sign(self, request: httpx2.Request) -> str:
+        """Sign a request by SigV4."""
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
-        from botocore.exceptions import BotoCoreError
-        from botocore.session import Session
-    except ImportError as error:
-        raise MissingDependency.of("botocore", "bedrock", "Amazon Bedrock") from error
 
-    def frozen() -> Any:
+        headers = {"Content-Type": request.headers["Content-Type"]}
+        signed = AWSRequest(method=request.method, url=str(request.url), data=request.content, headers=headers)
+        SigV4Auth(self._frozen(), "bedrock", self._region).add_auth(signed)
+        request.headers.update(dict(signed.headers.items()))
+        return super().sign(request)
+
+    def _frozen(self) -> Any:
+        from botocore.exceptions import BotoCoreError
+
         try:
-            found = held.get_frozen_credentials() if held else None
+            keys = self._session_credentials.get_frozen_credentials() if self._session_credentials else None
         except BotoCoreError as error:
             raise RecipeError(f"api bedrock: AWS gives no credentials ({error}): log in again.") from error
-        if found is None:
+        if keys is None:
             raise RecipeError("api bedrock: there are no AWS credentials: log in to AWS, or name a key in key_env.")
-        credentials.hide(found.secret_key, found.token or "")
-        return found
-
-    def sign(url: str, body: bytes) -> dict[str, str]:
-        request = AWSRequest(method="POST", url=url, data=body, headers=dict(_JSON))
-        SigV4Auth(frozen(), "bedrock", region).add_auth(request)
-        return dict(request.headers.items())
-
-    try:
-        held = Session().get_credentials()
-    except BotoCoreError as error:
-        raise RecipeError(f"api bedrock: AWS gives no credentials ({error}): mend ~/.aws.") from error
-    frozen()
-    return sign
+        self.hide(keys.secret_key, keys.token or "")
+        return keys
 
 
 # Google's Gemini models that draw, by generateContent: on the Gemini API or on Vertex AI; a wording.
@@ -186,7 +170,6 @@ def _signer(region: str, credentials: Credentials) -> _Sign:
 # candidateCount above 1 (ENTERPILOT/GoModel's pull request 764, 2026-08-25). `seed` makes an answer "mostly
 # deterministic". An answer counts its tokens. Not confirmed: that image models heed the seed, whether a withheld image
 # is billed, Retry-After. Imagen takes no parent, so it has no VARIATION_API and is not served.
-
 
 _REFUSED = frozenset(
     {
@@ -204,7 +187,7 @@ _REFUSED = frozenset(
 
 
 class GeminiSettings(Worded):
-    """What a recipe says of it.
+    """Settings of `gemini`.
 
     Attributes:
         model: as Google names it, such as gemini-3.1-flash-image.
@@ -215,19 +198,15 @@ class GeminiSettings(Worded):
         resolution: 1K, 2K or 4K, where the model takes it; None: its default.
     """
 
+    default_url = "https://generativelanguage.googleapis.com/v1beta"
     model: str
     key_env: str | None = "GEMINI_API_KEY"
     concurrency: Count = 4
     aspect_ratio: str | None = None
     resolution: str | None = None
 
-    @property
-    def url(self) -> str:
-        """Where samples are sent."""
-        return self.base_url or "https://generativelanguage.googleapis.com/v1beta"
 
-
-class Gemini(PromptedGenerator[GeminiSettings, HTTPClient, "httpx2.Response"]):
+class Gemini(Host[GeminiSettings]):
     """RANDOM_API and VARIATION_API by generateContent, with or without a parent; one image per request."""
 
     Settings = GeminiSettings
@@ -237,62 +216,58 @@ class Gemini(PromptedGenerator[GeminiSettings, HTTPClient, "httpx2.Response"]):
         'aspect_ratio: "1:1"',
     )
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """One image per request."""
-        workers = workers_for(self._given.concurrency)
-        return Capabilities(1, workers, "condition", self._ladder.degree, deterministic=False)
+    def request(self, call: ImageCall) -> Sending:
+        """GenerateContent."""
+        given = self._given
+        parts: list[dict[str, Any]] = [{"text": call.prompt}]
+        parts += [{"inlineData": {"mimeType": "image/png", "data": base64_of(parent)}} for parent in call.parents]
+        image = stated(aspectRatio=given.aspect_ratio, imageSize=given.resolution)
+        config = {
+            "responseModalities": ["TEXT", "IMAGE"],
+            "seed": call.seed,
+            **({"imageConfig": image} if image else {}),
+            **call.degree,
+        }
+        body = {"contents": [{"role": "user", "parts": parts}], "generationConfig": config}
+        return f"/models/{quote(given.model, safe='')}:generateContent", {"json": body}
 
-    def _connect(self, credentials: Credentials) -> HTTPClient:
-        return HTTPClient(self._given.url, self._given, self._given.concurrency, credentials)
+    def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
+        """Read the first image, or the reason why there is none; and the tokens."""
+        content = object_of(answer)
+        usage = _gemini_usage(_mapping(content.get("usageMetadata")))
+        feedback = _mapping(content.get("promptFeedback"))
+        if reason := feedback.get("blockReason"):
+            words = feedback.get("blockReasonMessage") or "the prompt is blocked"
+            return [Refused(one_line(f"{reason}: {words}"))], usage
+        candidates = content.get("candidates")
+        if not isinstance(candidates, list) or not candidates:
+            raise Fault.of_object(content, "the answer holds no candidate")
+        candidate = _mapping(candidates[0])
+        entries = _mapping(candidate.get("content")).get("parts")
+        parts = [_mapping(part) for part in entries] if isinstance(entries, list) else []
+        parts = [part for part in parts if not part.get("thought")]
+        images = [part["inlineData"] for part in parts if part.get("inlineData")]
+        if images:
+            return [self._rule.decode_text(_mapping(images[0]).get("data"))], usage
+        reason = str(candidate.get("finishReason") or "no reason")
+        prose = " ".join(str(part["text"]) for part in parts if part.get("text"))
+        words = one_line(f"{reason}: {candidate.get('finishMessage') or prose or 'the answer holds no image'}")
+        # A model that declines in prose ends with STOP: no field tells, so it has failed.
+        return [Refused(words) if reason in _REFUSED else Failed(words)], usage
 
     def _credentials(self) -> Credentials:
         given = self._given
         bearer = given.key_expires or given.basic_auth_env is not None
         return Credentials(given, header="Authorization" if bearer else "x-goog-api-key")
 
-    def _send(self, client: HTTPClient, asked: Asked) -> httpx2.Response:
-        given = self._given
-        parts: list[dict[str, Any]] = [{"text": asked.prompt}]
-        for parent in asked.parents:
-            parts.append({"inlineData": {"mimeType": "image/png", "data": base64.b64encode(parent).decode()}})
-        image = stated(aspectRatio=given.aspect_ratio, imageSize=given.resolution)
-        config = {
-            "responseModalities": ["TEXT", "IMAGE"],
-            "seed": asked.seed,
-            **({"imageConfig": image} if image else {}),
-            **asked.told,
-        }
-        body = {"contents": [{"role": "user", "parts": parts}], "generationConfig": config}
-        return client.ask(f"/models/{quote(given.model, safe='')}:generateContent", body)
 
-    def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
-        answer = object_of(sent)
-        billed = _billed(_mapping(answer.get("usageMetadata")))
-        feedback = _mapping(answer.get("promptFeedback"))
-        if reason := feedback.get("blockReason"):
-            return [
-                Refused(one_line(f"{reason}: {feedback.get('blockReasonMessage') or 'the prompt is blocked'}"))
-            ], billed
-        candidates = answer.get("candidates")
-        if not isinstance(candidates, list) or not candidates:
-            raise Fault.of_object(answer, "the answer holds no candidate")
-        candidate = _mapping(candidates[0])
-        parts = _mapping(candidate.get("content")).get("parts")
-        found = [_mapping(part) for part in parts] if isinstance(parts, list) else []
-        images = [part["inlineData"] for part in found if part.get("inlineData") and not part.get("thought")]
-        if images:
-            return [self._rule.decode_text(_mapping(images[0]).get("data"))], billed
-        return [_missing(candidate, found)], billed
-
-
-def _billed(usage: Mapping[str, Any]) -> Usage:
-    """The tokens that an answer's usageMetadata names, by kind; what it does not tell apart (thoughts) is of none."""
+def _gemini_usage(usage: Mapping[str, Any]) -> Usage:
+    """The tokens of an answer, by kind; those that it does not tell apart (thoughts) are of none."""
 
     def count(details: str, modality: str) -> int:
-        found = usage.get(details)
-        rows = [_mapping(row) for row in found] if isinstance(found, list) else []
-        return sum(count_of(row.get("tokenCount")) for row in rows if row.get("modality") == modality)
+        rows = usage.get(details)
+        entries = [_mapping(row) for row in rows] if isinstance(rows, list) else []
+        return sum(count_of(row.get("tokenCount")) for row in entries if row.get("modality") == modality)
 
     return Usage(
         calls=0,
@@ -304,16 +279,8 @@ def _billed(usage: Mapping[str, Any]) -> Usage:
     )
 
 
-def _missing(candidate: Mapping[str, Any], parts: list[Mapping[str, Any]]) -> Refused | Failed:
-    """Why a candidate has no image. A model that declines in prose ends with STOP: no field tells, so it has failed."""
-    reason = str(candidate.get("finishReason") or "no reason")
-    said = " ".join(str(part["text"]) for part in parts if part.get("text") and not part.get("thought"))
-    words = one_line(f"{reason}: {candidate.get('finishMessage') or said or 'the answer holds no image'}")
-    return Refused(words) if reason in _REFUSED else Failed(words)
-
-
-def _mapping(found: object) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 # Stability AI's own API, v2beta: Stable Diffusion 3.5 and Stable Image Ultra, with a true strength.
@@ -325,13 +292,12 @@ def _mapping(found: object) -> Mapping[str, Any]:
 # 429. Its price in credits stands in no answer. Not confirmed: Retry-After with a 429, the size of a variation, that
 # equal seeds give equal images, and what has changed since.
 
-
 LEAST = 64
 """Pixels that each side of a parent must have."""
 
 
 class StabilitySettings(Prompted):
-    """What a recipe says of it.
+    """Settings of `stability`.
 
     Attributes:
         model: sd3.5-large, sd3.5-large-turbo or sd3.5-medium; ultra: Stable Image Ultra.
@@ -342,10 +308,12 @@ class StabilitySettings(Prompted):
         extra: further fields, sent as they are (style_preset).
     """
 
+    default_url = "https://api.stability.ai"
+    strength_field = "strength"
     model: str
     key_env: str | None = "STABILITY_API_KEY"
     concurrency: Count = 8
-    aspect_ratio: Literal["21:9", "16:9", "3:2", "5:4", "1:1", "4:5", "2:3", "9:16", "9:21"] = "1:1"
+    aspect_ratio: AspectRatio = "1:1"
     negative_prompt: str | None = None
     cfg_scale: float | None = None
     extra: dict[str, Scalar] | None = None
@@ -359,18 +327,8 @@ class StabilitySettings(Prompted):
             )
         return self
 
-    @property
-    def url(self) -> str:
-        """Where samples are sent."""
-        return self.base_url or "https://api.stability.ai"
 
-    @property
-    def ladder(self) -> Ladder:
-        """How it is told a degree of variation."""
-        return Ladder.of(None, "strength", exact=True)
-
-
-class Stability(PromptedGenerator[StabilitySettings, HTTPClient, "httpx2.Response"]):
+class Stability(Host[StabilitySettings]):
     """RANDOM_API by text-to-image, VARIATION_API by image-to-image with strength = degree; one image per request."""
 
     Settings = StabilitySettings
@@ -379,39 +337,31 @@ class Stability(PromptedGenerator[StabilitySettings, HTTPClient, "httpx2.Respons
         "key_env: STABILITY_API_KEY\t# the environment variable that holds the key",
     )
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """One image per request; the degree is the strength."""
-        return Capabilities(1, workers_for(self._given.concurrency), "condition", "exact", deterministic=False)
-
-    def _connect(self, credentials: Credentials) -> HTTPClient:
-        return HTTPClient(self._given.url, self._given, self._given.concurrency, credentials)
-
-    def _send(self, client: HTTPClient, asked: Asked) -> httpx2.Response:
+    def request(self, call: ImageCall) -> Sending:
+        """A form for generate/sd3 or generate/ultra."""
         given, ultra = self._given, self._given.model == "ultra"
         fields = {
             **(given.extra or {}),
             **stated(negative_prompt=given.negative_prompt, cfg_scale=given.cfg_scale),
-            "prompt": asked.prompt,
-            "seed": max(1, asked.seed),  # 0 draws one
+            "prompt": call.prompt,
+            "seed": max(1, call.seed),  # 0 draws one
             "output_format": "png",
-            **({} if ultra else {"model": given.model, "mode": "image-to-image" if asked.parents else "text-to-image"}),
-            **({"aspect_ratio": given.aspect_ratio} if ultra or not asked.parents else {}),
-            **asked.told,
+            **({} if ultra else {"model": given.model, "mode": "image-to-image" if call.parents else "text-to-image"}),
+            **({"aspect_ratio": given.aspect_ratio} if ultra or not call.parents else {}),
+            **call.degree,
         }
-        form: list[tuple[str, tuple[str | None, str | bytes]]] = [
-            (name, (None, str(value))) for name, value in fields.items()
-        ]
-        form += [("image", ("image.png", parent)) for parent in asked.parents]
+        form: list[tuple[str, Any]] = [(name, (None, str(value))) for name, value in fields.items()]
+        form += [("image", ("image.png", parent)) for parent in call.parents]
         path = f"/v2beta/stable-image/generate/{'ultra' if ultra else 'sd3'}"
-        return client.post(path, files=form, headers={"Accept": "image/*"})
+        return path, {"files": form, "headers": {"Accept": "image/*"}}
 
-    def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
-        if not sent.headers.get("content-type", "").startswith("image/"):
-            raise Fault.of_response(sent.status_code, {}, sent.content[:4096])
-        if sent.headers.get("finish-reason") == "CONTENT_FILTERED":
+    def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
+        """Read the image, unless it was blurred."""
+        if not answer.headers.get("content-type", "").startswith("image/"):
+            raise Fault.of_response(answer.status_code, {}, answer.content[:4096])
+        if answer.headers.get("finish-reason") == "CONTENT_FILTERED":
             return [Refused("the image was blurred for its content (CONTENT_FILTERED), and billed")], None
-        return [self._rule.decode(sent.content)], None
+        return [self._rule.decode(answer.content)], None
 
 
 # Together AI's images/generations, which varies a parent that a request names: a wording.
@@ -426,7 +376,7 @@ class Stability(PromptedGenerator[StabilitySettings, HTTPClient, "httpx2.Respons
 
 
 class TogetherSettings(Worded):
-    """What a recipe says of it.
+    """Settings of `together`.
 
     Attributes:
         model: as Together names it; it must be able to edit an image.
@@ -440,6 +390,7 @@ class TogetherSettings(Worded):
         extra: further fields, sent as they are (steps, guidance_scale, negative_prompt …).
     """
 
+    default_url = "https://api.together.ai/v1"
     model: str
     parent_field: Literal["image_url", "reference_images"]
     key_env: str | None = "TOGETHER_API_KEY"
@@ -450,59 +401,46 @@ class TogetherSettings(Worded):
     extra: dict[str, Scalar] | None = None
 
     @property
-    def url(self) -> str:
-        """Where samples are sent."""
-        return self.base_url or "https://api.together.ai/v1"
-
-    @property
     def drawn(self) -> tuple[int, int] | None:
-        """(height, width) that the model is asked for; None: any."""
+        """(height, width) that every image must have; None: any."""
         return self.size
 
 
-class Together(PromptedGenerator[TogetherSettings, HTTPClient, "httpx2.Response"]):
+class Together(Host[TogetherSettings]):
     """RANDOM_API and VARIATION_API by images/generations, with or without a parent.
 
     A request is for up to `n` images of one prompt, or variations of one parent. Nothing is taken as deterministic.
     """
 
     Settings = TogetherSettings
+    shares, batch = "parent", "n"
     starter = hosted(
         "model: black-forest-labs/FLUX.1-kontext-pro\t# as Together names it; it must be able to edit an image",
         "parent_field: image_url\t# how the model takes a parent; or reference_images",
         "key_env: TOGETHER_API_KEY\t# the environment variable that holds the key",
     )
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """One parent, or one prompt, per request."""
-        given = self._given
-        return Capabilities(given.n, workers_for(given.concurrency), "parent", self._ladder.degree, deterministic=False)
-
-    def _connect(self, credentials: Credentials) -> HTTPClient:
-        return HTTPClient(self._given.url, self._given, self._given.concurrency, credentials)
-
-    def _send(self, client: HTTPClient, asked: Asked) -> httpx2.Response:
+    def request(self, call: ImageCall) -> Sending:
+        """images/generations."""
         given = self._given
         height, width = given.size or (None, None)
         body: dict[str, Any] = {
             **stated(height=height, width=width, output_format=given.output_format),
             **(given.extra or {}),
             "model": given.model,
-            "prompt": asked.prompt,
-            "n": len(asked.seeds),
-            "seed": asked.seed,
+            "prompt": call.prompt,
+            "n": len(call.seeds),
+            "seed": call.seed,
             "response_format": "base64",
-            **asked.told,
+            **call.degree,
         }
-        if asked.parents:
-            parent = f"data:image/png;base64,{base64.b64encode(asked.parents[0]).decode()}"
+        if call.parents:
+            parent = data_uri(call.parents[0])
             body[given.parent_field] = parent if given.parent_field == "image_url" else [parent]
-        return client.ask("/images/generations", body)
+        return "/images/generations", {"json": body}
 
-    def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
-        return [self._picture(entry) for entry in images_in(object_of(sent), "data")], None
-
-    def _picture(self, entry: Any) -> Pixels | Failed:
-        """The image in an entry."""
-        return self._rule.decode_text(entry.get("b64_json") if isinstance(entry, dict) else None)
+    def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
+        """Read `data`."""
+        entries = images_in(object_of(answer), "data")
+        texts = [entry.get("b64_json") if isinstance(entry, dict) else None for entry in entries]
+        return [self._rule.decode_text(text) for text in texts], None

@@ -1,35 +1,46 @@
-"""Black Forest Labs: FLUX by its own API, whose variations are edits of `input_image` by a wording.
-
-Read from black-forest-labs/skills (bfl-api, commit d0793c8, February 2026) and docs.bfl.ai's page on errors: POST
-/v1/MODEL with `x-key` is answered by an id and a `polling_url`, which is asked with the key; the statuses are Pending,
-Ready, Error, Request Moderated, Content Moderated and Task not found; an image's address is valid for ten minutes.
-Pages of other users show Reasoning, Generating and Failed, too: what is not known counts as at work. No key against
-double submission is documented. Not confirmed: the HTTP status of Task not found; how long a result can be asked for.
-"""
+"""Hosts that answer by jobs: Black Forest Labs, fal and Replicate."""
 
 from __future__ import annotations
 
-import base64
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from adapters.http import Asked, Credentials, Received, Scalar, Size, object_of
-from adapters.http.answers import Pixels
-from adapters.http.client import OnFirstUse
-from adapters.http.faults import Fault, Rejected
-from adapters.http.generator import hosted
-from adapters.http.jobs import ByJobs, Ended, Finished, JobClient, JobGenerator, Look
+from adapters.http import (
+    Credentials,
+    Fault,
+    ImageCall,
+    OnFirstUse,
+    Received,
+    Rejected,
+    Scalar,
+    Sending,
+    Size,
+    base64_of,
+    data_uri,
+    hosted,
+    object_of,
+    stated,
+)
+from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
 from adapters.prompts import Ladder
 from pe.errors import nearest_name
-from pe.plugins.protocols import Failed, Refused
+from pe.plugins.protocols import Refused
 from pe.plugins.settings import Count
+
+# Black Forest Labs: FLUX by its own API, whose variations are edits of `input_image` by a wording.
+#
+# Read from black-forest-labs/skills (bfl-api, commit d0793c8, February 2026) and docs.bfl.ai's page on errors: POST
+# /v1/MODEL with `x-key` is answered by an id and a `polling_url`, which is asked with the key; statuses are Pending,
+# Ready, Error, Request Moderated, Content Moderated and Task not found; an image's address is valid for ten minutes.
+# Pages of other users show Reasoning, Generating and Failed, too: what is not known counts as at work. No key against
+# double submission is documented. Not confirmed: the HTTP status of Task not found; how long a result can be asked for.
 
 
 class BFLSettings(ByJobs):
-    """What a recipe says of Black Forest Labs.
+    """Settings of `bfl`.
 
     Attributes:
         model: the last part of the model's address, such as flux-2-pro.
@@ -49,58 +60,57 @@ class BFLSettings(ByJobs):
 
     @property
     def drawn(self) -> tuple[int, int] | None:
-        """(height, width) that is asked for; None: any."""
+        """(height, width) that every image must have; None: any."""
         return self.size
 
 
-class BFL(JobGenerator[BFLSettings]):
+class BFL(JobHost[BFLSettings]):
     """RANDOM_API and VARIATION_API by Black Forest Labs: one image a job, seeded; variations by a wording."""
 
     Settings = BFLSettings
+    job_field = "polling_url"
+    key_hosts = result_hosts = ("bfl.ai",)
     starter = hosted(
         "model: flux-2-pro\t# the last part of the model's address",
         "key_env: BFL_API_KEY\t# the environment variable that holds the key",
     )
-    key_hosts = result_hosts = ("bfl.ai",)
 
-    def _credentials(self) -> Credentials:
-        return Credentials(self._given, header="x-key")
-
-    def _submit(self, client: JobClient, asked: Asked) -> None:
+    def request(self, call: ImageCall) -> Sending:
+        """POST to the model."""
         given = self._given
-        body: dict[str, Any] = {"output_format": "png", **(given.extra or {}), "prompt": asked.prompt}
-        body["seed"] = asked.seed
-        if given.size is not None:
-            body |= {"height": given.size[0], "width": given.size[1]}
-        if asked.parents:
-            body["input_image"] = base64.b64encode(asked.parents[0]).decode()
-        model = (given.variation_model or given.model) if asked.parents else given.model
-        answer = object_of(client.ask("POST", f"/v1/{model}", json=body))
-        if not isinstance(answer.get("polling_url"), str):
-            raise Fault.of_object(answer, "the answer names no polling_url")
-        asked.job.write(answer["polling_url"])
+        height, width = given.size or (None, None)
+        model = (given.variation_model or given.model) if call.parents else given.model
+        body = {
+            "output_format": "png",
+            **(given.extra or {}),
+            "prompt": call.prompt,
+            "seed": call.seed,
+            **stated(height=height, width=width, input_image=base64_of(call.parents[0]) if call.parents else None),
+        }
+        return f"/v1/{model}", {"json": body}
 
-    def _look(self, client: JobClient, job: str) -> Look:
-        answer = self._find(client, job)
+    def look(self, job: str) -> JobStatus:
+        """GET the polling address."""
+        answer = self._find(job)
         status = "Task not found" if answer is None else answer.get("status")
         if answer is None or status == "Task not found":
-            return Look("unknown")
-        if status == "Ready":
-            return Look("done", answer)
+            return "unknown"
         if status in ("Request Moderated", "Content Moderated"):
             raise Ended(str(status), refused=True)
         if status in ("Error", "Failed"):
             raise Ended(Fault.of_object(answer, f"the job ended as {status}").words)
-        return Look("waiting")
+        return answer if status == "Ready" else "waiting"
 
-    def _read(self, client: JobClient, sent: Finished) -> Received:
-        result = sent.answer.get("result")
-        url = result.get("sample") if isinstance(result, dict) else None
-        return [client.picture(url, sent.asked, self._rule)], None
+    def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
+        """Read `result.sample`."""
+        result = answer.get("result")
+        return [self._image(call, result.get("sample") if isinstance(result, dict) else None)], None
+
+    def _credentials(self) -> Credentials:
+        return Credentials(self._given, header="x-key")
 
 
 # Hosts of many models, each of which describes its own inputs, under names of its own.
-
 
 IMAGES = ("image", "image_url", "input_image", "init_image", "image_urls", "input_images", "images")
 COUNTS = ("num_outputs", "num_images")
@@ -132,11 +142,11 @@ class ManyModels(ByJobs):
 
     @property
     def ladder(self) -> Ladder:
-        """How it is told a degree of variation."""
+        """How the endpoint is told a degree of variation."""
         return Ladder.of(self.wordings, self.degree_field, exact=self.degree_field is not None)
 
 
-Chosen = TypeVar("Chosen", bound=ManyModels)
+Given = TypeVar("Given", bound=ManyModels)
 
 
 @dataclass(frozen=True)
@@ -153,11 +163,7 @@ class Model:
 
     @classmethod
     def of(cls, name: str, document: Any, schema: Any) -> Model:
-        """From an OpenAPI document and the schema in it, or a reference to that schema.
-
-        Raises:
-            Fault: it describes no inputs.
-        """
+        """Read an OpenAPI document and the schema in it, or a reference to that; raise Fault without a prompt."""
         for _ in range(DEEPEST):
             if not (isinstance(schema, dict) and isinstance(schema.get("$ref"), str)):
                 break
@@ -169,80 +175,68 @@ class Model:
             raise Fault(f"{name} describes no input `prompt`: it is no model that draws from prompts", 400)
         return cls(name, inputs)
 
-    def fill(self, given: ManyModels, asked: Asked, parent: str = "") -> dict[str, Any]:
-        """What is asked for, under the model's names; `parent`: the address of the image to be varied, or a data URI.
+    def fill(self, given: ManyModels, call: ImageCall, parent: str) -> dict[str, Any]:
+        """Return a call under the model's names; raise Rejected if the model has no input for a part of it.
 
-        Raises:
-            Rejected: the model has no input for it.
+        Args:
+            given: further inputs, sizes and names.
+            call: what is asked for.
+            parent: address of the image to be varied, or a data URI.
         """
-        filled: dict[str, Any] = {**(given.inputs or {}), "prompt": asked.prompt, **asked.told}
+        filled: dict[str, Any] = {**(given.inputs or {}), "prompt": call.prompt, **call.degree}
         for name in filled:
             self._check(name)
         if "seed" in self.inputs:
-            filled["seed"] = asked.seed
+            filled["seed"] = call.seed
         counts = [name for name in COUNTS if name in self.inputs]
         if counts:
-            filled[counts[0]] = len(asked.seeds)
+            filled[counts[0]] = len(call.seeds)
         elif given.n > 1:
             raise Rejected(f"{self.name} has no input for the number of images: set `n` to 1.")
         if given.size is not None:
-            filled |= self._sized(given.size, needed=not asked.parents)
-        if asked.parents:
+            sides = {"height": given.size[0], "width": given.size[1]}
+            if sides.keys() <= self.inputs.keys():
+                filled |= sides
+            elif "image_size" in self.inputs:
+                filled["image_size"] = sides
+            elif not call.parents:
+                words = "has no input for a size: leave it out, or set the model's own in `inputs`"
+                raise Rejected(f"{self.name} {words}.")
+        if call.parents:
             name = given.image_field or next((name for name in IMAGES if name in self.inputs), IMAGES[0])
             self._check(name)
-            filled[name] = [parent] if _is_list(self.inputs[name]) else parent
+            schema = self.inputs[name]
+            kinds = [schema, *schema.get("anyOf", ())] if isinstance(schema, dict) else []
+            is_list = any(isinstance(kind, dict) and kind.get("type") == "array" for kind in kinds)
+            filled[name] = [parent] if is_list else parent
         return filled
 
     def _check(self, name: str) -> None:
         if name not in self.inputs:
             raise Rejected(f"{self.name} has no input '{name}'; {nearest_name(name, self.inputs)}")
 
-    def _sized(self, size: tuple[int, int], needed: bool) -> dict[str, Any]:
-        sides = {"width": size[1], "height": size[0]}
-        if sides.keys() <= self.inputs.keys():
-            return sides
-        if "image_size" in self.inputs:
-            return {"image_size": sides}
-        if needed:
-            raise Rejected(f"{self.name} has no input for a size: leave it out, or set the model's own in `inputs`.")
-        return {}
 
-
-class ModelHost(JobGenerator[Chosen]):
+class ModelHost(JobHost[Given]):
     """A host whose models describe themselves; they are asked to once, before the first job."""
 
-    def _connect(self, credentials: Credentials) -> JobClient:
-        client, given = super()._connect(credentials), self._given
-        names = {given.model, given.variation_model or given.model}
-        self._models = {name: OnFirstUse(partial(self._describe, client, name)) for name in names}
-        return client
+    batch = "n"
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        names = {self._given.model, self._given.variation_model or self._given.model}
+        self._models = {name: OnFirstUse(partial(self._describe, name)) for name in names}
 
     @abstractmethod
-    def _describe(self, client: JobClient, name: str) -> Model:
+    def _describe(self, name: str) -> Model:
         """A model as the host describes it; a `Fault` where it does not."""
 
     @property
-    def _most(self) -> int:
-        return self._given.n
-
-    @property
-    def _asked_size(self) -> tuple[int, int] | None:
+    def _requested_size(self) -> tuple[int, int] | None:
         return self._given.size
 
-    def _model(self, asked: Asked) -> Model:
-        """The model that a request is for."""
+    def _model(self, call: ImageCall) -> Model:
         given = self._given
-        return self._models[(given.variation_model or given.model) if asked.parents else given.model].get()
-
-
-def data_uri(image: bytes) -> str:
-    """A PNG file as an address that holds it."""
-    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
-
-
-def _is_list(schema: Any) -> bool:
-    kinds = [schema, *schema.get("anyOf", ())] if isinstance(schema, dict) else []
-    return any(isinstance(kind, dict) and kind.get("type") == "array" for kind in kinds)
+        return self._models[(given.variation_model or given.model) if call.parents else given.model].get()
 
 
 # fal: any of its models that draws from a prompt, by its queue and the inputs that the model describes.
@@ -257,7 +251,7 @@ def _is_list(schema: Any) -> bool:
 
 
 class FalSettings(ManyModels):
-    """What a recipe says of fal.
+    """Settings of `fal`.
 
     Attributes:
         model: the endpoint's id, such as fal-ai/flux/dev.
@@ -275,61 +269,59 @@ class Fal(ModelHost[FalSettings]):
     """RANDOM_API and VARIATION_API by fal's queue; the degree is a number where the model has an input for it."""
 
     Settings = FalSettings
+    job_field = "response_url"
+    key_hosts, result_hosts = ("fal.run",), ("fal.media",)
     starter = hosted(
         "model: fal-ai/flux/dev\t# the endpoint's id",
         "variation_model: fal-ai/flux/dev/image-to-image",
         "degree_field: strength\t# an input that the model describes; null: the degree is put in words",
         "key_env: FAL_KEY\t# the environment variable that holds the key",
     )
-    key_hosts = ("fal.run",)
-    result_hosts = ("fal.media",)
 
-    def _credentials(self) -> Credentials:
-        return Credentials(self._given, scheme="Key")
+    def request(self, call: ImageCall) -> Sending:
+        """POST to the model's queue."""
+        model = self._model(call)
+        parent = data_uri(call.parents[0]) if call.parents else ""
+        return f"/{model.name}", {"json": model.fill(self._given, call, parent)}
 
-    def _describe(self, client: JobClient, name: str) -> Model:
-        document = object_of(client.read(f"{self._given.description_url}?endpoint_id={name}"))
-        path = f"/{name}".replace("/", "~1")
-        schema = {"$ref": f"#/paths/{path}/post/requestBody/content/application~1json/schema"}
-        return Model.of(name, document, schema)
-
-    def _submit(self, client: JobClient, asked: Asked) -> None:
-        model = self._model(asked)
-        parent = data_uri(asked.parents[0]) if asked.parents else ""
-        answer = object_of(client.ask("POST", f"/{model.name}", json=model.fill(self._given, asked, parent)))
-        if not isinstance(answer.get("response_url"), str):
-            raise Fault.of_object(answer, "the answer names no response_url")
-        asked.job.write(answer["response_url"])
-
-    def _look(self, client: JobClient, job: str) -> Look:
-        answer = self._find(client, f"{job}/status")
+    def look(self, job: str) -> JobStatus:
+        """GET the status, and then the result."""
+        answer = self._find(f"{job}/status")
         if answer is None:
-            return Look("unknown")
+            return "unknown"
         if answer.get("status") != "COMPLETED":
-            return Look("waiting")
+            return "waiting"
         try:
-            return Look("done", object_of(client.ask("GET", job)))
+            return object_of(self._client.ask("GET", job))
         except Fault as fault:
             if fault.heals or fault.status in (401, 403):
                 raise
             raise Ended(fault.words) from fault
 
-    def _cancel(self, client: JobClient, job: str) -> None:
-        client.ask("PUT", f"{job}/cancel")
+    def cancel(self, job: str) -> None:
+        """PUT /cancel."""
+        self._client.ask("PUT", f"{job}/cancel")
 
-    def _read(self, client: JobClient, sent: Finished) -> Received:
-        images, flagged = sent.answer.get("images"), sent.answer.get("has_nsfw_concepts")
-        images = images if isinstance(images, list) else [sent.answer.get("image")]
-        flags = flagged if isinstance(flagged, list) else []
+    def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
+        """Read `images`, or `image`, and `has_nsfw_concepts`."""
+        images, flags = answer.get("images"), answer.get("has_nsfw_concepts")
+        images = images if isinstance(images, list) else [answer.get("image")]
+        flags = flags if isinstance(flags, list) else []
         return [
             Refused("has_nsfw_concepts")
-            if place < len(flags) and flags[place]
-            else self._picture(client, sent.asked, image)
+            if any(flags[place : place + 1])
+            else self._image(call, image.get("url") if isinstance(image, dict) else None)
             for place, image in enumerate(images)
         ], None
 
-    def _picture(self, client: JobClient, asked: Asked, image: Any) -> Pixels | Failed:
-        return client.picture(image.get("url") if isinstance(image, dict) else None, asked, self._rule)
+    def _credentials(self) -> Credentials:
+        return Credentials(self._given, scheme="Key")
+
+    def _describe(self, name: str) -> Model:
+        document = object_of(self._client.read(f"{self._given.description_url}?endpoint_id={name}"))
+        path = f"/{name}".replace("/", "~1")
+        schema = {"$ref": f"#/paths/{path}/post/requestBody/content/application~1json/schema"}
+        return Model.of(name, document, schema)
 
 
 # Replicate: any of its models that draws from a prompt, by the inputs that the model describes.
@@ -342,13 +334,12 @@ class Fal(ModelHost[FalSettings]):
 # submission is documented. Models tell that an image was refused in words alone. Not confirmed: the status of a
 # prediction that was deleted.
 
-
 LARGEST = 1_000_000
 """Bytes of a parent that goes into a request; a larger one is uploaded as a file."""
 
 
 class ReplicateSettings(ManyModels):
-    """What a recipe says of Replicate.
+    """Settings of `replicate`.
 
     Attributes:
         model: OWNER/NAME of an official model, or OWNER/NAME:VERSION of any.
@@ -363,59 +354,56 @@ class Replicate(ModelHost[ReplicateSettings]):
     """RANDOM_API and VARIATION_API by predictions; the degree is a number where the model has an input for it."""
 
     Settings = ReplicateSettings
+    result_hosts = ("replicate.delivery",)
     starter = hosted(
         "model: black-forest-labs/flux-dev\t# OWNER/NAME, or OWNER/NAME:VERSION",
         "key_env: REPLICATE_API_TOKEN\t# the environment variable that holds the key",
         "degree_field: prompt_strength\t# an input that the model describes; null: the degree is put in words",
     )
-    result_hosts = ("replicate.delivery",)
 
-    def _describe(self, client: JobClient, name: str) -> Model:
-        model, _, version = name.partition(":")
-        answer = object_of(client.ask("GET", f"/v1/models/{model}" + (f"/versions/{version}" if version else "")))
-        described = answer if version else answer.get("latest_version")
-        document = described.get("openapi_schema") if isinstance(described, dict) else None
-        return Model.of(name, document, {"$ref": "#/components/schemas/Input"})
-
-    def _submit(self, client: JobClient, asked: Asked) -> None:
-        model = self._model(asked)
-        parent = _place(client, asked.parents[0]) if asked.parents else ""
+    def request(self, call: ImageCall) -> Sending:
+        """POST a prediction, after the upload of a large parent."""
+        model = self._model(call)
+        parent = self._place(call.parents[0]) if call.parents else ""
         name, _, version = model.name.partition(":")
-        body = {"input": model.fill(self._given, asked, parent), **({"version": version} if version else {})}
-        where = "/v1/predictions" if version else f"/v1/models/{name}/predictions"
-        answer = object_of(client.ask("POST", where, json=body))
-        if not isinstance(answer.get("id"), str):
-            raise Fault.of_object(answer, "the answer names no prediction")
-        asked.job.write(answer["id"])
+        body = {"input": model.fill(self._given, call, parent), **({"version": version} if version else {})}
+        return "/v1/predictions" if version else f"/v1/models/{name}/predictions", {"json": body}
 
-    def _look(self, client: JobClient, job: str) -> Look:
-        answer = self._find(client, f"/v1/predictions/{job}")
+    def look(self, job: str) -> JobStatus:
+        """GET the prediction."""
+        answer = self._find(f"/v1/predictions/{job}")
         if answer is None or (answer.get("data_removed") and answer.get("output") is None):
-            return Look("unknown")
+            return "unknown"
         status = answer.get("status")
-        if status == "succeeded":
-            return Look("done", answer)
         if status == "failed":
             raise Ended(str(answer.get("error") or "the prediction failed without a word"))
         if status in ("canceled", "aborted"):
             raise Ended(f"the prediction was {status}")
-        return Look("waiting")
+        return answer if status == "succeeded" else "waiting"
 
-    def _cancel(self, client: JobClient, job: str) -> None:
-        client.ask("POST", f"/v1/predictions/{job}/cancel")
+    def cancel(self, job: str) -> None:
+        """POST /cancel."""
+        self._client.ask("POST", f"/v1/predictions/{job}/cancel")
 
-    def _read(self, client: JobClient, sent: Finished) -> Received:
-        output = sent.answer.get("output")
-        urls = output if isinstance(output, list) else [output]
-        return [client.picture(url, sent.asked, self._rule) for url in urls], None
+    def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
+        """Read `output`."""
+        output = answer.get("output")
+        return [self._image(call, url) for url in (output if isinstance(output, list) else [output])], None
 
+    def _describe(self, name: str) -> Model:
+        model, _, version = name.partition(":")
+        answer = object_of(self._client.ask("GET", f"/v1/models/{model}" + (f"/versions/{version}" if version else "")))
+        latest = answer if version else answer.get("latest_version")
+        document = latest.get("openapi_schema") if isinstance(latest, dict) else None
+        return Model.of(name, document, {"$ref": "#/components/schemas/Input"})
 
-def _place(client: JobClient, parent: bytes) -> str:
-    """The address of a parent, for the host to read."""
-    if len(parent) <= LARGEST:
-        return data_uri(parent)
-    answer = object_of(client.ask("POST", "/v1/files", files={"content": ("parent.png", parent, "image/png")}))
-    urls = answer.get("urls")
-    if not isinstance(urls, dict) or not isinstance(urls.get("get"), str):
-        raise Fault.of_object(answer, "the answer to an upload names no address")
-    return str(urls["get"])
+    def _place(self, parent: bytes) -> str:
+        """The address of a parent, for the host to read."""
+        if len(parent) <= LARGEST:
+            return data_uri(parent)
+        files = {"content": ("parent.png", parent, "image/png")}
+        answer = object_of(self._client.ask("POST", "/v1/files", files=files))
+        urls = answer.get("urls")
+        if not isinstance(urls, dict) or not isinstance(urls.get("get"), str):
+            raise Fault.of_object(answer, "the answer to an upload names no address")
+        return str(urls["get"])

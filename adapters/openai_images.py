@@ -7,40 +7,26 @@ where a server still has it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
-from weakref import finalize
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote
 
-from adapters.http import (
-    Asked,
-    Credentials,
-    PromptedGenerator,
-    Received,
-    Scalar,
-    Worded,
-    object_of,
-    open_client,
-    stated,
-    workers_for,
-)
-from adapters.http.answers import Pixels, images_in
-from adapters.http.openai_sdk import OPENAI, key_header, open_sdk, sent
-from adapters.http.servers import asker, look_at, recognised, server_by_address
+from adapters.http import Credentials, ImageCall, Received, Scalar, Sending, Worded, images_in, object_of, stated
+from adapters.http.answers import Pixels
+from adapters.http.client import Addresses
+from adapters.http.openai_sdk import OPENAI, OpenAIConnection
+from adapters.http.servers import Served, ServedHost, server_by_address
 from adapters.http.settings import OpenAIServer, Profile, profile
 from adapters.prompts import Ladder
-from pe.plugins.protocols import Capabilities, Failed, Finding, Usage, count_of
+from pe.errors import RecipeError
+from pe.plugins.protocols import Failed, Usage, count_of
 from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     import httpx2
-    import openai
-
-    _Client = tuple[openai.OpenAI, httpx2.Client, httpx2.Client]
-    _Sent = tuple[Asked, httpx2.Response | None]
 
 
-class OpenAISettings(Worded):
-    """What a recipe says of such an endpoint.
+class OpenAISettings(OpenAIConnection, Served, Worded):
+    """Settings of `openai_images`.
 
     Attributes:
         model: as the endpoint names it; there is no default, because names are retired often.
@@ -61,11 +47,11 @@ class OpenAISettings(Worded):
         extra: further fields, sent as they are (guidance_scale, num_inference_steps …).
     """
 
+    api = "openai_images"
+    default_url = OPENAI
     model: str
-    key_env: str | None = "OPENAI_API_KEY"
     concurrency: Count = 8
     server: OpenAIServer | None = "auto"
-    azure_api_version: str | None = None
     variation: Literal["edit", "variations"] = "edit"
     input_fidelity: Literal["high", "low"] | None = None
     size: str | None = None
@@ -77,19 +63,9 @@ class OpenAISettings(Worded):
     extra: dict[str, Scalar] | None = None
 
     @property
-    def url(self) -> str:
-        """Where samples are sent."""
-        return self.base_url or OPENAI
-
-    @property
     def ladder(self) -> Ladder:
-        """How it is told a degree of variation; images/variations takes no prompt."""
+        """How the endpoint is told a degree of variation; images/variations takes no prompt."""
         return super().ladder if self.variation == "edit" else Ladder((), self.degree_field, self.degree_exact)
-
-    @property
-    def way(self) -> str:
-        """The setting `variation`."""
-        return self.variation
 
     @property
     def drawn(self) -> tuple[int, int] | None:
@@ -99,20 +75,24 @@ class OpenAISettings(Worded):
 
     @property
     def profile(self) -> Profile | None:
-        """What is known of the server without asking it."""
-        named = self.server
-        if named == "auto":
-            azure = self.azure_api_version is not None
-            return profile("openai_images", "azure" if azure else server_by_address(self.url) or "")
-        return None if named is None else profile("openai_images", named)
+        """Profile of the server that need not be asked; None: it is asked, or is none of those known."""
+        if self.server != "auto":
+            return super().profile
+        azure = self.azure_api_version is not None
+        return profile("openai_images", "azure" if azure else server_by_address(self.url) or "")
 
-    @property
-    def asks(self) -> bool:
-        """Whether the server is to be asked who it is."""
-        return self.server == "auto" and self.profile is None
+    def served_by(self, profile: Profile | None, named: bool = True) -> Self:
+        """See `Served.served_by`."""
+        if profile is not None and self.variation not in profile.varies:
+            has = " and ".join(f"variation: {name}" for name in profile.varies) or "none: use another server"
+            raise RecipeError(
+                f"variation: {profile.title} (server: {profile.server}) cannot vary a sample by '{self.variation}'; it "
+                f"has {has}, or write server: null if it is another."
+            )
+        return super().served_by(profile, named)
 
 
-class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "_Sent"]):
+class OpenAIImages(ServedHost[OpenAISettings]):
     """RANDOM_API and VARIATION_API by OpenAI's images API.
 
     A request is for up to `n` images of one prompt, or variations of one parent. Samples carry their prompt as the
@@ -120,6 +100,7 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "_Sent"]):
     """
 
     Settings = OpenAISettings
+    shares, batch = "parent", "n"
     starter = """\
   model: my-model\t# as the endpoint names it: names are retired often
   base_url: http://127.0.0.1:8000/v1\t# null: OpenAI's own
@@ -136,103 +117,78 @@ class OpenAIImages(PromptedGenerator[OpenAISettings, "_Client", "_Sent"]):
   # price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too
 """
 
-    @classmethod
-    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `LooksAtEndpoint.look`."""
-        return look_at(cls.Settings, settings, OPENAI)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """One parent, or one prompt, per request."""
-        workers = workers_for(self._given.concurrency)
-        return Capabilities(self._given.n, workers, "parent", self._ladder.degree, deterministic=False)
-
-    def _connect(self, credentials: Credentials) -> _Client:
-        given, concurrency = self._given, self._given.concurrency
-        pool, pictures = open_client(given, concurrency, credentials), open_client(given, concurrency)
-        for client in (pool, pictures):
-            finalize(self, client.close)
-        return open_sdk(given, credentials, pool, "OpenAI's images API"), pool, pictures
-
-    def _recognise(self, client: _Client) -> Profile | None:
-        return recognised("openai_images", self._given.url, asker(client[1]))
-
-    def _credentials(self) -> Credentials:
+    def request(self, call: ImageCall) -> Sending:
+        """images/generations, images/edits or images/variations; the last two are forms."""
         given = self._given
-        return Credentials(given, header=key_header(given, given.key_expires))
-
-    def _send(self, client: _Client, asked: Asked) -> _Sent:
-        """The answer; none where one is noted, whose images are still to be fetched."""
-        if asked.job.job:
-            return asked, None
-        asked.job.calls += 1
-        return asked, self._post(client, asked)
-
-    def _post(self, client: _Client, asked: Asked) -> httpx2.Response:
-        given, images = self._given, client[0].images.with_raw_response
-        seed = {given.seed_field: asked.seed} if given.seed_field else {}
-        fields = stated(size=given.size, quality=given.quality, output_format=given.output_format)
-        fields |= stated(response_format=given.response_format)
-        fields |= {
-            "model": given.model,
-            "n": len(asked.seeds),
-            "extra_body": {**(given.extra or {}), **seed, **asked.told},
+        fields = {
+            **stated(size=given.size, response_format=given.response_format, model=given.model, n=len(call.seeds)),
+            **({"prompt": call.prompt} if not call.parents or given.variation == "edit" else {}),
         }
-        if not asked.parents:
-            return sent(lambda: images.generate(prompt=asked.prompt, **fields))
-        parent = ("image.png", asked.parents[0], "image/png")
-        if given.variation == "variations":
-            return sent(lambda: _variation(client[0], parent, fields))
-        fields |= stated(input_fidelity=given.input_fidelity)
-        return sent(lambda: images.edit(image=parent, prompt=asked.prompt, **fields))
+        if not call.parents or given.variation == "edit":
+            fields |= stated(quality=given.quality, output_format=given.output_format)
+        if call.parents and given.variation == "edit":
+            fields |= stated(input_fidelity=given.input_fidelity)
+        fields |= {**(given.extra or {}), **({given.seed_field: call.seed} if given.seed_field else {}), **call.degree}
+        if not call.parents:
+            return self._path("generations"), {"json": fields}
+        files = {"image": ("image.png", call.parents[0], "image/png")}
+        return self._path("edits" if given.variation == "edit" else "variations"), {"data": fields, "files": files}
 
-    def _read(self, client: _Client, sent: _Sent) -> Received:
-        asked, response = sent
-        answer = json.loads(asked.job.job) if response is None else object_of(response)
-        entries = images_in(answer, "data")
-        if response is not None and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
-            asked.job.write(
-                json.dumps({"data": entries, "usage": answer.get("usage")})
-            )  # paid: only fetched from now on
-        return [self._picture(entry, client[2], asked) for entry in entries], billed(answer.get("usage"))
+    def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
+        """Read `data` and `usage`; an answer that names addresses is paid, so it is noted until these are fetched."""
+        content = answer if isinstance(answer, dict) else object_of(answer)
+        entries = images_in(content, "data")
+        if content is not answer and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
+            call.job.write(json.dumps({"data": entries, "usage": content.get("usage")}))
+        return [self._picture(entry, call) for entry in entries], billed(content.get("usage"))
 
-    def _picture(self, entry: Any, pool: httpx2.Client, asked: Asked) -> Pixels | Failed:
+    def _send(self, call: ImageCall) -> Any:
+        if call.job.job:
+            return json.loads(call.job.job)
+        call.job.calls += 1
+        return super()._send(call)
+
+    def _path(self, task: str) -> str:
+        """The path of a task; Azure's lies below the deployment, except for images/variations."""
+        given = self._given
+        if given.azure_api_version is None:
+            return f"/images/{task}"
+        deployment = "" if task == "variations" else f"/deployments/{quote(given.model, safe='')}"
+        return f"/openai{deployment}/images/{task}?api-version={quote(given.azure_api_version)}"
+
+    def _picture(self, entry: Any, call: ImageCall) -> Pixels | Failed:
         """The image of an entry: in it, or where its address says."""
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
         url = entry.get("url")
-        return self._rule.fetch(pool, url, asked.fetched) if url else self._rule.decode_text(entry.get("b64_json"))
+        if not url:
+            return self._rule.decode_text(entry.get("b64_json"))
+        if not isinstance(url, str) or not url.startswith("https://"):
+            remedy = "have it send the image itself (`response_format: b64_json`)"
+            return Failed(f"the endpoint named an image's address that is not https: {remedy}")
+        if refusal := Addresses(url).refusal(url):
+            return Failed(f"the endpoint {refusal}")
+        return self._rule.fetch(url, lambda: self._client.read(url), call.images)
 
-
-def _variation(client: openai.OpenAI, parent: tuple[str, bytes, str], fields: dict[str, Any]) -> httpx2.Response:
-    """One call of images/variations, which the SDK has deprecated because OpenAI itself serves it no more."""
-    import httpx2
-
-    body = {name: value for name, value in fields.items() if name in ("model", "n", "size", "response_format")}
-    return client.post(
-        "/images/variations",
-        cast_to=httpx2.Response,
-        body=body | fields["extra_body"],
-        files=[("image", parent)],
-        options={"headers": {"Content-Type": "multipart/form-data"}},
-    )
+    def _credentials(self) -> Credentials:
+        return self._given.read_credentials()
 
 
 def billed(usage: Any) -> Usage | None:
-    """The tokens that an answer's `usage` names, of the kinds that it tells apart; an output not told is an image."""
+    """Return the tokens of an answer's `usage`, of the kinds that it tells apart; an output not told is an image."""
     if not isinstance(usage, dict):
         return None
 
     def count(key: str, of: Any = usage) -> int:
         return count_of(of.get(key) if isinstance(of, dict) else None)
 
-    asked, made = usage.get("input_tokens_details"), usage.get("output_tokens_details")
-    text_out = count("text_tokens", made)
+    inputs, outputs = usage.get("input_tokens_details"), usage.get("output_tokens_details")
+    text_out = count("text_tokens", outputs)
     return Usage(
         calls=0,
         tokens=count("total_tokens") or count("input_tokens") + count("output_tokens"),
-        text_in=count("text_tokens", asked),
-        image_in=count("image_tokens", asked),
+        text_in=count("text_tokens", inputs),
+        image_in=count("image_tokens", inputs),
         text_out=text_out,
-        image_out=count("image_tokens", made) or max(0, count("output_tokens") - text_out),
+        image_out=count("image_tokens", outputs) or max(0, count("output_tokens") - text_out),
     )

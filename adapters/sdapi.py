@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from adapters.http import (
-    Asked,
-    Credentials,
-    HTTPClient,
-    Prompted,
-    PromptedGenerator,
-    Received,
-    Scalar,
-    Seconds,
-    Size,
-    object_of,
-    workers_for,
-)
-from adapters.http.answers import images_in
-from adapters.http.servers import asker, look_at, recognised
-from adapters.http.settings import Profile, SDServer, profile
-from adapters.prompts import Ladder
-from pe.plugins.protocols import Capabilities, Finding
+from adapters.http import ImageCall, Received, Scalar, Seconds, Sending, Size, base64_of, images_in, object_of, stated
+from adapters.http.servers import Served, ServedHost
+from adapters.http.settings import SDServer
+from pe.plugins.protocols import Capabilities
 from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     import httpx2
 
 
-class SDSettings(Prompted):
-    """What a recipe says of such a server.
+class SDSettings(Served):
+    """Settings of `sdapi`.
 
     Attributes:
         base_url: of the server, without /sdapi.
@@ -50,6 +35,8 @@ class SDSettings(Prompted):
         extra: further fields, sent as they are.
     """
 
+    api = "sdapi"
+    strength_field = "denoising_strength"
     base_url: str
     server: SDServer | None = "auto"
     timeout: Seconds = 300.0
@@ -64,27 +51,12 @@ class SDSettings(Prompted):
     extra: dict[str, Scalar] | None = None
 
     @property
-    def ladder(self) -> Ladder:
-        """How it is told a degree of variation."""
-        return Ladder.of(None, "denoising_strength", exact=True)
-
-    @property
     def drawn(self) -> tuple[int, int]:
-        """(height, width) that the server is asked for."""
+        """(height, width) that every image must have."""
         return self.size or self.image_size
 
-    @property
-    def profile(self) -> Profile | None:
-        """What is known of the server without asking it."""
-        return None if self.server is None else profile("sdapi", self.server)
 
-    @property
-    def asks(self) -> bool:
-        """Whether the server is to be asked who it is."""
-        return self.server == "auto"
-
-
-class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
+class SDAPI(ServedHost[SDSettings]):
     """RANDOM_API by txt2img, VARIATION_API by img2img with denoising_strength = degree.
 
     A request holds up to `batch` items, new ones of one prompt or variations of one parent; its images come from the
@@ -92,6 +64,7 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
     """
 
     Settings = SDSettings
+    shares, batch = "parent", "batch"
     starter = """\
   base_url: http://127.0.0.1:7860\t# without /sdapi
   server: auto\t# asked once who it is; or its name (docs/endpoints.md)
@@ -107,32 +80,21 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
   # basic_auth_env: SD_USER\t# the environment variable that holds user:password
 """
 
-    @classmethod
-    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `LooksAtEndpoint.look`."""
-        return look_at(cls.Settings, settings)
-
     @property
     def capabilities(self) -> Capabilities:
         """One prompt per request, and one parent unless the server takes several; the degree is the strength."""
-        given, workers = self._given, workers_for(self._given.concurrency)
-        shares: Literal["condition", "parent"] = "condition" if given.several_parents else "parent"
-        return Capabilities(given.batch, workers, shares, "exact", deterministic=False)
+        can = super().capabilities
+        return replace(can, shares="condition") if self._given.several_parents else can
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """What a degree comes to here."""
+        """Describe what this degree means for this generator."""
         if degree == 0:
             return "the parent itself, without a call"
         steps = self._given.steps
         return f"denoising_strength = {degree:g}, about {max(1, int(degree * steps))} of {steps} steps"
 
-    def _connect(self, credentials: Credentials) -> HTTPClient:
-        return HTTPClient(self._given.base_url, self._given, self._given.concurrency, credentials)
-
-    def _recognise(self, client: HTTPClient) -> Profile | None:
-        return recognised("sdapi", self._given.base_url, asker(client.pool))
-
-    def _send(self, client: HTTPClient, asked: Asked) -> httpx2.Response:
+    def request(self, call: ImageCall) -> Sending:
+        """txt2img or img2img."""
         given = self._given
         height, width = given.drawn
         body: dict[str, Any] = {
@@ -141,19 +103,20 @@ class SDAPI(PromptedGenerator[SDSettings, HTTPClient, "httpx2.Response"]):
             "cfg_scale": given.cfg_scale,
             "height": height,
             "width": width,
-            **({} if given.sampler is None else {"sampler_name": given.sampler}),
+            **stated(sampler_name=given.sampler),
             **(given.extra or {}),
-            "prompt": asked.prompt,
-            "seed": asked.seed,
-            "batch_size": len(asked.seeds),
+            "prompt": call.prompt,
+            "seed": call.seed,
+            "batch_size": len(call.seeds),
             "n_iter": 1,
         }
-        if not asked.parents:
-            return client.ask("/sdapi/v1/txt2img", body)
+        if not call.parents:
+            return "/sdapi/v1/txt2img", {"json": body}
         head = "data:image/png;base64," if given.data_uri else ""
-        several = asked.parents if given.several_parents else asked.parents[:1]
-        parents = [head + base64.b64encode(data).decode() for data in several]
-        return client.ask("/sdapi/v1/img2img", body | {"init_images": parents, **asked.told})
+        parents = call.parents if given.several_parents else call.parents[:1]
+        body |= {"init_images": [head + base64_of(parent) for parent in parents], **call.degree}
+        return "/sdapi/v1/img2img", {"json": body}
 
-    def _read(self, client: HTTPClient, sent: httpx2.Response) -> Received:
-        return [self._rule.decode_text(text) for text in images_in(object_of(sent), "images")], None
+    def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
+        """Read `images`."""
+        return [self._rule.decode_text(text) for text in images_in(object_of(answer), "images")], None

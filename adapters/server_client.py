@@ -231,7 +231,13 @@ class ServerClient:
 
     def _ask(self, wanted: Wanted, conditions: Conditions, job: JobNote) -> Answer:
         endpoints, body, count = self._endpoints.get(), wanted_to_npz(wanted), len(wanted)
-        outcome = endpoints.ask("/v1/batch/images", lambda made: _made(made, count), body, NPZ, job.check_stop)
+        outcome = endpoints.ask(
+            "/v1/batch/images",
+            lambda response: _made(response, count),
+            job.check_stop,
+            content=body,
+            headers={"Content-Type": NPZ},
+        )
         if outcome.miss is not None:
             empty = Images(np.empty((0, 1, 1, self._given.channels), dtype=np.uint8))
             missing = dict.fromkeys(range(len(wanted)), outcome.miss)

@@ -203,7 +203,7 @@ class HTTPEmbedding:
     def _ask(self, endpoint: Endpoints, samples: Samples) -> Entries:
         images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
         body = self._body(self._given.model, images)
-        return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), body)
+        return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), json=body)
 
 
 # Text embeddings by OpenAI's API: OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others.

@@ -1,4 +1,4 @@
-"""The bound on a whole request: a server that sends a byte now and then holds no worker for ever."""
+"""Connections to an endpoint: pooled, bounded in size and time, with TLS verified; none follows a redirect."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, local
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from urllib.parse import urlsplit
 from weakref import finalize
 
+from pydantic import Field
+
 from adapters.http.credentials import Credentials
-from adapters.http.faults import LOOKED_AT, Fault, body_words
+from adapters.http.faults import LOOKED_AT, Fault, Rejected, body_words
 from adapters.http.settings import Connection
 from pe.errors import MissingDependency, RecipeError
 from pe.plugins.protocols import Failed
@@ -21,90 +25,7 @@ from pe.plugins.protocols import Failed
 if TYPE_CHECKING:
     import httpx2
 
-
-_PIECE = 2**16
-"""Bytes of one write."""
-_CLOSE = 0.05
-"""Seconds that a socket's clock may be ahead of ours."""
-
-
-def bound_requests(client: httpx2.Client, seconds: float) -> None:
-    """Let each request of a client take `seconds` at most, from its first byte to the last of the answer.
-
-    The client has no setting for this, so the sockets below it are wrapped; no public name leads there.
-    """
-    watch = _Watch(seconds)
-    inner: Any = client
-    for transport in (inner._transport, *inner._mounts.values()):
-        if transport is not None:  # a host for which there is no proxy
-            transport._pool._network_backend = _Backend(transport._pool._network_backend, watch)
-    client.event_hooks = {**client.event_hooks, "request": [*client.event_hooks["request"], watch.start]}
-
-
-class _Watch:
-    """When the request of each thread must have ended: a thread has one at a time."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._of_thread = seconds, local()
-
-    def start(self, _: httpx2.Request) -> None:
-        self._of_thread.end = time.monotonic() + self._seconds
-
-    def left(self, timeout: float | None) -> float | None:
-        """`timeout`, or what is left of the request's time if that is less; a time-out if nothing is."""
-        import httpcore2
-
-        left: float = getattr(self._of_thread, "end", float("inf")) - time.monotonic()
-        if left <= _CLOSE:
-            raise httpcore2.ReadTimeout(f"no whole answer within total_timeout, {self._seconds:g} s") from None
-        return left if timeout is None else min(timeout, left)
-
-
-class _Backend:
-    """httpcore2's, whose streams have an end."""
-
-    def __init__(self, backend: Any, watch: _Watch) -> None:
-        self._backend, self._watch = backend, watch
-
-    def connect_tcp(self, *, timeout: float | None = None, **address: Any) -> _Stream:
-        return _Stream(self._backend.connect_tcp(timeout=self._watch.left(timeout), **address), self._watch)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
-
-
-class _Stream:
-    """A connection of it."""
-
-    def __init__(self, stream: Any, watch: _Watch) -> None:
-        self._stream, self._watch = stream, watch
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        import httpcore2
-
-        try:
-            found: bytes = self._stream.read(max_bytes, self._watch.left(timeout))
-        except httpcore2.ReadTimeout:
-            self._watch.left(timeout)  # says so if it was the whole request's
-            raise
-        return found
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), _PIECE):
-            self._stream.write(buffer[start : start + _PIECE], self._watch.left(timeout))
-
-    def start_tls(self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None) -> _Stream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._watch.left(timeout)), self._watch)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-# Concurrent: pooled, bounded, with TLS verified; proxies of the environment; nothing follows a redirect.
-
-
-Made = TypeVar("Made")
-Content = dict[str, Any] | bytes | None
+Value = TypeVar("Value")
 
 MAX_BYTES = 2**28
 """Most bytes of one response that are read, as they are unpacked; 256 MiB hold ten PNG files of 8 megapixels."""
@@ -112,40 +33,39 @@ MAX_BYTES = 2**28
 LONGEST_NUMBER = 40
 """Digits of a whole number that is read; a longer one is none (Python reads some 4,000)."""
 
+_PIECE = 2**16
+"""Bytes of one write."""
+_CLOSE = 0.05
+"""Seconds that a socket's clock may be ahead of ours."""
+_PORTS = {"http": 80, "https": 443}
 
-class OnFirstUse(Generic[Made]):
-    """A value that is made when it is first asked for, once for all threads.
 
-    Args:
-        make: makes it; when it fails, the next one who asks tries again.
+class OnFirstUse(Generic[Value]):
+    """A value that is made at its first use, once for all threads; after a failure the next use tries again.
+
+    Attributes:
+        made: the value; None: it was not used yet.
     """
 
-    def __init__(self, make: Callable[[], Made]) -> None:
+    def __init__(self, make: Callable[[], Value]) -> None:
         self._make, self._making = make, Lock()
-        self._made: Made | None = None
+        self.made: Value | None = None
 
-    @property
-    def made(self) -> Made | None:
-        """The value, if it was asked for."""
-        return self._made
-
-    def get(self) -> Made:
-        """The value."""
+    def get(self) -> Value:
+        """Return the value."""
         with self._making:
-            if self._made is None:
-                self._made = self._make()
-            return self._made
+            if self.made is None:
+                self.made = self._make()
+            return self.made
 
 
 def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
-    """A pool of connections that follows no redirect and reads at most MAX_BYTES of a response, in bounded time.
-
-    It heeds HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    """Open a pool of connections; it heeds HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
     Args:
-        connection: how it is reached.
-        concurrency: connections, at the most.
-        credentials: put into every request; without them no certificate of the client's is shown either.
+        connection: how the endpoint is reached.
+        concurrency: most connections.
+        credentials: sent with every request; without them no client certificate is shown either.
 
     Raises:
         MissingDependency: httpx2 is not installed.
@@ -158,23 +78,87 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
 
     tls = trusted_authorities()
     if credentials is not None and connection.client_cert is not None:
-        _show(tls, connection.client_cert, connection.client_key)
-    limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+        _load_certificate(tls, connection.client_cert, connection.client_key)
+    clock = _Clock(connection.deadline)
     try:
         client = httpx2.Client(
+            auth=None if credentials is None else credentials.auth(),
             verify=tls,
-            limits=limits,
+            limits=httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
             timeout=connection.timeout,
             follow_redirects=False,
-            event_hooks={"request": [] if credentials is None else [credentials.sign], "response": [bound_size]},
+            event_hooks={"request": [clock.start], "response": [bound_size]},
         )
     except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
         raise RecipeError(
             "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write http://host:port, or install "
             "the package socksio for socks5://host:port."
         ) from None
-    bound_requests(client, connection.deadline)
+    # The client has no setting for the time of a whole request, and no public name leads to the sockets below it.
+    for transport in (client._transport, *client._mounts.values()):
+        if transport is not None:  # a host for which there is no proxy
+            pool: Any = transport._pool  # type: ignore[attr-defined]
+            pool._network_backend = _Backend(pool._network_backend, clock)
     return client
+
+
+class _Clock:
+    """The end of each thread's request: a server that sends a byte now and then holds no worker for ever."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._of_thread = seconds, local()
+
+    def start(self, _: httpx2.Request) -> None:
+        self._of_thread.end = time.monotonic() + self._seconds
+
+    def left(self, timeout: float | None) -> float | None:
+        """`timeout`, or the rest of the request's time if that is less; raise ReadTimeout if there is none."""
+        import httpcore2
+
+        left: float = getattr(self._of_thread, "end", float("inf")) - time.monotonic()
+        if left <= _CLOSE:
+            raise httpcore2.ReadTimeout(f"no whole answer within total_timeout, {self._seconds:g} s") from None
+        return left if timeout is None else min(timeout, left)
+
+
+class _Backend:
+    """httpcore2's network backend with streams that obey the clock."""
+
+    def __init__(self, backend: Any, clock: _Clock) -> None:
+        self._backend, self._clock = backend, clock
+
+    def connect_tcp(self, *, timeout: float | None = None, **address: Any) -> _Stream:
+        return _Stream(self._backend.connect_tcp(timeout=self._clock.left(timeout), **address), self._clock)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+class _Stream:
+    """A connection that obeys the clock."""
+
+    def __init__(self, stream: Any, clock: _Clock) -> None:
+        self._stream, self._clock = stream, clock
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        import httpcore2
+
+        try:
+            data: bytes = self._stream.read(max_bytes, self._clock.left(timeout))
+        except httpcore2.ReadTimeout:
+            self._clock.left(timeout)  # says so if it was the whole request's
+            raise
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _PIECE):
+            self._stream.write(buffer[start : start + _PIECE], self._clock.left(timeout))
+
+    def start_tls(self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None) -> _Stream:
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._clock.left(timeout)), self._clock)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def bound_size(response: httpx2.Response) -> None:
@@ -198,10 +182,10 @@ def bound_size(response: httpx2.Response) -> None:
 
 
 def trusted_authorities() -> ssl.SSLContext:
-    """The certificate authorities of SSL_CERT_FILE or SSL_CERT_DIR, else of REQUESTS_CA_BUNDLE, else the system's.
+    """Trust the authorities of SSL_CERT_FILE or SSL_CERT_DIR, else of REQUESTS_CA_BUNDLE, else the system's.
 
     Raises:
-        RecipeError: the variable names nothing that holds certificates.
+        RecipeError: the variable names no file or folder of certificates.
     """
     import httpx2
 
@@ -221,8 +205,8 @@ def trusted_authorities() -> ssl.SSLContext:
         ) from error
 
 
-def _show(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    """Show this certificate to whoever asks for one."""
+def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    """Show this certificate to a server that asks for one."""
     try:
         tls.load_cert_chain(certificate, key, password="")  # never ask a terminal
     except OSError as error:  # ssl.SSLError is one
@@ -232,52 +216,103 @@ def _show(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
         ) from error
 
 
-class HTTPClient:
-    """Requests to endpoints without a library of their own.
+HostName = Annotated[str, Field(pattern=r"^([a-z0-9-]+\.)+[a-z]{2,}$")]
+"""A name of the public network, which no address of this machine or its network is."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """The addresses that may be asked.
 
     Attributes:
-        pool: of its connections.
-
-    Args:
-        base_url: where the endpoint is.
-        connection: how it is reached.
-        concurrency: connections, at the most.
-        credentials: who asks.
+        base: the endpoint's address: any address with its scheme, name and port is followed.
+        hosts: names that are followed by https on its own port, and all names below them.
     """
 
-    def __init__(self, base_url: str, connection: Connection, concurrency: int, credentials: Credentials) -> None:
-        self._base = base_url.rstrip("/")
-        self.pool = open_client(connection, concurrency, credentials)
-        finalize(self, self.pool.close)
+    base: str
+    hosts: tuple[str, ...] = ()
 
-    def ask(self, path: str, content: Content = None, kind: str = "") -> httpx2.Response:
-        """The response to a GET, or to a POST of `content`: a mapping as JSON, bytes as of the content type `kind`.
+    def refusal(self, url: object) -> str:
+        """Return why an address is not followed, in a clause without its path; empty: it is."""
+        if not isinstance(url, str):
+            return f"named {type(url).__name__} in place of an address"
+        try:
+            parts, base = urlsplit(url), urlsplit(self.base)
+            place, own = ((one.scheme, one.hostname or "", one.port or _PORTS.get(one.scheme)) for one in (parts, base))
+        except ValueError:  # brackets, a port
+            return "named an address that is none"
+        if "@" in parts.netloc or not place[1]:
+            return "named an address that is none"
+        scheme, name, port = place
+        is_listed = any(name == host or name.endswith(f".{host}") for host in self.hosts)
+        if place == own or (is_listed and scheme == "https" and port == _PORTS["https"]):
+            return ""
+        where = f"{scheme}://{name}" + ("" if port == _PORTS.get(scheme) else f":{port}")
+        followed = " or ".join([f"{own[0]}://{own[1]}", *(f"https://{host}" for host in self.hosts)])
+        return f"named an address at {where}, and only {followed} is followed"
+
+
+class HTTPClient:
+    """Requests to one endpoint: with credentials to its own addresses, without them to those of its images.
+
+    Attributes:
+        credentials: who asks.
+        pool: connections that send the credentials.
+        close: closes all connections; done when nobody holds the client any more.
+
+    Args:
+        base_url: address of the endpoint.
+        connection: how it is reached.
+        concurrency: most connections.
+        credentials: see above.
+        key_hosts: names of further hosts that are asked with the credentials.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        connection: Connection,
+        concurrency: int,
+        credentials: Credentials,
+        key_hosts: tuple[str, ...] = (),
+    ) -> None:
+        self._base, self._addresses = base_url.rstrip("/"), Addresses(base_url, key_hosts)
+        self.credentials, self.pool = credentials, open_client(connection, concurrency, credentials)
+        self._image_pool = OnFirstUse(lambda: open_client(connection, concurrency))
+        self.close = finalize(self, _close, self.pool, self._image_pool)
+
+    def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
+        """Return the response of the endpoint.
+
+        Args:
+            method: GET, POST or PUT.
+            where: a path, or an address that the endpoint named.
+            request: headers, content, form or files, as `httpx2.Client.request` takes them.
 
         Raises:
             Fault: none came, or one with an error status.
+            Rejected: the address is not one of the endpoint's.
         """
-        raw = isinstance(content, bytes)
-        body: dict[str, Any] = {"content": content} if raw else {"json": content}
-        method, headers = "GET" if content is None else "POST", {"Content-Type": kind} if raw else {}
-        return respond(self.pool, method, f"{self._base}{path}", headers=headers, **body)
+        url = f"{self._base}{where}"
+        if not where.startswith("/"):
+            url = where
+            if refusal := self._addresses.refusal(url):
+                raise Rejected(f"{urlsplit(self._base).netloc} {refusal}, because the key would go there")
+        return respond(self.pool, method, url, **request)
 
-    def post(self, path: str, **request: Any) -> httpx2.Response:
-        """The response to a POST of what `respond` takes; what is raised: see `ask`."""
-        return respond(self.pool, "POST", f"{self._base}{path}", **request)
+    def read(self, url: str) -> httpx2.Response:
+        """Return the response of an address that is asked without credentials; raise Fault if there is none."""
+        return respond(self._image_pool.get(), "GET", url)
+
+
+def _close(pool: httpx2.Client, image_pool: OnFirstUse[httpx2.Client]) -> None:
+    pool.close()
+    if image_pool.made is not None:
+        image_pool.made.close()
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
-    """The response to one request.
-
-    Args:
-        client: asks.
-        method: GET or POST.
-        url: of whom.
-        request: its headers and content, form or files, as `httpx2.Client.request` takes them.
-
-    Raises:
-        Fault: none came, or one with an error status.
-    """
+    """Make one request, as `HTTPClient.ask` does, by any pool."""
     import httpx2
 
     try:
@@ -290,12 +325,14 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
     return response
 
 
-def object_of(response: httpx2.Response) -> dict[str, Any]:
-    """The JSON object that a response holds; see `read_json`.
+def check_redirect(status: int, location: str) -> None:
+    """Raise Fault for a redirect: the key goes to the host that the recipe names, and to no other."""
+    if 300 <= status < 400:
+        raise Fault(f"it redirects to {location.split('?')[0]!r}: name that address in the recipe if you trust it", 400)
 
-    Raises:
-        Fault: it holds something else.
-    """
+
+def object_of(response: httpx2.Response) -> dict[str, Any]:
+    """Return the JSON object of a response, read by `read_json`; raise Fault if it holds something else."""
     try:
         charset = response.encoding if response.charset_encoding else None
         content = read_json(response.content, charset)
@@ -304,32 +341,6 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise Fault("the answer is not a JSON object", response.status_code)
     return content
-
-
-def fetched(url: str, get: Callable[[], httpx2.Response], kept: dict[str, bytes]) -> bytes | Failed:
-    """Return the bytes behind an image's address, or a Failed if it is gone for good.
-
-    Args:
-        url: the address.
-        get: asks for it.
-        kept: what earlier tries of the same request have fetched.
-
-    Raises:
-        Fault: a later try may bring it.
-    """
-    if url not in kept:
-        try:
-            response = get()
-            if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
-                words, _ = body_words(response.content[:LOOKED_AT])
-                raise Fault(f"a page in place of an image: {words}")
-        except Fault as fault:
-            if not (fault.heals or fault.untrusted):
-                return Failed(f"an image could not be fetched: {fault}")
-            fault.words = f"an image could not be fetched: {fault.words}"
-            raise
-        kept[url] = response.content
-    return kept[url]
 
 
 def read_json(content: bytes, charset: str | None = None) -> Any:
@@ -344,11 +355,27 @@ def read_json(content: bytes, charset: str | None = None) -> Any:
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None)
 
 
-def check_redirect(status: int, location: str) -> None:
-    """Refuse to be sent elsewhere: the key goes to the host that the recipe names, and to no other.
+def fetch(url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]) -> bytes | Failed:
+    """Return the bytes behind an image's address, or a Failed if it is gone for good.
+
+    Args:
+        url: the address.
+        get: asks for it.
+        images: address → bytes that earlier tries of the same request brought.
 
     Raises:
-        Fault: the status is a redirect.
+        Fault: a later try may bring it.
     """
-    if 300 <= status < 400:
-        raise Fault(f"it redirects to {location.split('?')[0]!r}: name that address in the recipe if you trust it", 400)
+    if url not in images:
+        try:
+            response = get()
+            if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
+                words, _ = body_words(response.content[:LOOKED_AT])
+                raise Fault(f"a page in place of an image: {words}")
+        except Fault as fault:
+            if not (fault.heals or fault.untrusted):
+                return Failed(f"an image could not be fetched: {fault}")
+            fault.words = f"an image could not be fetched: {fault.words}"
+            raise
+        images[url] = response.content
+    return images[url]

@@ -1,15 +1,15 @@
-"""Who asks an endpoint: a key that may be renewed, Basic auth, headers; all from outside the recipe."""
+"""Authenticate requests to an endpoint: by a key that may be renewed, by Basic auth, by headers; none in the recipe."""
 
 from __future__ import annotations
 
 import base64
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from adapters.http.faults import Fault, one_line, without
 from adapters.http.settings import Connection
@@ -18,20 +18,18 @@ from pe.errors import RecipeError
 if TYPE_CHECKING:
     import httpx2
 
-Sent = TypeVar("Sent")
-
 LONGEST_COMMAND = 120.0
 """Seconds that `key_command` may take."""
 
 SHORTEST = 4
-"""Characters of a secret that messages are searched for."""
+"""Characters of the shortest secret that is redacted: a shorter one may be part of any word."""
 
 
 class Credentials:
-    """What tells an endpoint who asks, for all workers.
+    """The key and the headers of an endpoint, shared by all its workers.
 
-    A key of `key_file` is read again when the file changes; while a changed file cannot be read, the key that it held
-    is sent. Either that, or the command, is asked again when the endpoint refuses the key.
+    A changed `key_file` is read again; while it cannot be read, the last key is sent. When the endpoint refuses the
+    key, the file is read or the command run again, and the request is made once more if that brings another key.
 
     Args:
         connection: names where the key, and what else is sent, is held.
@@ -39,7 +37,7 @@ class Credentials:
         scheme: before the key in `Authorization`.
 
     Raises:
-        RecipeError: what a setting names is not there.
+        RecipeError: a file, a program or an environment variable that a setting names is not there.
     """
 
     def __init__(self, connection: Connection, *, header: str | None = "Authorization", scheme: str = "Bearer") -> None:
@@ -49,108 +47,114 @@ class Credentials:
         }
         self._secrets = set(self._headers.values())
         self._version = self._file_version()
-        self._key = self._take(self._found())
+        self._key = self._read_key()
 
     @property
     def key(self) -> str:
-        """As it is now; empty: none is sent."""
+        """Current key; empty: none is sent."""
         with self._renewing:
             version = self._file_version()
             if version not in (None, self._version):
                 with suppress(RecipeError):  # half written: the next request looks again
-                    self._key, self._version = self._take(self._found()), version
+                    self._key, self._version = self._read_key(), version
             return self._key
 
-    def sign(self, request: httpx2.Request) -> None:
-        """Put in what is sent, in place of the key that a library has put there."""
+    def sign(self, request: httpx2.Request) -> str:
+        """Put the key and the headers in a request, in place of a library's key; return the key."""
+        key = self.key
         if self._header is not None:
             for name in ("Authorization", "api-key"):
                 request.headers.pop(name, None)
-            if key := self.key:
+            if key:
                 bare = self._header != "Authorization" or self._given.basic_auth_env is not None
                 request.headers[self._header] = key if bare else f"{self._scheme} {key}"
         request.headers.update(self._headers)
+        return key
 
-    def ask(self, send: Callable[[], Sent]) -> Sent:
-        """What `send` brings; if the key is refused and there is another one, it is made again, once.
+    def auth(self) -> httpx2.Auth:
+        """Return httpx's form of these credentials."""
+        import httpx2
+
+        credentials = self
+
+        class Renewing(httpx2.Auth):
+            def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+                key = credentials.sign(request)
+                response = yield request
+                if credentials._header is None or response.status_code not in (401, 403):
+                    return
+                response.read()
+                fault = Fault.of_response(response.status_code, response.headers, response.content)
+                if credentials.renew(fault, key):
+                    credentials.sign(request)
+                    yield request
+
+        return Renewing()
+
+    def renew(self, fault: Fault, key: str) -> bool:
+        """Return True if an endpoint refuses this key and there is another one now.
 
         Raises:
-            Fault: `send` brings nothing.
-            RecipeError: the key is refused, and none is found in its place.
+            RecipeError: the key is refused, and none can be read in its place.
         """
-        key = self.key
-        try:
-            return send()
-        except Fault as fault:
-            if fault.status not in (401, 403) or fault.refusal or not self._renewed(key):
-                raise
-        return send()
+        if fault.status not in (401, 403) or fault.refusal or not self._given.key_expires:
+            return False
+        with self._renewing:
+            if self._key == key:
+                self._version = self._file_version()
+                self._key = self._read_key()
+            return self._key != key
 
     def hide(self, *secrets: str) -> None:
-        """Let no message hold these either."""
+        """Redact these secrets, too."""
         self._secrets |= set(secrets) - {""}
 
     def clean(self, words: str) -> str:
-        """`words` without any key; what is shorter than SHORTEST is left, because it may be part of any word."""
+        """Redact every known secret of at least SHORTEST characters from a message."""
         for secret in sorted(self._secrets, key=len, reverse=True):
             words = without(secret, words) if len(secret) >= SHORTEST else words
         return words
 
-    def _renewed(self, refused: str) -> bool:
-        """Whether there is another key than the one that was refused."""
-        if not self._given.key_expires:
-            return False
-        with self._renewing:
-            if self._key == refused:
-                self._version = self._file_version()
-                self._key = self._take(self._found())
-            return self._key != refused
-
-    def _found(self) -> str:
+    def _read_key(self) -> str:
+        """Read the key, and remember it so that no message holds it."""
         given = self._given
         if given.key_file is not None:
-            return _of_file(given.key_file)
-        if given.key_command is not None:
-            return _of_command(given.key_command)
-        if given.basic_auth_env is not None:
+            key = _of_file(given.key_file)
+        elif given.key_command is not None:
+            key = _of_command(given.key_command)
+        elif given.basic_auth_env is not None:
             pair = value_of("basic_auth_env", given.basic_auth_env)
             if ":" not in pair:
                 raise RecipeError(
                     f"basic_auth_env: the environment variable {given.basic_auth_env} has no colon: "
                     "export user:password in it."
                 )
-            self._secrets |= {pair, pair.partition(":")[2]} - {""}
-            return f"Basic {base64.b64encode(pair.encode()).decode()}"
-        return "" if given.key_env is None else value_of("key_env", given.key_env)
-
-    def _take(self, key: str) -> str:
-        """Remember a key, so that no message holds it."""
-        self._secrets |= {key.removeprefix("Basic ")} - {""}
+            self.hide(pair, pair.partition(":")[2])
+            key = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        else:
+            key = "" if given.key_env is None else value_of("key_env", given.key_env)
+        self.hide(key.removeprefix("Basic "))
         return key
 
     def _file_version(self) -> tuple[int, int, int] | None:
-        """Changes when `key_file` does; None: there is no such file, now."""
+        """A value that changes when `key_file` does; None: there is no such file now."""
         if self._given.key_file is None:
             return None
         try:
-            found = self._given.key_file.stat()
+            status = self._given.key_file.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def check_key(connection: Connection) -> None:
-    """Read the key, and what else is sent, before there is a request; a command for it is not run yet.
-
-    Raises:
-        RecipeError: what a setting names is not there.
-    """
+    """Raise RecipeError if the key, or a header, cannot be read; a command is not run yet."""
     if connection.key_command is None:
         Credentials(connection)
 
 
 def value_of(setting: str, variable: str) -> str:
-    """What the environment variable that a setting names holds.
+    """Read the environment variable that a setting names.
 
     Raises:
         RecipeError: it is not set, or cannot stand in a header.
@@ -174,17 +178,17 @@ def _of_file(path: Path) -> str:
 def _of_command(command: list[str]) -> str:
     name = f"key_command: '{command[0]}'"
     try:
-        done = subprocess.run(  # noqa: S603  # the recipe names it, and other people's runs must name it again
+        result = subprocess.run(  # noqa: S603  # the recipe names it, and other people's runs must name it again
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=LONGEST_COMMAND, check=False
         )
     except (OSError, ValueError) as error:
         raise RecipeError(f"{name} cannot be run ({error}): name a program and its arguments.") from error
     except subprocess.TimeoutExpired:
         raise RecipeError(f"{name} gave no key within {LONGEST_COMMAND:g} s: try it in a terminal.") from None
-    if done.returncode:
-        words = one_line(done.stderr.decode("utf-8", "replace")) or "without a word"
-        raise RecipeError(f"{name} ended with status {done.returncode} ({words}): try it in a terminal.")
-    return _sendable(done.stdout.decode("utf-8", "replace").strip(), f"{name}: what it printed")
+    if result.returncode:
+        words = one_line(result.stderr.decode("utf-8", "replace")) or "without a word"
+        raise RecipeError(f"{name} ended with status {result.returncode} ({words}): try it in a terminal.")
+    return _sendable(result.stdout.decode("utf-8", "replace").strip(), f"{name}: what it printed")
 
 
 def _sendable(key: str, where: str) -> str:

@@ -1,7 +1,4 @@
-"""What can go wrong between us and an endpoint, as values that the policy can judge.
-
-Each adapter translates its library's errors into these, in one place.
-"""
+"""The faults of endpoints, into which every library's errors are translated, for the policy to judge."""
 
 from __future__ import annotations
 
@@ -63,24 +60,22 @@ class Fault(Exception):
     """A request that brought no answer.
 
     Attributes:
-        words: what happened, in the server's own words where it had any; one line, at most LONGEST characters.
-        status: the HTTP status; None when none came (no connection, time-out, an answer that broke off).
-        code: the server's own code for the error, lower case; empty without.
+        words: of the server where it had any; one line, at most LONGEST characters.
+        status: the HTTP status; None: none came (no connection, time-out, an answer that broke off).
+        code: the server's own code for the error, lower case; empty: it has none.
         wait: seconds that the server asked to wait; None: it asked for nothing.
-        told: a whole answer, sent as a success, tells the error.
         free: asking again costs nothing, as a look at a job.
         untrusted: the server's certificate is not to be trusted.
     """
 
     def __init__(self, words: str, status: int | None = None, code: str = "", wait: float | None = None) -> None:
-        """Holds what is known."""
         super().__init__(words)
         self.words, self.status, self.code, self.wait = one_line(words), status, code.lower(), wait
-        self.told = self.untrusted = self.free = False
+        self.untrusted = self.free = self._in_answer = False
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
-        """The fault that a response with an error status, or of the wrong kind, is."""
+        """Translate a response with an error status, or of the wrong kind."""
         body = body[:LOOKED_AT]
         words, code = body_words(body)
         if status < 400 and (body if isinstance(body, bytes) else body.encode()).lstrip()[:6] in _STREAMS:
@@ -90,44 +85,44 @@ class Fault(Exception):
 
     @classmethod
     def of_object(cls, answer: Mapping[str, Any], lacks: str) -> Fault:
-        """The fault that a whole answer is which lacks what was asked for: in the server's words, if it holds some."""
+        """Translate a whole answer that lacks the result, in the server's words if it holds any."""
         if any(answer.get(key) for key in _SAYING):
             words, code = _json_words(answer)
         else:
             words, code = f"it has the keys {sorted(map(str, answer))[:5]}", ""
         fault = cls(f"{lacks}: {words}", 200, code)
-        fault.told = True
+        fault._in_answer = True
         return fault
 
     @classmethod
     def of_transport(cls, error: BaseException) -> Fault:
-        """The fault that an error of httpx2 is: no connection, a time-out, an answer that broke off."""
+        """Translate an error of httpx2: no connection, a time-out, an answer that broke off."""
         fault = cls(f"{type(error).__name__}: {error}")
         fault.untrusted = _blames_certificate(error)
         return fault
 
     @classmethod
     def of_chain(cls, error: BaseException) -> Fault:
-        """The fault that an error of a library is: in the words of what caused it, such as a certificate's fault."""
-        found, behind = error, _behind(error)
+        """Translate an error of a library, in the words of its cause, such as a certificate's fault."""
+        cause, behind = error, _behind(error)
         while behind is not None:
             if isinstance(behind, Fault):
                 return behind
-            found = behind if str(behind) else found
+            cause = behind if str(behind) else cause
             behind = _behind(behind)
-        own = "" if found is error else f"{error} "
-        fault = cls(f"{own}{type(found).__name__}: {found}")
+        own = "" if cause is error else f"{error} "
+        fault = cls(f"{own}{type(cause).__name__}: {cause}")
         fault.untrusted = _blames_certificate(error)
         return fault
 
     @property
     def throttled(self) -> bool:
-        """Whether the endpoint says that too much is asked of it at once."""
+        """True if the endpoint says that too much is asked of it at once."""
         return self.status == 429 and self.code not in _FINAL_CODES
 
     @property
     def whole(self) -> bool:
-        """True for a whole answer that is not what was asked for; it may have been billed."""
+        """True for a whole answer that is not the result; it may have been billed."""
         return self.status is not None and self.status < 400
 
     @property
@@ -137,7 +132,7 @@ class Fault(Exception):
 
     @property
     def heals(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         if self.code in _FINAL_CODES or self.untrusted or self.refusal:
             return False
         if self.whole:
@@ -146,8 +141,8 @@ class Fault(Exception):
 
     @property
     def refusal(self) -> bool:
-        """Whether a content filter spoke: about this sample, not about the request."""
-        if self.status not in (400, 403, 422, 451) and not self.told:
+        """True if a content filter spoke: about this sample, not about the request."""
+        if self.status not in (400, 403, 422, 451) and not self._in_answer:
             return False
         blocked = _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
         return self.code in _REFUSAL_CODES or blocked
@@ -158,20 +153,19 @@ class Fault(Exception):
 
 
 class Rejected(APIError):
-    """A request that will not succeed however often it is made; the run stops and can go on when it is mended.
+    """A request that never succeeds; the run stops, and can be resumed when the cause is mended.
 
     Attributes:
         status: the HTTP status, if one came.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
-        """Holds what is known."""
         super().__init__(message)
         self.status = status
 
 
 def body_words(body: str | bytes) -> tuple[str, str]:
-    """What an error's body says, and its code: from OpenAI's shape, other JSON, HTML or text."""
+    """Read an error's words and its code from OpenAI's shape, other JSON, HTML or text."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     try:
         content = json.loads(text)
@@ -198,23 +192,23 @@ def _json_words(content: Any) -> tuple[str, str]:
         content = content["error"]
     if not isinstance(content, dict):
         return one_line(content if isinstance(content, str) else json.dumps(content)), ""
-    found = next((content[key] for key in _SAYING if content.get(key)), None)
-    words = found if isinstance(found, str) else json.dumps(content if found is None else found)
+    value = next((content[key] for key in _SAYING if content.get(key)), None)
+    words = value if isinstance(value, str) else json.dumps(content if value is None else value)
     inner = [content.get(key) for key in ("innererror", "inner_error")]  # Azure's
-    inner += found[:1] if isinstance(found, list) else []  # FastAPI's, and so fal's
+    inner += value[:1] if isinstance(value, list) else []  # FastAPI's, and so fal's
     each = [content, *(one for one in inner if isinstance(one, dict))]
     codes = [str(one[key]).lower() for one in each for key in ("code", "type", "name") if one.get(key)]
     return one_line(words), next((code for code in codes if code in _REFUSAL_CODES), codes[0] if codes else "")
 
 
 def one_line(text: str) -> str:
-    """`text` in one printable line of at most LONGEST characters."""
+    """Return `text` in one printable line of at most LONGEST characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:LOOKED_AT]).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
 def _blames_certificate(error: BaseException) -> bool:
-    """Whether an error came of a certificate that is not trusted."""
+    """True if an error came of a certificate that is not trusted."""
     behind: BaseException | None = error
     while behind is not None and not isinstance(behind, ssl.SSLCertVerificationError):
         behind = behind.__cause__ or behind.__context__  # which httpcore2 hides
@@ -222,24 +216,24 @@ def _blames_certificate(error: BaseException) -> bool:
 
 
 def _behind(error: BaseException) -> BaseException | None:
-    """What an error came of, if it does not hide it (`from None`)."""
+    """The cause of an error, unless it hides it (`from None`)."""
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def without(secret: str, words: str) -> str:
-    """`words` without a secret in them, nor the beginning of one that `one_line` cut off."""
+    """Redact a secret from `words`, and the beginning of one that `one_line` cut off."""
     words = words.replace(secret, "[key]") if secret else words
     cut = next((size for size in range(len(secret) - 1, 3, -1) if words.endswith(f"{secret[:size]}…")), 0)
     return f"{words[: -cut - 1]}[key]…" if cut else words
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds that a response asks to wait: Retry-After-Ms, or Retry-After in seconds or as a date."""
-    found = {name.lower(): value.strip() for name, value in headers.items()}
-    milliseconds = _number(found.get("retry-after-ms"))
+    """Return the seconds that a response asks to wait: Retry-After-Ms, or Retry-After in seconds or as a date."""
+    fields = {name.lower(): value.strip() for name, value in headers.items()}
+    milliseconds = _number(fields.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    value = found.get("retry-after")
+    value = fields.get("retry-after")
     seconds = _number(value)
     if seconds is not None or value is None:
         return seconds
@@ -254,10 +248,10 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 def _retry_info(body: str | bytes) -> float | None:
     """Seconds that an error asks to wait in its body, as Google's do (google.rpc.RetryInfo)."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-    found = re.search(r'"retryDelay"\s*:\s*"([\d.]{1,19})s"', text)
-    return _number(found[1]) if found else None
+    match = re.search(r'"retryDelay"\s*:\s*"([\d.]{1,19})s"', text)
+    return _number(match[1]) if match else None
 
 
 def _number(value: str | None) -> float | None:
-    """A plain number of at least 0, as these headers have it."""
+    """Read a plain number of at least 0."""
     return float(value) if value and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value) else None

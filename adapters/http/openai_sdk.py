@@ -7,45 +7,31 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 from weakref import finalize
 
 from adapters.http.client import check_redirect, object_of, open_client, read_json
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
-from adapters.http.jobs import Look, Watch
-from adapters.http.policy import CheckStop, Outcome, policy_of
+from adapters.http.jobs import JobStatus, wait_for_job
+from adapters.http.policy import CheckStop, Outcome, Policy
 from adapters.http.settings import Connection
 from pe.errors import MissingDependency
 from pe.plugins.protocols import JobNote
 
 if TYPE_CHECKING:
     import httpx2
-    import openai
-
 
 Result = TypeVar("Result")
 
 OPENAI = "https://api.openai.com/v1"
 
-
-class SpeaksOpenAI(Protocol):
-    """What settings say of an endpoint that speaks OpenAI's API."""
-
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        ...
-
-    @property
-    def azure_api_version(self) -> str | None:
-        """For Azure OpenAI, whose address is the resource's; None: another."""
-        ...
+log = logging.getLogger(__name__)
 
 
 class OpenAIConnection(Connection):
-    """How an endpoint that speaks OpenAI's API is reached.
+    """Connection settings of an endpoint that speaks OpenAI's API.
 
     Attributes:
         base_url: of the endpoint; None: OpenAI's own.
@@ -58,22 +44,26 @@ class OpenAIConnection(Connection):
 
     @property
     def url(self) -> str:
-        """Where samples are sent."""
+        """Address that samples are sent to."""
         return self.base_url or OPENAI
+
+    def read_credentials(self) -> Credentials:
+        """Read the key; Azure has a header of its own for keys, but not for those that expire: tokens of Entra ID."""
+        is_azure_key = self.azure_api_version is not None and not self.key_expires
+        return Credentials(self, header="api-key" if is_azure_key else "Authorization")
 
 
 class SDKEndpoint:
     """An endpoint by the SDK, under the one policy.
 
     Attributes:
-        host: what messages call it.
+        host: as messages call it.
         client: the SDK.
-        credentials: who asks.
         policy: retries and rates.
 
     Args:
         given: how it is reached.
-        concurrency: requests at once, at the most.
+        concurrency: most requests at once.
         purpose: what the SDK is needed for.
 
     Raises:
@@ -82,12 +72,20 @@ class SDKEndpoint:
     """
 
     def __init__(self, given: OpenAIConnection, concurrency: int, purpose: str) -> None:
-        self.host = urlsplit(given.url).netloc
-        self.credentials = Credentials(given, header=key_header(given, given.key_expires))
-        pool = open_client(given, concurrency, self.credentials)
+        self.host, credentials = urlsplit(given.url).netloc, given.read_credentials()
+        pool = open_client(given, concurrency, credentials)
         finalize(self, pool.close)
-        self.policy = policy_of(given, self.host, concurrency, self.credentials)
-        self.client = open_sdk(given, self.credentials, pool, purpose)
+        self.policy = Policy.of(given, self.host, concurrency, credentials)
+        try:
+            import openai
+        except ImportError as error:
+            raise MissingDependency.of("openai", "http", purpose) from error
+        common: dict[str, Any] = {"api_key": credentials.key or "none", "max_retries": 0, "http_client": pool}
+        if given.azure_api_version is None:
+            self.client = openai.OpenAI(base_url=given.url, **common)
+        else:
+            version = given.azure_api_version
+            self.client = openai.AzureOpenAI(azure_endpoint=given.url, api_version=version, **common)
 
     def ask(
         self,
@@ -95,38 +93,12 @@ class SDKEndpoint:
         read: Callable[[dict[str, Any]], Result],
         check_stop: CheckStop = lambda: None,
     ) -> Outcome[Result]:
-        """What came of one call by the SDK, whose answer is a JSON object; see `Policy.call`."""
-        ask = self.credentials.ask
-        return self.policy.call(lambda: ask(lambda: sent(send)), lambda response: read(object_of(response)), check_stop)
-
-
-def open_sdk(given: SpeaksOpenAI, credentials: Credentials, pool: httpx2.Client, purpose: str) -> openai.OpenAI:
-    """The SDK over connections of ours.
-
-    Raises:
-        MissingDependency: it is not installed; the message begins with `purpose`.
-    """
-    try:
-        import openai
-    except ImportError as error:
-        raise MissingDependency.of("openai", "http", purpose) from error
-    common: dict[str, Any] = {"api_key": credentials.key or "none", "max_retries": 0, "http_client": pool}
-    if given.azure_api_version is not None:
-        return openai.AzureOpenAI(azure_endpoint=given.url, api_version=given.azure_api_version, **common)
-    return openai.OpenAI(base_url=given.url, **common)
-
-
-def key_header(given: SpeaksOpenAI, expires: bool) -> str:
-    """The header that takes the key: of Azure its own, but for a key that expires, which is a token of Entra ID."""
-    return "api-key" if given.azure_api_version is not None and not expires else "Authorization"
+        """Make one call by the SDK, whose answer is a JSON object; see `Policy.call`."""
+        return self.policy.call(lambda: sent(send), lambda response: read(object_of(response)), check_stop)
 
 
 def sent(send: Callable[[], Any]) -> httpx2.Response:
-    """The response to one call by the SDK.
-
-    Raises:
-        Fault: the SDK's error, translated.
-    """
+    """Return the response to one call by the SDK; raise Fault, the SDK's error translated, if there is none."""
     import openai
 
     try:
@@ -150,9 +122,6 @@ def sent(send: Callable[[], Any]) -> httpx2.Response:
 # stands in that list, and in which order, is not documented. Azure documents the same of its v1 API; there a batch
 # never expires.
 
-
-log = logging.getLogger(__name__)
-
 MOST = 50_000
 """Requests of one batch."""
 
@@ -170,53 +139,58 @@ class Batches:
     """Batches of requests to one path of an endpoint. A batch is noted under a name of ours before it is submitted.
 
     Args:
-        endpoint: whom it is asked of.
+        endpoint: takes the batches.
         path: where each request of a batch goes, such as /v1/chat/completions.
         poll: seconds before a batch is first looked at; later looks come up to ten times as rarely.
     """
 
     def __init__(self, endpoint: SDKEndpoint, path: str, poll: float) -> None:
-        self._client, self._credentials, self._host = endpoint.client, endpoint.credentials, endpoint.host
-        self._policy = endpoint.policy
+        self._host, self._policy = endpoint.host, endpoint.policy
+        self._batches: Any = endpoint.client.batches.with_raw_response
+        self._files: Any = endpoint.client.files.with_raw_response
         self._path, self._poll = path, poll
         self._states: dict[str, str] = {}
 
     @property
     def wait(self) -> str:
-        """What is waited for now, in a clause; empty: nothing."""
+        """The batch that is waited for now, in a clause; empty: none."""
         states = list(self._states.items())
         more = f", and {len(states) - 1} more" if len(states) > 1 else ""
         return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
 
     def ended(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> Mapping[str, Any]:
-        """What the endpoint says of a batch that has ended: of the one that is noted, or of one of these requests.
+        """Wait for the batch that is noted, or submit one of these requests; return the endpoint's words on it.
 
         Raises:
             Ended: the endpoint does not know a batch that it has taken.
             Fault: it cannot be submitted for now, or the endpoint will not say.
             Rejected: it will not be taken however often it is submitted.
         """
-        watch = Watch(
-            self._host,
-            note,
-            start=lambda: self._start(bodies, note),
-            look=lambda job: self._look(job, note),
-            cancel=lambda job: None,
-            policy=self._policy,
-            poll=self._poll,
-            timeout=float("inf"),  # the endpoint ends it, and what it has answered by then is paid
-        )
         try:
-            batch = watch.wait()
+            # Without a time limit: the endpoint ends it, and what it has answered by then is paid.
+            batch = wait_for_job(
+                self._host,
+                note,
+                self._policy,
+                start=lambda: self._start(bodies, note),
+                look=lambda job: self._look(job, note),
+                poll=self._poll,
+            )
         finally:
             self._states.pop(note.job, None)
         if batch.get("status") != "failed":
             return batch
         note.write("")
-        raise self._failure(batch)
+        errors = batch.get("errors")
+        entries = errors.get("data") if isinstance(errors, dict) else None
+        error = next((entry for entry in entries or [] if isinstance(entry, dict)), {})
+        words, code = str(error.get("message") or "no words"), str(error.get("code") or "")
+        if code == "token_limit_exceeded":
+            raise Fault(words, 429, code, QUEUE)
+        raise Rejected(f"{self._host} does not take the batch: {self._policy.clean(f'{code}: {words}')}")
 
     def read(self, batch: Mapping[str, Any]) -> dict[int, Line]:
-        """The answers of a batch that has ended: number of the request → its answer, where there is one.
+        """Return the answers of a batch that has ended: number of the request → its answer, where there is one.
 
         Raises:
             Fault: a file of answers cannot be had for now.
@@ -224,9 +198,6 @@ class Batches:
         files = [batch.get(key) for key in ("output_file_id", "error_file_id")]
         lines = [line for file in files if file for line in self._lines(str(file))]
         return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
-
-    def _ask(self, send: Callable[[], Any]) -> httpx2.Response:
-        return self._credentials.ask(lambda: sent(send))
 
     def _start(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> None:
         """Upload the requests and submit them as a batch under a name of ours, which is noted before."""
@@ -236,10 +207,9 @@ class Batches:
         name = f"{_OURS}{secrets.token_hex(16)}"
         note.write(name)
         note.calls += 1
-        create: Any = self._client.batches.with_raw_response.create
-        given = {"input_file_id": file, "endpoint": self._path, "completion_window": "24h", "metadata": {_KEY: name}}
+        fields = {"input_file_id": file, "endpoint": self._path, "completion_window": "24h", "metadata": {_KEY: name}}
         try:
-            answer = self._ask(lambda: create(**given))
+            answer = sent(lambda: self._batches.create(**fields))
         except Fault as fault:
             if fault.status is not None and 400 <= fault.status < 500:  # it was not taken
                 note.write("")
@@ -247,48 +217,45 @@ class Batches:
         note.write(_id_of(object_of(answer)))
 
     def _upload(self, content: bytes) -> str:
-        create = self._client.files.with_raw_response.create
         file = ("requests.jsonl", content, "application/jsonl")
         try:
-            return _id_of(object_of(self._ask(lambda: create(file=file, purpose="batch"))))
+            return _id_of(object_of(sent(lambda: self._files.create(file=file, purpose="batch"))))
         except Fault as fault:
             if fault.status not in (404, 405, 501):
                 raise
             raise Rejected(
-                f"{self._host} has no Batch API (POST /files brought {self._credentials.clean(str(fault))}): leave out "
+                f"{self._host} has no Batch API (POST /files brought {self._policy.clean(str(fault))}): leave out "
                 "`batch`, or name an endpoint that has one.",
                 fault.status,
             ) from None
 
-    def _look(self, job: str, note: JobNote) -> Look:
+    def _look(self, job: str, note: JobNote) -> JobStatus:
         batch = self._named(job) if job.startswith(_OURS) else self._find(job)
         if batch is None:
-            return Look("unknown")
-        found, status = _id_of(batch), str(batch.get("status"))
-        if found != job:
-            note.write(found)
+            return "unknown"
+        name, status = _id_of(batch), str(batch.get("status"))
+        if name != job:
+            note.write(name)
         if status in _DONE:
-            return Look("done", batch)
+            return batch
         counts = batch.get("request_counts")
         counts = counts if isinstance(counts, dict) else {}
-        self._states[found] = f"{status}, {counts.get('completed', 0)} of {counts.get('total', 0)} requests answered"
-        return Look("waiting")
+        self._states[name] = f"{status}, {counts.get('completed', 0)} of {counts.get('total', 0)} requests answered"
+        return "waiting"
 
     def _find(self, job: str) -> dict[str, Any] | None:
-        retrieve = self._client.batches.with_raw_response.retrieve
         try:
-            return object_of(self._ask(lambda: retrieve(job)))
+            return object_of(sent(lambda: self._batches.retrieve(job)))
         except Fault as fault:
             if fault.status != 404:
                 raise
             return None
 
     def _named(self, name: str) -> dict[str, Any] | None:
-        """The batch of this name of ours, of all that the endpoint lists."""
+        """Find the batch of this name of ours among all that the endpoint lists."""
         after: dict[str, str] = {}
-        listed: Any = self._client.batches.with_raw_response.list
         while True:
-            page = object_of(self._ask(partial(listed, limit=100, **after)))
+            page = object_of(sent(partial(self._batches.list, limit=100, **after)))
             batches = [batch for batch in page.get("data") or [] if isinstance(batch, dict)]
             for batch in batches:
                 if isinstance(marks := batch.get("metadata"), dict) and marks.get(_KEY) == name:
@@ -299,9 +266,8 @@ class Batches:
 
     def _lines(self, file: str) -> list[dict[str, Any]]:
         """The JSON objects of a file; another line of it answers nothing."""
-        content = self._client.files.with_raw_response.content
         try:
-            response = self._ask(lambda: content(file))
+            response = sent(lambda: self._files.content(file))
         except Fault as fault:
             if fault.status != 404:
                 raise
@@ -309,24 +275,14 @@ class Batches:
             return []
         if b'"custom_id"' not in response.content:  # a gateway's page, say
             raise Fault.of_response(response.status_code, {}, response.content[:4096])
-        found = [_object(line) for line in response.content.splitlines()]
-        return [line for line in found if line is not None]
-
-    def _failure(self, batch: Mapping[str, Any]) -> Exception:
-        """What a batch that was not begun is: a full queue, or requests that will never be taken."""
-        errors = batch.get("errors")
-        listed = errors.get("data") if isinstance(errors, dict) else None
-        first = next((error for error in listed or [] if isinstance(error, dict)), {})
-        words, code = str(first.get("message") or "no words"), str(first.get("code") or "")
-        if code == "token_limit_exceeded":
-            return Fault(words, 429, code, QUEUE)
-        return Rejected(f"{self._host} does not take the batch: {self._credentials.clean(f'{code}: {words}')}")
+        lines = [_object(line) for line in response.content.splitlines()]
+        return [line for line in lines if line is not None]
 
 
 def _id_of(answer: Mapping[str, Any]) -> str:
-    if not isinstance(found := answer.get("id"), str) or not found:
+    if not isinstance(name := answer.get("id"), str) or not name:
         raise Fault.of_object(answer, "the answer has no id")
-    return found
+    return name
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -338,7 +294,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _number(line: Mapping[str, Any]) -> int | None:
-    """Which request a line answers."""
+    """The number of the request that a line answers."""
     name = line.get("custom_id")
     return int(name) if isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 9 else None
 

@@ -1,15 +1,14 @@
-"""How many requests an endpoint is asked at once: fewer when it says that it is too much, then more again."""
+"""Retries, rates and outages, the same for every endpoint; no library below may retry by itself."""
 
 from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Condition, get_ident
 from typing import Any, Generic, TypeVar
@@ -21,15 +20,24 @@ from pe.errors import Unavailable
 from pe.plugins.protocols import Failed, Refused
 from pe.progress import WORTH_TELLING
 
+log = logging.getLogger(__name__)
+
+Sent = TypeVar("Sent")
+Result = TypeVar("Result")
+CheckStop = Callable[[], None]
+
 EVERY = 0.5
 """Seconds after which a request that waits is asked whether the run is to stop."""
 
+FIRST, MOST = 0.5, 30.0
+"""Seconds to wait before the second try, at the most, and before any later one."""
+
 SHRINK = 0.8
-"""What is left of the concurrency after a 429: it shrinks by a fifth."""
+"""Factor of the concurrency after a 429."""
 
 
 def workers_for(concurrency: int) -> int:
-    """Threads that keep `concurrency` requests under way: some read and decode answers while others ask."""
+    """Return the threads that keep `concurrency` requests under way: some read and decode answers meanwhile."""
     return concurrency + max(1, concurrency // 8)
 
 
@@ -43,12 +51,10 @@ class Gate:
 
     def __init__(self, most: int) -> None:
         """Opens as wide as `most`, ≥ 1."""
-        self._most = most
-        self._width = float(most)
-        self._inside = 0
-        self._narrowings = 0
+        self._most, self._width = most, float(most)
+        self._inside = self._narrowings = 0
         self._open_again = 0.0
-        self._changed = threading.Condition()
+        self._changed = Condition()
 
     @property
     def width(self) -> int:
@@ -56,13 +62,10 @@ class Gate:
         return max(1, int(self._width))
 
     @contextmanager
-    def passing(self, check_stop: Callable[[], None] = lambda: None) -> Iterator[int]:
+    def passing(self, check_stop: CheckStop = lambda: None) -> Iterator[int]:
         """Wait for a place, unless `check_stop` raises; gives the number of narrowings so far, for `throttled`."""
         with self._changed:
-            while True:
-                wait = self._open_again - time.monotonic()
-                if wait <= 0 and self._inside < self.width:
-                    break
+            while (wait := self._open_again - time.monotonic()) > 0 or self._inside >= self.width:
                 self._changed.wait(min(wait, EVERY) if wait > 0 else EVERY)
                 check_stop()
             self._inside += 1
@@ -92,19 +95,6 @@ class Gate:
                 self._open_again = max(self._open_again, time.monotonic() + pause)
 
 
-# Retries, rates and outages, the same for every endpoint; no library below may retry by itself.
-
-
-log = logging.getLogger(__name__)
-
-Sent = TypeVar("Sent")
-Result = TypeVar("Result")
-CheckStop = Callable[[], None]
-
-FIRST, MOST = 0.5, 30.0
-"""Seconds to wait before the second try, at the most, and before any later one."""
-
-
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
     """The outcome of a request.
@@ -114,7 +104,7 @@ class Outcome(Generic[Result]):
         fault: why there is none.
         calls: requests made for it; each may have been billed.
         alone: only this request fails, by a fault of transport, so it is to be made with another seed.
-        stops: the same, as far as anybody can tell: nothing else is asked. The run stops.
+        stops: nothing else is asked, so nobody can tell whether it alone fails. The run stops.
     """
 
     result: Result | None
@@ -125,7 +115,7 @@ class Outcome(Generic[Result]):
 
     @property
     def miss(self) -> Refused | Failed | None:
-        """What the fault is for the request's items; None: there is none."""
+        """The fault, as it stands for the request's items; None: there is none."""
         if self.fault is None:
             return None
         if self.fault.refusal:
@@ -145,11 +135,11 @@ class Policy:
 
     Args:
         name: what messages call the endpoint.
-        concurrency: requests at once, at the most.
+        concurrency: most requests at once.
         tries: how often a request is made before the server counts as away.
         patience: seconds that a server is waited for, beside a longer wait that it names; 0: it is not waited for.
         longest: seconds of the longest wait that a throttling server may name.
-        clean: takes out of words what no message may hold.
+        clean: redacts secrets from messages.
     """
 
     def __init__(
@@ -162,13 +152,18 @@ class Policy:
         longest: float = 6 * 3600.0,
         clean: Callable[[str], str] = str,
     ) -> None:
-        self.name = name
-        self._gate = Gate(concurrency)
-        self._tries, self._patience, self._longest, self._clean = tries, patience, longest, clean
-        self._waits_until, self._wait = 0.0, ""
+        self.name, self.clean = name, clean
+        self._gate, self._tries, self._seconds, self._longest = Gate(concurrency), tries, patience, longest
+        self._wait, self._wait_ends = "", 0.0
         self._changed = Condition()
-        self._answers = self._asking = 0
+        self._answers = self._under_way = 0
         self._outage: _Outage | None = None
+
+    @classmethod
+    def of(cls, connection: Connection, name: str, concurrency: int, credentials: Credentials) -> Policy:
+        """Return the policy of an endpoint with these connection settings."""
+        tries, patience = connection.tries, connection.patience
+        return cls(name, concurrency=concurrency, tries=tries, patience=patience, clean=credentials.clean)
 
     @property
     def width(self) -> int:
@@ -178,18 +173,12 @@ class Policy:
     @property
     def wait(self) -> str:
         """The reason for which requests wait now, if it takes long, in a clause; empty: none."""
-        return self._wait if self._outage is not None or time.monotonic() < self._waits_until else ""
+        return self._wait if self._outage is not None or time.monotonic() < self._wait_ends else ""
 
     def call(
         self, send: Callable[[], Sent], read: Callable[[Sent], Result], check_stop: CheckStop = lambda: None
     ) -> Outcome[Result]:
-        """Make a request until it is answered, refused or given up; see `call_one_of`.
-
-        Args:
-            send: makes it once; raises `Fault` when it brings nothing.
-            read: see `call_one_of`.
-            check_stop: likewise.
-        """
+        """Make a request until it is answered, refused or given up; see `call_one_of`."""
         return self.call_one_of(lambda: (self._gate, send), read, check_stop)
 
     def call_one_of(
@@ -198,7 +187,7 @@ class Policy:
         read: Callable[[Sent], Result],
         check_stop: CheckStop = lambda: None,
     ) -> Outcome[Result]:
-        """The same, where several endpoints, each with a gate of its own, give the same answer.
+        """Do the same where several endpoints, each with a gate of its own, give the same answer.
 
         Args:
             choose: for each try, the gate to pass and what makes the request once behind it; raises `Fault` when it
@@ -207,8 +196,8 @@ class Policy:
             check_stop: asked again and again by a request that waits; raises what ends the waiting.
 
         Returns:
-            The answer; or the fault: a refusal, a whole answer that is not what was asked, or one that this request
-            alone has.
+            The answer; or the fault: a refusal, a whole answer that is not the result, or a fault of this request
+            alone.
 
         Raises:
             Rejected: it will not succeed however often it is made (401, 403, 404, 400 …).
@@ -216,27 +205,23 @@ class Policy:
         """
         request = _Request(self._answers)
         with self._changed:
-            self._asking += 1
+            self._under_way += 1
         try:
             while True:
-                outage = self._admit(check_stop)
-                try:
-                    result = self._once(*choose(), read, request, check_stop)
-                except Fault as fault:
-                    pause, given_up = self._judge(fault, request, outage)
-                    if given_up is not None:
-                        return given_up
-                else:
-                    return Outcome(result, None, request.calls)
-                finally:
-                    self._leave(outage)
-                end = time.monotonic() + pause
+                with self._turn(check_stop) as outage:
+                    try:
+                        return Outcome(self._once(*choose(), read, request, check_stop), None, request.calls)
+                    except Fault as fault:
+                        verdict = self._judge(fault, request, outage)
+                if isinstance(verdict, Outcome):
+                    return verdict
+                end = time.monotonic() + verdict
                 while (left := end - time.monotonic()) > 0:
                     check_stop()
                     time.sleep(min(EVERY, left))
         finally:
             with self._changed:
-                self._asking -= 1
+                self._under_way -= 1
 
     def _once(
         self,
@@ -250,13 +235,13 @@ class Policy:
         with gate.passing(check_stop) as since:
             request.calls += 1
             try:
-                sent = send()
+                answer = send()
             except Fault as fault:
                 if fault.throttled:
-                    gate.throttled(since, self._patience if (fault.wait or 0.0) > self._longest else fault.wait)
+                    gate.throttled(since, self._seconds if (fault.wait or 0.0) > self._longest else fault.wait)
                 raise
         request.received = True
-        result = read(sent)
+        result = read(answer)
         gate.succeeded()
         self._note_answer()
         return result
@@ -268,88 +253,86 @@ class Policy:
             self._outage = None
             self._changed.notify_all()
 
-    def _admit(self, check_stop: CheckStop) -> _Outage | None:
-        """Wait while the server is away; the outage, when it is this request's turn to see whether that is over."""
+    @contextmanager
+    def _turn(self, check_stop: CheckStop) -> Iterator[_Outage | None]:
+        """Wait while the server is away; gives the outage when it is this request's turn to see whether it is over."""
         me = get_ident()
         with self._changed:
             outage = self._outage
-            if outage is None:
-                return None
-            outage.queue.append(me)
-            try:
-                while self._outage is outage:
+            if outage is not None:
+                outage.queue.append(me)
+        try:
+            with self._changed:
+                while outage is not None and self._outage is outage:
                     left = outage.until - time.monotonic()
-                    if outage.prober in (None, me) and outage.queue[0] == me and left <= 0:
-                        outage.prober = me
-                        return outage
+                    if outage.queue[0] == me and left <= 0:  # and stays the first until it has left
+                        break
                     self._changed.wait(min(EVERY, left) if left > 0 else EVERY)
                     check_stop()
-            finally:
-                outage.queue.remove(me)
-        return None
+                is_probe = outage is not None and self._outage is outage
+            yield outage if is_probe else None
+        finally:
+            if outage is not None:
+                with self._changed:
+                    outage.queue.remove(me)
+                    self._changed.notify_all()
 
-    def _leave(self, outage: _Outage | None) -> None:
-        """Let the next request see whether the outage is over."""
-        if outage is not None:
-            with self._changed:
-                outage.prober = None
-                self._changed.notify_all()
-
-    def _judge(self, fault: Fault, request: _Request, outage: _Outage | None) -> tuple[float, Outcome[Any] | None]:
+    def _judge(self, fault: Fault, request: _Request, outage: _Outage | None) -> float | Outcome[Any]:
         """Return the seconds until a request with this fault is made again, or its outcome."""
-        fault.words = self._clean(fault.words)
+        fault.words = self.clean(fault.words)
         if not fault.heals:
             self._note_answer()
             if fault.refusal or fault.whole:
-                return 0.0, Outcome(None, fault.with_traceback(None), request.calls)
-            raise self._rejected(fault) from None
+                return Outcome(None, fault.with_traceback(None), request.calls)
+            if fault.untrusted:
+                raise Rejected(
+                    f"{self.name} is not trusted ({fault}): name its authority's file in SSL_CERT_FILE, "
+                    "or give the address that its certificate is for."
+                ) from None
+            raise Rejected(f"{self.name} rejects the request with {fault}", fault.status) from None
         with self._changed:
-            request.note(fault, self._answers, self._patience)
+            request.note(fault, self._answers, self._seconds)
             if self._outage is None and request.streak >= self._tries:
                 self._outage = outage = _Outage(request.patience, request.streak)
-            if self._outage is None or self._outage is outage:
-                given_up = self._give_up(fault, request, outage)
-                pause = self._pause(fault, request.streak if outage is None else outage.faults)
-                self._tell(fault, pause, outage)
-                if outage is None or given_up is not None:
-                    return pause, given_up
-                outage.until, outage.faults = time.monotonic() + pause, outage.faults + 1
-        return 0.0, None
+            if self._outage is not None and self._outage is not outage:  # of another request: see `_turn`
+                return 0.0
+            outcome = self._give_up(fault, request, outage)
+            pause = self._pause(fault, request.streak if outage is None else outage.faults)
+            self._tell(fault, pause, outage)
+            if outcome is not None:
+                return outcome
+            if outage is None:
+                return pause
+            outage.until, outage.faults = time.monotonic() + pause, outage.faults + 1
+            return 0.0
 
     def _give_up(self, fault: Fault, request: _Request, outage: _Outage | None) -> Outcome[Any] | None:
         """Return the outcome of a request that is given up; None to make it again.
 
         Raises:
-            Unavailable: because its server is away, or throttles.
+            Unavailable: the server is away, or throttles, and the patience is over.
         """
-        beside, alone = request.beside, Outcome[Any](None, fault, request.calls, alone=True)
         patience = request.patience if outage is None else outage.patience
-        if not self._patience:
+        alone = Outcome[Any](None, fault, request.calls, alone=True)
+        may_be_alone = fault.own and not request.received
+        if not self._seconds:
             return alone if request.streak >= self._tries else None
-        if not patience.over(fault, self._patience, self._longest):
-            return alone if fault.own and beside >= 2 * self._tries and not request.received else None
-        if outage is None and beside and not fault.throttled and not request.received:
+        if not patience.is_over(fault, self._seconds, self._longest):
+            return alone if may_be_alone and request.interludes >= 2 * self._tries else None
+        if outage is None and request.interludes and not fault.throttled and not request.received:
             return alone
-        if self._asking == 1 and fault.own and not request.received:
-            return replace(alone, stops=True)
+        if may_be_alone and self._under_way == 1:
+            return Outcome(None, fault, request.calls, alone=True, stops=True)
         waited = time.monotonic() - patience.since
-        patience.renew(self._patience)
+        patience.renew(self._seconds)
         duration = f"{waited:.0f} s" if waited < 100 else f"{waited / 60:.0f} minutes"
         raise Unavailable(f"{self.name} gave no answer for {duration} (the last fault: {fault}).") from None
-
-    def _rejected(self, fault: Fault) -> Rejected:
-        if fault.untrusted:
-            return Rejected(
-                f"{self.name} is not trusted ({fault}): name its authority's file in SSL_CERT_FILE, "
-                "or give the address that its certificate is for."
-            )
-        return Rejected(f"{self.name} rejects the request with {fault}", fault.status)
 
     def _pause(self, fault: Fault, faults: int) -> float:
         """Seconds until the next try, after so many faults in a row."""
         throttled = fault.throttled and self._outage is None
         if fault.wait is not None:
-            return 0.0 if throttled else min(fault.wait, self._patience or MOST)  # the gate holds throttled ones back
+            return 0.0 if throttled else min(fault.wait, self._seconds or MOST)  # the gate holds throttled ones back
         longest = FIRST if throttled else min(MOST, FIRST * 2 ** min(faults - 1, 30))
         return random.uniform(longest / 4, longest)
 
@@ -357,77 +340,61 @@ class Policy:
         """Tell that the next try is so far away, unless it is near or a longer wait is told."""
         log.info("%s: %s; trying again, %d at once", self.name, fault, self._gate.width)
         seconds = max(fault.wait or 0.0, seconds) if fault.throttled else seconds
-        until = time.monotonic() + seconds
-        if outage is None and (seconds < WORTH_TELLING or until <= self._waits_until):
+        end, now = time.monotonic() + seconds, datetime.now()
+        if outage is None and (seconds < WORTH_TELLING or end <= self._wait_ends):
             return
-        reason = (
-            "rate limited by the server until"
-            if fault.throttled
-            else f"no answer from the server ({fault}), trying again at"
-        )
-        self._wait, self._waits_until = f"{reason} {_clock(seconds)}", until
-        log.log(
-            logging.INFO if outage is None else logging.WARNING, "%s: %s", self.name, self._wait
-        )  # outside a run, too
+        reason = f"no answer from the server ({fault}), trying again at"
+        if fault.throttled:
+            reason = "rate limited by the server until"
+        time_of_day = now + timedelta(seconds=seconds)
+        clock = f"{time_of_day:%H:%M:%S}" if time_of_day.date() == now.date() else f"{time_of_day:%Y-%m-%d %H:%M:%S}"
+        self._wait, self._wait_ends = f"{reason} {clock}", end
+        level = logging.INFO if outage is None else logging.WARNING  # which shows outside a run, too
+        log.log(level, "%s: %s", self.name, self._wait)
 
 
-def policy_of(given: Connection, name: str, concurrency: int, credentials: Credentials) -> Policy:
-    """The policy of an endpoint that is reached so; messages call it `name`."""
-    tries, patience = given.tries, given.patience
-    return Policy(name, concurrency=concurrency, tries=tries, patience=patience, clean=credentials.clean)
-
-
-@dataclass
 class _Patience:
     """The time for which a server is waited for."""
 
-    since: float
-    until: float
+    def __init__(self, seconds: float) -> None:
+        self.renew(seconds)
 
-    def over(self, fault: Fault, patience: float, longest: float) -> bool:
-        now, named = time.monotonic(), (fault.wait or 0.0) if fault.throttled else 0.0
-        if named > patience / 2:
-            self.until = max(self.until, min(now + named + patience, self.since + longest))
-        return now >= self.until or named > longest
-
-    def renew(self, patience: float) -> None:
+    def renew(self, seconds: float) -> None:
         self.since = time.monotonic()
-        self.until = self.since + patience
+        self.until = self.since + seconds
+
+    def is_over(self, fault: Fault, seconds: float, longest: float) -> bool:
+        now, wait = time.monotonic(), (fault.wait or 0.0) if fault.throttled else 0.0
+        if wait > seconds / 2:
+            self.until = max(self.until, min(now + wait + seconds, self.since + longest))
+        return now >= self.until or wait > longest
 
 
-@dataclass
+@dataclass(eq=False)
 class _Outage:
-    """A server that is away: how long it is waited for, how often it has failed in a row, and who asks it next."""
+    """A server that is away: how long it is waited for, its faults in a row, and who asks it next."""
 
     patience: _Patience
     faults: int
     until: float = 0.0
-    prober: int | None = None
     queue: deque[int] = field(default_factory=deque)
 
 
 @dataclass
 class _Request:
-    """A request: its calls, its faults since others were last answered, and how often they were in between."""
+    """A request: its calls, its faults in a row, and how often others were answered between its faults."""
 
-    seen: int
+    answers: int
     calls: int = 0
     streak: int = 0
-    beside: int = 0
+    interludes: int = 0
     received: bool = False
-    patience: _Patience = field(default_factory=lambda: _Patience(0.0, 0.0))
+    patience: _Patience = field(init=False)
 
-    def note(self, fault: Fault, answers: int, patience: float) -> None:
-        if not self.patience.since:
-            self.patience.renew(patience)
-        if answers != self.seen:
-            self.seen, self.streak = answers, 0
-            self.beside += not fault.throttled
+    def note(self, fault: Fault, answers: int, seconds: float) -> None:
+        if not hasattr(self, "patience"):  # begins with the first fault
+            self.patience = _Patience(seconds)
+        if answers != self.answers:
+            self.answers, self.streak = answers, 0
+            self.interludes += not fault.throttled
         self.streak += 1
-
-
-def _clock(seconds: float) -> str:
-    """The time of day in so many seconds, with the date if it is another day's."""
-    now = datetime.now()
-    then = now + timedelta(seconds=seconds)
-    return f"{then:%H:%M:%S}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M:%S}"

@@ -1,35 +1,103 @@
-"""Which server answers, by what it says of itself: in its list of models, or on a path that it alone has."""
+"""Recognise a server by what it says of itself: in its list of models, or on a path that it alone has."""
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.client import object_of, open_client, respond
+from adapters.http.client import OnFirstUse, object_of, open_client, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
-from adapters.http.settings import API, Connection, Profile, profile
+from adapters.http.host import Host
+from adapters.http.settings import API, Connection, Profile, Prompted, profile
 from pe.errors import PEError, nearest_name
 from pe.plugins.protocols import Finding
 
 if TYPE_CHECKING:
     import httpx2
 
-
 Ask = Callable[[str], Any]
-"""What GET of an address brings, as JSON; None for nothing of the kind."""
+"""GETs an address and returns its JSON; None: there is none."""
+
+log = logging.getLogger(__name__)
 
 _OWNERS = {"sglang": "sglang", "vllm": "vllm-omni", "xinference": "xinference", "OVMS": "ovms", "pe": "pe"}
 """`owned_by` of a server's models → server."""
 
 
+class Served(Prompted):
+    """An endpoint whose server has a profile."""
+
+    api: ClassVar[API]
+    server: str | None = "auto"
+
+    @property
+    def profile(self) -> Profile | None:
+        """Profile of the server that need not be asked; None: it is asked, or is none of those known."""
+        return None if self.server is None else profile(self.api, self.server)
+
+    def served_by(self, profile: Profile | None, named: bool = True) -> Self:
+        """Return these settings, with the server's in place of those that are not stated.
+
+        Args:
+            profile: of the server; None: nothing is known of it.
+            named: by the recipe. A server that was recognised in mid-run is sent one parent a request all the same,
+                because a run measures before its first request whether several come back mixed up.
+
+        Raises:
+            RecipeError: the server cannot vary samples in this way.
+        """
+        if profile is None:
+            return self
+        stated, field = {name: getattr(self, name) for name in self.model_fields_set}, profile.sets.get("degree_field")
+        sets = {name: value for name, value in profile.sets.items() if name not in stated}
+        if stated.get("degree_field", field) != field:
+            sets.pop("degree_exact", None)  # which holds for the profile's own field alone
+        if not named:
+            sets.pop("several_parents", None)
+        return self.model_copy(update=sets)
+
+
+Given = TypeVar("Given", bound=Served)
+
+
+class ServedHost(Host[Given]):
+    """A host that asks its server who it is before the first call, with `server: auto`, and takes its settings."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._asked_server = OnFirstUse(self._ask_server)
+
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """See `LooksAtEndpoint.look`."""
+        return look_at(cls.Settings, settings, cls.Settings.default_url)
+
+    def _read_settings(self, settings: dict[str, Any]) -> Given:
+        given = super()._read_settings(settings)
+        return given.served_by(given.profile)
+
+    def _prepare(self) -> None:
+        self._asked_server.get()
+
+    def _ask_server(self) -> bool:
+        given = self._given
+        if given.server == "auto" and given.profile is None:
+            found = recognised(given.api, given.url, asker(self._client.pool))
+            log.info("%s: %s", self._host, "not recognised" if found is None else f"recognised as {found.title}")
+            self._given = given.served_by(found, named=False)
+            self._ladder = self._given.ladder
+        return True
+
+
 def server_by_address(url: str) -> str | None:
-    """OpenAI's and Azure's own hosts, which need not be asked; None: another."""
+    """Return OpenAI's or Azure's name for their own hosts, which need not be asked; None: another host."""
     host = urlsplit(url).hostname or ""
     if host.endswith((".azure.com", ".azure.us", ".azure.cn")):
         return "azure"
@@ -37,10 +105,7 @@ def server_by_address(url: str) -> str | None:
 
 
 def asker(client: httpx2.Client) -> Ask:
-    """Asks by this client.
-
-    An error status tells nothing and is no fault, but for those that pass (429, 503); no answer is a `Fault`, too.
-    """
+    """Return an Ask by this client; it raises Fault for no answer and for statuses that pass (429, 503)."""
 
     def ask(url: str) -> Any:
         try:
@@ -56,14 +121,14 @@ def asker(client: httpx2.Client) -> Ask:
 
 
 def recognised(api: API, url: str, ask: Ask) -> Profile | None:
-    """Who answers at `url`, the `base_url` of a recipe; None: that cannot be told."""
+    """Return the profile of the server at `url`, the `base_url` of a recipe; None: it cannot be told."""
     base = url.rstrip("/")
     models: Any = ask(f"{base}/models") if api == "openai_images" else None
-    found = _openai_server(base, ask, models) if api == "openai_images" else _sd_server(base, ask)
-    known = None if found is None else profile(api, found)
-    if known is None or found != "pe" or (models["data"][0].get("pe") or {}).get("degree") != "wording":
-        return known
-    return replace(known, sets={name: each for name, each in known.sets.items() if name != "degree_exact"})
+    server = _openai_server(base, ask, models) if api == "openai_images" else _sd_server(base, ask)
+    its = None if server is None else profile(api, server)
+    if its is None or server != "pe" or (models["data"][0].get("pe") or {}).get("degree") != "wording":
+        return its
+    return replace(its, sets={name: value for name, value in its.sets.items() if name != "degree_exact"})
 
 
 def _openai_server(base: str, ask: Ask, models: Any) -> str | None:
@@ -71,8 +136,8 @@ def _openai_server(base: str, ask: Ask, models: Any) -> str | None:
     if server is not None:
         return server
     root = re.sub(r"/v\d+$", "", base)
-    known = ask(f"{root}/.well-known/localai.json")
-    if isinstance(known, dict) and "endpoint_groups" in known:
+    page = ask(f"{root}/.well-known/localai.json")
+    if isinstance(page, dict) and "endpoint_groups" in page:
         return "localai"
     return "litellm" if ask(f"{root}/health/liveliness") == "I'm alive!" else None
 
@@ -105,7 +170,6 @@ def _owner(models: Any) -> str | None:
 
 # A look at an endpoint: can it be reached, does it take the key, who answers, what does that server heed.
 
-
 _KEY = "name what holds its key: --key-env NAME, or key_env, key_file … in a recipe: pe doctor RECIPE"
 _REMEDIES = {
     None: "see whether it runs, and whether this machine may reach it",
@@ -125,24 +189,24 @@ def look_at(
     ours: bool = False,
     recognise: bool = True,
 ) -> Iterator[Finding]:
-    """What can be found out of an endpoint, or of each of several, without asking for a sample.
+    """Examine an endpoint, or each of several, without asking for a sample.
 
     Args:
         model: the settings' model, for its default of `key_env`.
         settings: of a recipe; those of the connection count, `base_url`, and what is compared with the model served.
         url: where they name none.
-        ours: whether only a server of `pe serve` will do.
+        ours: only a server of `pe serve` will do.
         recognise: tell which server of images answers, and what it heeds.
     """
-    named = settings.get("base_url") or url or ""
-    stated = {name: settings[name] for name in Connection.model_fields if name in settings}
-    for address in named if isinstance(named, list) else [named]:
+    urls = settings.get("base_url") or url or ""
+    own = {name: settings[name] for name in Connection.model_fields if name in settings}
+    for address in urls if isinstance(urls, list) else [urls]:
         if urlsplit(address).scheme not in ("http", "https"):
             yield Finding("problem", f"endpoint {address}: no address", "give it as https://HOST or http://HOST:PORT")
             continue
         try:
-            connection = Connection.model_validate(stated | _BRIEF)
-            if "key_env" not in stated:
+            connection = Connection.model_validate(own | _BRIEF)
+            if "key_env" not in own:
                 connection = connection.model_copy(update={"key_env": model.model_fields["key_env"].default})
             credentials = Credentials(connection)
             with closing(open_client(connection, 1, credentials)) as client:
@@ -163,9 +227,9 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
     except (Fault, TypeError) as error:
         fault = error if isinstance(error, Fault) else Fault("it lists no models", 404)
         if fault.status != 404 or asker(client)(f"{root}/sdapi/v1/options") is None:
-            said = f"no answer ({fault.words})" if fault.status is None else str(fault)
+            words = f"no answer ({fault.words})" if fault.status is None else str(fault)
             remedy = _REMEDIES.get(fault.status, "ask again, or look at the endpoint's log")
-            yield Finding("problem", f"endpoint {root}: {said}", remedy)
+            yield Finding("problem", f"endpoint {root}: {words}", remedy)
             return
         serves = "speaks /sdapi/v1"
     yield Finding("ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms")
@@ -178,7 +242,13 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
     elif ours and models:
         yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
     if recognise:
-        yield from _servers({"openai_images": versioned, "sdapi": root}, asker(client))
+        urls = {"openai_images": versioned, "sdapi": root}
+        profiles = [each for api in _APIS if (each := recognised(api, urls[api], asker(client))) is not None]
+        for each in profiles:
+            yield Finding("ok", f"{each.title}, by `kind: {each.api}`: {_heeds(each)}")
+        if not profiles:
+            care = "one parent a request, the degree in words"
+            yield Finding("ok", f"server: not recognised, so served with care: {care}")
     try:
         if respond(client, "GET", f"{root}/readyz").content == b'{"status":"ok"}':
             yield Finding("ok", f"endpoint {root}: ready")
@@ -189,9 +259,9 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
 
 def _compared(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
     """List the differences between a recipe and the model that a server of `pe serve` has."""
-    said = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
+    words = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
     same = not ours or own["vary"] == settings.get("vary", "noise")
-    yield Finding("ok", said) if same else Finding("problem", said, f"put `vary: {own['vary']}` in the recipe")
+    yield Finding("ok", words) if same else Finding("problem", words, f"put `vary: {own['vary']}` in the recipe")
     prompts, guidance, size = (settings.get(key) for key in ("prompts", "guidance", "size"))
     if ours and own.get("prompts") and not prompts:
         yield Finding("problem", "the model takes prompts, and the recipe has none", "give prompts")
@@ -204,23 +274,14 @@ def _compared(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -
     if isinstance(size, str):  # OpenAI's: width first
         sides = size.split("x")[::-1]
     if (shape := own.get("shape")) and size is not None and list(map(str, sides)) != list(map(str, shape[:2])):
-        drawn = "×".join(map(str, shape[:2]))
-        yield Finding(
-            "problem", f"the model draws {drawn} (height, width) alone, not {size}", "leave size and image_size out"
-        )
+        sides_drawn = "×".join(map(str, shape[:2]))
+        words = f"the model draws {sides_drawn} (height, width) alone, not {size}"
+        yield Finding("problem", words, "leave size and image_size out")
 
 
-def _servers(urls: Mapping[API, str], ask: Ask) -> Iterator[Finding]:
-    found = [each for api in _APIS if (each := recognised(api, urls[api], ask)) is not None]
-    for known in found:
-        yield Finding("ok", f"{known.title}, by `kind: {known.api}`: {_heeds(known)}")
-    if not found:
-        yield Finding("ok", "server: not recognised, so served with care: one parent a request, the degree in words")
-
-
-def _heeds(known: Profile) -> str:
-    if not known.varies:
-        return f"it cannot vary an image ({known.known}, {known.source})"
-    sets = ", ".join(f"{name}: {str(value).lower()}" for name, value in known.sets.items())
-    words = f"degree {known.degree}; seed {known.seed}; several parents: {known.several}; refusals: {known.refusals}"
-    return f"{words}{f'; sets {sets}' if sets else ''} ({known.known}, {known.source})"
+def _heeds(its: Profile) -> str:
+    if not its.varies:
+        return f"it cannot vary an image; {its.evidence}"
+    sets = ", ".join(f"{name}: {str(value).lower()}" for name, value in its.sets.items())
+    words = f"degree {its.degree}; seed {its.seed}; several parents: {its.several}; refusals: {its.refusals}"
+    return f"{words}{f'; sets {sets}' if sets else ''}; {its.evidence}"

@@ -1,13 +1,12 @@
-"""What each server heeds of the requests that an API allows, and where that was found; docs/endpoints.md shows it."""
+"""The settings of endpoints, and what each known server heeds of the requests that its API allows."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -31,259 +30,184 @@ OpenAIServer = Literal[
     "vllm-omni",
     "xinference",
 ]
-"""Those with OpenAI's images API."""
+"""Servers with OpenAI's images API."""
 SDServer = Literal["a1111", "auto", "forge", "sdnext", "stable-diffusion.cpp", "xinference"]
-"""Those with AUTOMATIC1111's /sdapi/v1."""
-
-_B64 = "400, `moderation_blocked`"
-_NONE = "no filter in its routes"
+"""Servers with AUTOMATIC1111's /sdapi/v1."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """One server behind one API.
+    """One server behind one API: a row of the table in docs/endpoints.md.
 
     Attributes:
         server: as the setting `server` names it.
         title: as people call it.
-        api: the kind of generator that speaks to it.
-        sets: settings that it stands for, in place of their defaults.
+        evidence: how this was found (measured, from source or documented) and in which project, commit or version.
         varies: how its samples are varied: `edit`, `variations`, `img2img`; none: not at all.
         degree: what it does with a degree as a number.
         seed: what it does with a seed.
         several: what it does with several parents in one request.
         refusals: how an answer of its content filter looks.
-        known: how that was found: `measured`, `from source` or `documented`.
-        source: what was read or measured: project, and commit or version.
+        sets: settings that it stands for, in place of their defaults.
+        api: the kind of generator that speaks to it.
     """
 
     server: str
     title: str
-    api: API
-    varies: tuple[str, ...]
-    degree: str
-    seed: str
-    several: str
-    known: Literal["measured", "from source", "documented"]
-    source: str
-    refusals: str = _NONE
-    sets: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    evidence: str
+    varies: tuple[str, ...] = ("edit",)
+    degree: str = "no field"
+    seed: str = "no field"
+    several: str = "references for one image"
+    refusals: str = "no filter in its routes"
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    api: API = "openai_images"
 
-    def settings_for(self, stated: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings to be taken from it beside those that a recipe states, which go before.
 
-        That the degree is exact holds for the profile's own field alone.
-        """
-        taken = {name: value for name, value in self.sets.items() if name not in stated}
-        if stated.get("degree_field", self.sets.get("degree_field")) != self.sets.get("degree_field"):
-            taken.pop("degree_exact", None)
-        return taken
-
+_sd_profile = partial(Profile, varies=("img2img",), degree="exact", seed="heeded", api="sdapi")
 
 PROFILES = (
     Profile(
         "openai",
         "OpenAI",
-        "openai_images",
-        ("edit",),
-        degree="no field",
-        seed="no field",
-        several="references for one image",
-        refusals=_B64,
-        known="documented",
-        source="API reference, 2026-10; gpt-image models refuse `response_format`",
+        "documented (API reference, 2026-10; gpt-image models refuse `response_format`)",
+        refusals="400, `moderation_blocked`",
         sets={"response_format": None},
     ),
     Profile(
         "azure",
         "Azure OpenAI",
-        "openai_images",
-        ("edit",),
-        degree="no field",
-        seed="no field",
-        several="references for one image",
+        "documented (API reference, 2026-10)",
         refusals="400, `contentFilter`",
-        known="documented",
-        source="API reference, 2026-10",
         sets={"response_format": None},
     ),
     Profile(
         "sglang",
         "SGLang",
-        "openai_images",
-        ("edit",),
+        "from source (sglang 0230ddc, 0730031)",
         degree="dropped",
         seed="heeded (`seed`)",
-        several="references for one image",
-        known="from source",
-        source="sglang 0230ddc, 0730031",
         sets={"seed_field": "seed"},
     ),
     Profile(
         "vllm-omni",
         "vLLM-Omni",
-        "openai_images",
-        ("edit",),
+        "from source (vllm-omni 005fd8e)",
         degree="`strength`, by Z-Image alone",
         seed="heeded (`seed`)",
-        several="references for one image",
-        known="from source",
-        source="vllm-omni 005fd8e",
         sets={"seed_field": "seed", "degree_field": "strength"},
     ),
     Profile(
         "xinference",
         "Xinference",
-        "openai_images",
-        ("edit", "variations"),
+        "measured (xinference 4.1.0; 7ecec16)",
+        varies=("edit", "variations"),
         degree="dropped: always 0.75",
         seed="dropped",
-        several="references for one image",
-        known="measured",
-        source="xinference 4.1.0; 7ecec16",
     ),
     Profile(
         "localai",
         "LocalAI",
-        "openai_images",
-        (),
+        "from source (LocalAI 82c191a)",
+        varies=(),
         degree="–",
         seed="heeded (`seed`)",
         several="–",
-        known="from source",
-        source="LocalAI 82c191a",
         sets={"seed_field": "seed"},
     ),
     Profile(
         "ovms",
         "OpenVINO Model Server",
-        "openai_images",
-        ("edit",),
+        "from source (model_server 7e4df0c)",
         degree="exact (`strength`)",
         seed="heeded (`rng_seed`)",
         several="refused",
-        known="from source",
-        source="model_server 7e4df0c",
         sets={"seed_field": "rng_seed", "degree_field": "strength", "degree_exact": True},
     ),
     Profile(
         "stable-diffusion.cpp",
         "stable-diffusion.cpp",
-        "openai_images",
-        ("edit",),
+        "measured (stable-diffusion.cpp 97d2990, and of stable-diffusion-cpp-python 0.4.7)",
         degree="dropped",
         seed="dropped: always 42, or what `--seed` says",
-        several="references for one image",
-        known="measured",
-        source="stable-diffusion.cpp 97d2990, and of stable-diffusion-cpp-python 0.4.7",
     ),
     Profile(
         "litellm",
         "LiteLLM's proxy",
-        "openai_images",
-        ("edit",),
+        "measured (litellm 1.106.2; images/generations of models that it does not know refuse `response_format`)",
         degree="handed on",
         seed="handed on",
         several="handed on",
         refusals="of the host behind it",
-        known="measured",
-        source="litellm 1.106.2; images/generations of models that it does not know refuse `response_format`",
         sets={"response_format": None},
     ),
     Profile(
         "pe",
         "our own `pe serve`",
-        "openai_images",
-        ("edit", "variations"),
+        "measured (this version)",
+        varies=("edit", "variations"),
         degree="exact (`strength`); in words of its own where it varies by instruction",
         seed="heeded (`seed`)",
         several="refused",
         refusals="400, `content_policy_violation`",
-        known="measured",
-        source="this version",
         sets={"seed_field": "seed", "degree_field": "strength", "degree_exact": True},
     ),
-    Profile(
+    _sd_profile(
         "a1111",
         "AUTOMATIC1111",
-        "sdapi",
-        ("img2img",),
-        degree="exact",
-        seed="heeded",
+        "from source (stable-diffusion-webui 0027ce1)",
         several="each is varied",
-        known="from source",
-        source="stable-diffusion-webui 0027ce1",
         sets={"several_parents": True},
     ),
-    Profile(
+    _sd_profile(
         "forge",
         "Forge",
-        "sdapi",
-        ("img2img",),
-        degree="exact",
-        seed="heeded",
+        "from source (stable-diffusion-webui-forge dfdcbab)",
         several="each is varied",
-        known="from source",
-        source="stable-diffusion-webui-forge dfdcbab",
         sets={"several_parents": True},
     ),
-    Profile(
+    _sd_profile(
         "sdnext",
         "SD.Next",
-        "sdapi",
-        ("img2img",),
+        "from source (sdnext 058a7f0)",
         degree="exact in img2img pipelines",
-        seed="heeded",
         several="up to the pipeline",
-        known="from source",
-        source="sdnext 058a7f0",
     ),
-    Profile(
+    _sd_profile(
         "stable-diffusion.cpp",
         "stable-diffusion.cpp",
-        "sdapi",
-        ("img2img",),
-        degree="exact",
-        seed="heeded",
+        "measured (stable-diffusion.cpp 97d2990)",
         several="the first alone is varied",
-        known="measured",
-        source="stable-diffusion.cpp 97d2990",
     ),
-    Profile(
+    _sd_profile(
         "xinference",
         "Xinference",
-        "sdapi",
-        ("img2img",),
-        degree="exact",
-        seed="heeded",
+        "measured (xinference 4.1.0; 7ecec16; it wants `extra: {model: NAME}` and data URIs)",
         several="fails (500); one image a request, `batch` is dropped",
-        known="measured",
-        source="xinference 4.1.0; 7ecec16; it wants `extra: {model: NAME}` and data URIs",
         sets={"data_uri": True},
     ),
 )
 
 
 def profile(api: API, server: str) -> Profile | None:
-    """What is known of a server; None: nothing."""
-    return next((found for found in PROFILES if (found.api, found.server) == (api, server)), None)
+    """Return the profile of a server; None: there is none."""
+    return next((each for each in PROFILES if (each.api, each.server) == (api, server)), None)
 
 
 def markdown() -> str:
-    """The table of docs/endpoints.md."""
+    """Return the table of docs/endpoints.md."""
     ways = {"edit": "images/edits", "variations": "images/variations"}
     rows = ["| server (`server`) | random | variation | degree | seed | several parents | refusals | known |"]
     rows.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for found in PROFILES:
-        random = "images/generations" if found.api == "openai_images" else "txt2img"
-        varies = ", ".join(ways.get(way, way) for way in found.varies) or "none: it cannot be used"
-        cells = (f"{found.title} (`{found.server}`)", random, varies, found.degree, found.seed, found.several)
-        rows.append(f"| {' | '.join(cells)} | {found.refusals} | {found.known} ({found.source}) |")
+    for each in PROFILES:
+        random = "images/generations" if each.api == "openai_images" else "txt2img"
+        varies = ", ".join(ways.get(way, way) for way in each.varies) or "none: it cannot be used"
+        cells = (f"{each.title} (`{each.server}`)", random, varies, each.degree, each.seed, each.several)
+        rows.append(f"| {' | '.join(cells)} | {each.refusals} | {each.evidence} |")
     return "\n".join(rows) + "\n"
 
 
-# What a recipe says of any endpoint: how it is reached, what is asked of it, what its images become.
-
+# The sections that recipes of endpoints share: how it is reached, what is asked of it, what its images become.
 
 Scalar = str | int | float | bool
 Seconds = Annotated[float, Field(gt=0)]
@@ -304,7 +228,7 @@ Size = Annotated[
 
 
 class Connection(Settings):
-    """How an endpoint is reached; none of it changes what a run means.
+    """Connection settings; they may differ between machines.
 
     Attributes:
         key_env: the environment variable that holds the key; None: none is sent.
@@ -339,16 +263,16 @@ class Connection(Settings):
 
     @property
     def key_expires(self) -> bool:
-        """Whether a key that was refused may be had anew."""
+        """True if a new key can be read after one was refused."""
         return self.key_file is not None or self.key_command is not None
 
     @model_validator(mode="after")
     def _check_one_key(self) -> Self:
-        named = [name for name in ("key_file", "key_command", "basic_auth_env") if getattr(self, name) is not None]
+        names = [name for name in ("key_file", "key_command", "basic_auth_env") if getattr(self, name) is not None]
         if self.key_env is not None and "key_env" in self.model_fields_set:
-            named = ["key_env", *named]
-        if len(named) > 1:
-            raise RecipeError(f"{' and '.join(named)} are given: an endpoint takes one of them.")
+            names = ["key_env", *names]
+        if len(names) > 1:
+            raise RecipeError(f"{' and '.join(names)} are given: an endpoint takes one of them.")
         if self.client_key is not None and self.client_cert is None:
             raise RecipeError("client_key is given without client_cert: name the certificate's file, too.")
         return self
@@ -356,8 +280,8 @@ class Connection(Settings):
     @model_validator(mode="after")
     def _check_addresses(self) -> Self:
         for name in ("base_url", "url"):
-            found = getattr(self, name, None)
-            for url in found if isinstance(found, list) else [found or ""]:
+            urls = getattr(self, name, None)
+            for url in urls if isinstance(urls, list) else [urls or ""]:
                 if "@" in urlsplit(url).netloc:
                     raise RecipeError(
                         f"{name} holds a user or a password, which a run would store: take them out of it, and name "
@@ -367,7 +291,7 @@ class Connection(Settings):
 
 
 class Concurrent(Connection):
-    """The same, of one that takes several requests at once.
+    """Connection settings of an endpoint that takes several requests at once.
 
     Attributes:
         concurrency: most requests at once.
@@ -377,7 +301,7 @@ class Concurrent(Connection):
 
 
 class Pictures(Settings):
-    """What samples are drawn from, and what they look like.
+    """Prompts, and the form of the samples.
 
     Attributes:
         prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
@@ -401,6 +325,10 @@ class Prompted(Concurrent, Pictures):
             samples at `image_size`, and detail is lost in every iteration.
     """
 
+    default_url: ClassVar[str] = ""
+    strength_field: ClassVar[str | None] = None
+    """The field that takes the degree as a number, which the endpoint heeds."""
+
     prompts: TextsByLabel
     image_size: Size
     keep_size: bool | Size = False
@@ -416,66 +344,25 @@ class Prompted(Concurrent, Pictures):
         return self
 
     @property
+    def url(self) -> str:
+        """Address that samples are sent to."""
+        return self.base_url or self.default_url
+
+    @property
+    def ladder(self) -> Ladder:
+        """How the endpoint is told a degree of variation."""
+        return Ladder.of(None, self.strength_field, exact=self.strength_field is not None)
+
+    @property
+    def drawn(self) -> tuple[int, int] | None:
+        """(height, width) that every image must have; None: any."""
+        return None
+
+    @property
     def kept(self) -> tuple[int, int] | None:
         """(height, width) at which samples are kept to be varied, beside `image_size`; None: they are not."""
         size = self.drawn if self.keep_size is True else self.keep_size or None
         return None if size == self.image_size else size
-
-    @property
-    def url(self) -> str:
-        """Where samples are sent."""
-        return self.base_url or ""
-
-    @property
-    @abstractmethod
-    def ladder(self) -> Ladder:
-        """How it is told a degree of variation."""
-
-    @property
-    def drawn(self) -> tuple[int, int] | None:
-        """(height, width) that the endpoint is asked for, so that another is a fault; None: any."""
-        return None
-
-    @property
-    def profile(self) -> Profile | None:
-        """What is known of the server without asking it."""
-        return None
-
-    @property
-    def asks(self) -> bool:
-        """Whether the server is to be asked who it is."""
-        return False
-
-    @property
-    def way(self) -> str | None:
-        """The setting `variation`, of a kind that can vary samples in several ways."""
-        return None
-
-    def served_by(self, profile: Profile | None, named: bool = True) -> Self:
-        """These settings, with the server's in place of those that are not stated.
-
-        Args:
-            profile: what is known of the server; None: nothing.
-            named: by the recipe. A server that was recognised in mid-run is sent one parent a request all the same,
-                because a run measures before its first request whether several come back mixed up.
-
-        Raises:
-            RecipeError: the server cannot vary samples, or not in this way.
-        """
-        if profile is None:
-            return self
-        way = self.way
-        if way is not None and way not in profile.varies:
-            has = " and ".join(f"variation: {name}" for name in profile.varies) or "none: use another server"
-            raise RecipeError(
-                f"variation: {profile.title} (server: {profile.server}) cannot vary a sample by '{way}'; it has {has}, "
-                "or write server: null if it is another."
-            )
-        stated = {name: getattr(self, name) for name in self.model_fields_set}
-        taken = profile.settings_for(stated)
-        if not named:
-            taken.pop("several_parents", None)
-        return self.model_copy(update=taken)
 
 
 class Worded(Prompted):
@@ -494,5 +381,5 @@ class Worded(Prompted):
 
     @property
     def ladder(self) -> Ladder:
-        """How it is told a degree of variation."""
+        """How the endpoint is told a degree of variation."""
         return Ladder.of(self.wordings, self.degree_field, self.degree_exact)

@@ -11,7 +11,7 @@ import pytest
 
 import adapters.job_hosts as replicate_module
 from adapters.http import jobs as waiting
-from adapters.http.jobs import JobGenerator
+from adapters.http.jobs import JobHost
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Failed, Refused
 from tests.adapters.test_job_hosts import random, varied
@@ -28,7 +28,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def host(kind: str, **settings: Any) -> Iterator[tuple[JobGenerator[Any], Any]]:
+def host(kind: str, **settings: Any) -> Iterator[tuple[JobHost[Any], Any]]:
     with hosted(kind, Path(), key_env="THE_KEY", **settings) as (api, server):
         yield api, server
 

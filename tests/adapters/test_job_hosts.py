@@ -12,7 +12,7 @@ import pytest
 
 from adapters.http import jobs as waiting
 from adapters.http import policy as policy_module
-from adapters.http.jobs import JobGenerator
+from adapters.http.jobs import JobHost as Generator
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import APIError, Unavailable
@@ -25,7 +25,7 @@ OURS = ("comfyui",)
 """Hosts whose jobs have ids of ours."""
 FAULTS = ("429 milliseconds", "500", "dropped", "html")
 """One at each request of a job; tests/adapters/test_sdapi_and_hf.py has all that the policy retries."""
-Make = Callable[..., tuple[JobGenerator[Any], JobHost]]
+Make = Callable[..., tuple[Generator[Any], JobHost]]
 
 
 @pytest.fixture(autouse=True)
@@ -44,19 +44,19 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture(params=SERVERS)
 def make(request: pytest.FixtureRequest, stack: ExitStack, tmp_path: Path) -> Make:
-    def made(**settings: Any) -> tuple[JobGenerator[Any], JobHost]:
+    def made(**settings: Any) -> tuple[Generator[Any], JobHost]:
         return stack.enter_context(hosted(request.param, tmp_path, **{"key_env": "THE_KEY"} | settings))
 
     return made
 
 
-def random(api: JobGenerator[Any], count: int = 1, job: JobNote | None = None, seed: int = 40) -> Answer:
+def random(api: Generator[Any], count: int = 1, job: JobNote | None = None, seed: int = 40) -> Answer:
     seeds = np.arange(count, dtype=np.uint64) + np.uint64(seed)
     labels = ("cat",) * count
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
 
 
-def varied(api: JobGenerator[Any], degree: float, shade: int, count: int = 1) -> Answer:
+def varied(api: Generator[Any], degree: float, shade: int, count: int = 1) -> Answer:
     pixels = np.full((count, 16, 16, 3), shade, np.uint8)
     conditions = Conditions({"prompt": np.array(["a cat"] * count)})
     seeds = np.arange(count, dtype=np.uint64)

@@ -15,7 +15,7 @@ from adapters.diffusion.improved import ImprovedDiffusion
 from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from adapters.glyphs import Glyphs
-from adapters.http import PromptedGenerator
+from adapters.http import Host
 from adapters.local_text import CausalLM, MaskedLM
 from adapters.pools import PublicImages, PublicTexts
 from adapters.portfolio import Portfolio
@@ -105,7 +105,7 @@ MAKERS: dict[str, Callable[[Path], GenerationAPI]] = {
     **{kind: lambda _, kind=kind: fitted(kind) for kind in KINDS},  # type: ignore[misc]
 }
 CHATS = {"chat": {}, "chat, by attributes": {"attributes": {"tone": ["warm", "cool"]}, "prompts": "{tone}: {label}"}}
-SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPFETA, DPImgSyn, DPSAD, PromptedGenerator, Chat, MaskedLM)
+SURE = (TextToImage, PixelSpace, ImprovedDiffusion, DPDM, DPFETA, DPImgSyn, DPSAD, Host, Chat, MaskedLM)
 """Whose one variation of each image tells degrees 0.2 and 1 apart, by a factor of three; for others it takes 30."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.hosts import Bedrock, Gemini, Stability, Together
-from adapters.http import PromptedGenerator
+from adapters.http import Host as HTTPHost
 from tests.endpoints.bedrock_server import ACCESS, BedrockServer
 from tests.endpoints.faults import Script
 from tests.endpoints.gemini_server import GeminiServer
@@ -16,7 +16,7 @@ from tests.endpoints.hosted import Hosted
 from tests.endpoints.stability_server import StabilityServer
 from tests.endpoints.together_server import TogetherServer
 
-Generator = PromptedGenerator[Any, Any, Any]
+Generator = HTTPHost[Any]
 Make = Callable[..., tuple[Generator, Script]]
 """Makes a host's adapter, and the script of the server that it talks to."""
 

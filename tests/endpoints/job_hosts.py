@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.comfyui import ComfyUI
-from adapters.http.jobs import JobGenerator
+from adapters.http.jobs import JobHost as Generator
 from adapters.job_hosts import BFL, Fal, Replicate
 from tests.endpoints.comfy_server import ComfyServer, workflows
 from tests.endpoints.hosted_servers import BFLServer, FalServer, ReplicateServer
@@ -23,7 +23,7 @@ SERVERS: dict[str, Callable[..., JobHost]] = {
 }
 
 
-def generator(kind: str, url: str, folder: Path, **settings: Any) -> JobGenerator[Any]:
+def generator(kind: str, url: str, folder: Path, **settings: Any) -> Generator[Any]:
     """Our adapter, of a host at `url`."""
     given = {"base_url": url, "prompts": "a {label}", "image_size": 16, "timeout": 1.0, "poll": 0.002, **settings}
     if kind == "comfyui":
@@ -38,7 +38,7 @@ def generator(kind: str, url: str, folder: Path, **settings: Any) -> JobGenerato
 
 
 @contextmanager
-def hosted(kind: str, folder: Path, **settings: Any) -> Iterator[tuple[JobGenerator[Any], JobHost]]:
+def hosted(kind: str, folder: Path, **settings: Any) -> Iterator[tuple[Generator[Any], JobHost]]:
     """The adapter over a server of its own."""
     server = SERVERS[kind]()
     with serving(server) as url:

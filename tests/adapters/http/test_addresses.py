@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from adapters.http.answers import Addresses, HostName
+from adapters.http.client import Addresses, HostName
 
 HOSTED = Addresses("https://api.bfl.ai", ("bfl.ai", "replicate.delivery"))
 

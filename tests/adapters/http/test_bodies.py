@@ -143,7 +143,7 @@ def test_a_text_is_read_in_the_encoding_that_the_answer_names_and_else_has_faile
 def test_json_is_read_in_utf_16() -> None:
     with serving(sending(json.dumps({"a": "é"}).encode("utf-16"), content_type="application/json")) as url:
         asking = HTTPClient(url, Connection(), 1, Credentials(Connection()))
-        assert client_module.object_of(asking.ask("/")) == {"a": "é"}
+        assert client_module.object_of(asking.ask("GET", "/")) == {"a": "é"}
 
 
 FILE = base64.b64decode(IMAGE)

@@ -45,7 +45,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(endpoints: Endpoints, times: int, threads: int = 8) -> list[bytes | None]:
     def one(_: int) -> bytes | None:
-        return endpoints.ask("/x", lambda response: response.content, b"body", "text/plain").result
+        return endpoints.ask("/x", lambda response: response.content, content=b"body").result
 
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(one, range(times)))

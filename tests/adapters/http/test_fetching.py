@@ -67,9 +67,7 @@ def asking(
         given["patience"] = patience
         api = OpenAIImages(base_url=f"{url}/v1", key_env=None, server=None, response_format=None, **given)
         yield api
-        _, *clients = api._opened.get()[0]
-        for client in clients:  # before the server's loop ends
-            client.close()
+        api._client.close()  # before the server's loop ends
 
 
 def population(folder: Path, api: OpenAIImages, count: int = 8) -> np.ndarray:

@@ -1,0 +1,305 @@
+"""A host as one class: `request` says what to send, `response` reads the answer, the engine here does the rest."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from adapters.http.answers import PictureRule, Received, answer_of, encoded
+from adapters.http.client import HTTPClient, OnFirstUse
+from adapters.http.credentials import Credentials, check_key
+from adapters.http.faults import Fault
+from adapters.http.policy import CheckStop, Gate, Outcome, Policy, workers_for
+from adapters.http.settings import Concurrent, Connection, Prompted
+from adapters.prompts import Prompts, prompts_of
+from pe.data.images import Images
+from pe.data.samples import DRAWN, Conditions
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    JobNote,
+    PluginInfo,
+    RandomRequest,
+    Seeds,
+    Usage,
+    VariationRequest,
+)
+from pe.plugins.settings import read_settings
+
+if TYPE_CHECKING:
+    import httpx2
+
+Given = TypeVar("Given", bound=Prompted)
+Result = TypeVar("Result")
+Request = RandomRequest | VariationRequest
+Sending = tuple[str, dict[str, Any]]
+"""Path of a POST, and its headers, content, form or files, as `httpx2.Client.request` takes them."""
+
+REST = 10.0
+"""Seconds that an endpoint which did not answer is left alone while another does."""
+
+PROMPTED = """\
+  prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
+  image_size: {size}\t# what the samples are resized to
+  channels: {channels}
+"""
+KEEPS = "  keep_size: 512\t# samples are varied at this size, at the price of disk; false: at image_size\n"
+PRICED = "  # price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too\n"
+
+
+def hosted(*lines: str) -> str:
+    """Return the starting recipe of a hosted model (`HasStarter`): its own lines, then those that all share."""
+    return "".join(f"  {line}\n" for line in lines) + PROMPTED + KEEPS + PRICED
+
+
+def stated(**fields: object) -> dict[str, Any]:
+    """Return the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ImageCall:
+    """One call for images.
+
+    Attributes:
+        prompt: of all its images; of variations, with the wording of their degree.
+        seeds: uint64, one per image.
+        parents: PNG files to be varied, one per image; none: new images.
+        degree: the field that takes the degree of variations, and its value, where the endpoint has one.
+        job: where a host's job, or an answer that names images by their addresses, is noted.
+        images: address → image that an earlier try has brought.
+    """
+
+    prompt: str
+    seeds: Seeds
+    parents: Sequence[bytes] = ()
+    degree: Mapping[str, float] = field(default_factory=dict)
+    job: JobNote = field(default_factory=JobNote)
+    images: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def seed(self) -> int:
+        """For an endpoint that takes one, of 31 bits."""
+        return int(self.seeds[0] % 2**31)
+
+
+class Host(ABC, Generic[Given]):
+    """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as condition `prompt`.
+
+    Attributes:
+        shares: what all images of one request have in common: their prompt (condition), or their parent, too.
+        batch: the setting that names the most images of one request; empty: a request is for one.
+        key_hosts: names of further hosts that are asked with the key, at addresses that the endpoint names.
+
+    Args:
+        settings: see the kind's `Settings`.
+
+    Raises:
+        RecipeError: a setting is wrong.
+    """
+
+    Settings: type[Given]
+    shares: ClassVar[Literal["condition", "parent"]] = "condition"
+    batch: ClassVar[str] = ""
+    key_hosts: ClassVar[tuple[str, ...]] = ()
+    info = PluginInfo(machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",))
+
+    def __init__(self, **settings: Any) -> None:
+        self._given = given = self._read_settings(settings)
+        self._prompts, self._ladder = Prompts.of(given.prompts), given.ladder
+        self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn, given.kept)
+        self._opened = OnFirstUse(self._open)
+        self._host = urlsplit(given.url).netloc
+        self.info = replace(
+            self.info,
+            hosts=(self._host,),
+            by_label=self._prompts.by_label,
+            shape=self._rule.shape,
+            drawn=self._requested_size,
+            kept=given.kept,
+        )
+
+    @abstractmethod
+    def request(self, call: ImageCall) -> Sending:
+        """Return what is sent for a call."""
+
+    @abstractmethod
+    def response(self, call: ImageCall, answer: Any) -> Received:
+        """Return the images of an answer, an `httpx2.Response`; raise Fault if it holds none."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """One prompt, or one parent, per request."""
+        given = self._given
+        most = getattr(given, self.batch) if self.batch else 1
+        return Capabilities(most, workers_for(given.concurrency), self.shares, self._ladder.degree, deterministic=False)
+
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
+        """Describe what this degree means for this generator."""
+        return self._ladder.describe(degree)
+
+    def describe_wait(self) -> str:
+        """The reason for which requests wait now; empty: none."""
+        opened = self._opened.made
+        return "" if opened is None else opened[1].wait
+
+    def check_machine(self) -> None:
+        """Raise RecipeError if the key is not there: see `check_key`."""
+        check_key(self._given)
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError if a label has no prompt."""
+        self._prompts.check(labels)
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Draw the prompt of each new sample."""
+        return self._prompts.draw(labels, seeds)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """Draw new images of the request's one prompt.
+
+        Raises:
+            Rejected: the endpoint will not answer however often it is asked.
+            APIError: an image that it has made cannot be fetched for now.
+        """
+        return self._ask(request, lambda: ImageCall(_prompt(request), request.seeds, job=request.job))
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """Vary each parent, as it was drawn if that is kept; at degree 0 return the parents, without a call.
+
+        Raises:
+            Rejected: see `random_api`.
+        """
+        if request.degree == 0:
+            return Answer(request.samples, usage=Usage(0))
+        drawn = request.conditions.get(DRAWN) if self._rule.kept else None
+        parents = encoded(request.samples if drawn is None else Images(drawn))
+
+        def call() -> ImageCall:
+            prompt, degree = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
+            return ImageCall(prompt, request.seeds, parents, degree, request.job)
+
+        return self._ask(request, call)
+
+    @property
+    def _client(self) -> HTTPClient:
+        return self._opened.get()[0]
+
+    @property
+    def _requested_size(self) -> tuple[int, int] | None:
+        """(height, width) that new images are asked for, whatever comes; None: the endpoint's own."""
+        return self._given.drawn
+
+    def _read_settings(self, settings: dict[str, Any]) -> Given:
+        return read_settings(self.Settings, settings, type(self).__name__)
+
+    def _credentials(self) -> Credentials:
+        return Credentials(self._given)
+
+    def _open(self) -> tuple[HTTPClient, Policy]:
+        given, credentials = self._given, self._credentials()
+        policy = Policy.of(given, self._host, given.concurrency, credentials)
+        return HTTPClient(given.url, given, given.concurrency, credentials, self.key_hosts), policy
+
+    def _prepare(self) -> None:
+        """Find out before the first call what calls depend on."""
+
+    def _send(self, call: ImageCall) -> Any:
+        """Make a call and return its answer; raise Fault if there is none."""
+        path, request = self.request(call)
+        return self._client.ask("POST", path, **request)
+
+    def _ask(self, request: Request, make_call: Callable[[], ImageCall]) -> Answer:
+        policy, call = self._opened.get()[1], cache(make_call)  # made once it is known who answers
+
+        def send() -> Any:
+            self._prepare()
+            return self._send(call())
+
+        outcome = policy.call(send, lambda answer: self.response(call(), answer), request.job.check_stop)
+        answer, calls = answer_of(len(request), outcome, self._rule, request.conditions), request.job.calls
+        return replace(answer, usage=replace(answer.billed, calls=calls)) if calls else answer
+
+
+def _prompt(request: Request) -> str:
+    """The one prompt of all items of a request."""
+    return str(prompts_of(request.conditions, len(request))[0])
+
+
+class Endpoints:
+    """Servers of one kind behind several addresses, under one policy; each has its own connections and gate.
+
+    Args:
+        urls: their addresses, at least one.
+        connection: how each is reached, under the same key.
+        concurrency: most requests at once, to each.
+
+    Raises:
+        RecipeError: a key or a header that the connection names is not there.
+    """
+
+    def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
+        credentials = Credentials(connection)
+        self._places = [
+            _Place(HTTPClient(url, connection, concurrency, credentials), Gate(concurrency)) for url in urls
+        ]
+        name = ", ".join(urlsplit(url).netloc for url in urls)
+        self._policy = Policy.of(connection, name, concurrency * len(urls), credentials)
+        self._choosing = Lock()
+
+    def ask(
+        self,
+        path: str,
+        read: Callable[[httpx2.Response], Result],
+        check_stop: CheckStop = lambda: None,
+        **request: Any,
+    ) -> Outcome[Result]:
+        """Make a GET, or a POST of `request`, at the least busy of them.
+
+        Args:
+            path: below each address.
+            read: see `Policy.call_one_of`, also for what is raised.
+            check_stop: see `Policy.call_one_of`.
+            request: see `HTTPClient.ask`.
+        """
+
+        def choose() -> tuple[Gate, Callable[[], httpx2.Response]]:
+            with self._choosing:
+                now = time.monotonic()
+                place = min(self._places, key=lambda each: (each.rests_until > now, each.under_way))
+                place.under_way += 1
+            return place.gate, lambda: self._ask(place, path if path.startswith("/") else f"/{path}", request)
+
+        return self._policy.call_one_of(choose, read, check_stop)
+
+    @property
+    def wait(self) -> str:
+        """See `Policy.wait`."""
+        return self._policy.wait
+
+    def _ask(self, place: _Place, path: str, request: dict[str, Any]) -> httpx2.Response:
+        try:
+            return place.client.ask("POST" if request else "GET", path, **request)
+        except Fault as fault:
+            if fault.heals:
+                place.rests_until = time.monotonic() + (REST if fault.wait is None else fault.wait)
+            raise
+        finally:
+            with self._choosing:
+                place.under_way -= 1
+
+
+@dataclass(eq=False)
+class _Place:
+    """One address."""
+
+    client: HTTPClient
+    gate: Gate
+    under_way: int = 0
+    rests_until: float = 0.0
