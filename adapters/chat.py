@@ -1,4 +1,7 @@
-"""What a recipe says of an endpoint of OpenAI's chat completions."""
+"""Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and others.
+
+RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blanks to fill in, or to be paraphrased.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,10 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.settings import Count, Settings, read_settings
 
+_TEXT_PARTS = ("text", "output_text")
+_NO_TEXT = re.compile("[\udc80-\udcff]")
+"""Bytes that `read_json` could not decode."""
+
 
 class ExpectedTokens(Settings):
     """Tokens of an average request, which `pe probe` tells."""
@@ -44,7 +51,7 @@ class ExpectedTokens(Settings):
 
 
 class ChatSettings(Concurrent, OpenAIConnection, Written):
-    """What a recipe says of such an endpoint.
+    """Settings of `chat`.
 
     Attributes:
         model: as the endpoint names it; there is no default, because names are retired often.
@@ -70,7 +77,7 @@ class ChatSettings(Concurrent, OpenAIConnection, Written):
 
     @property
     def limit_field(self) -> str:
-        """The field that takes `max_tokens`."""
+        """Name of the field that takes `max_tokens`."""
         new = self.azure_api_version is not None or server_by_address(self.url) is not None
         return self.max_tokens_field or ("max_completion_tokens" if new else "max_tokens")
 
@@ -89,16 +96,6 @@ class ChatSettings(Concurrent, OpenAIConnection, Written):
                 "(https://RESOURCE.openai.azure.com/openai/v1), without azure_api_version."
             )
         return self
-
-
-# Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and others.
-#
-# RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blanks to fill in, or to be paraphrased.
-
-
-_TEXT_PARTS = ("text", "output_text")
-
-Read = tuple[list[Outcome], Usage]
 
 
 class Chat:
@@ -133,10 +130,8 @@ class Chat:
         self._asking, self._answers = Asking.of(given), TextAnswers(given)
         self._opened = OnFirstUse(self._open)
         self._host = urlsplit(given.url).netloc
-        expected = given.expected_tokens
-        tokens = None if expected is None else Usage(0, **expected.model_dump())
-        knows = self._asking.prompts.by_label
-        self.info = replace(self.info, hosts=(self._host,), by_label=knows, tokens=tokens)
+        tokens = None if given.expected_tokens is None else Usage(0, **given.expected_tokens.model_dump())
+        self.info = replace(self.info, hosts=(self._host,), by_label=self._asking.prompts.by_label, tokens=tokens)
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -156,7 +151,7 @@ class Chat:
         return self._asking.describe(degree)
 
     def describe_wait(self) -> str:
-        """What requests wait for now; empty: for nothing."""
+        """The reason for which requests wait now; empty: none."""
         opened = self._opened.made
         return "" if opened is None else opened[0].policy.wait or opened[1].wait
 
@@ -173,11 +168,11 @@ class Chat:
         self._asking.prompts.check(labels)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """The prompt of each new sample, and the attributes in it."""
+        """Draw the prompt of each new sample, and the attributes in it."""
         return self._asking.prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """New texts of the request's one prompt, or in a batch of their prompts.
+        """Write new texts of the request's one prompt, or in a batch of their prompts.
 
         Raises:
             Rejected: the endpoint will not answer however often it is asked.
@@ -185,7 +180,7 @@ class Chat:
         return self._ask(request, self._asking.for_new(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Variations of the request's one parent, or in a batch of their parents; at degree 0 these, without a call.
+        """Vary the request's one parent, or in a batch their parents; at degree 0 return these, without a call.
 
         Raises:
             Rejected: see `random_api`.
@@ -201,12 +196,12 @@ class Chat:
         endpoint, count = self._opened.get()[0], len(request)
         create: Any = endpoint.client.chat.completions.with_raw_response.create
         body = self._body(prompts[0], request.seeds[0], count)
-        known = {name: body[name] for name in ("model", "messages")}
-        outcome = endpoint.ask(lambda: create(**known, extra_body=body), self._read, request.job.check_stop)
-        came, billed = outcome.result or ([], Usage(0))
-        lacking = outcome.miss or Failed(f"the endpoint sent {len(came)} texts where {count} were asked for")
-        outcomes = [*came[:count], *[lacking] * (count - len(came))]
-        return answer_of(outcomes, self._given.longest, request.conditions, Usage(outcome.calls, len(came)) + billed)
+        fields = {name: body[name] for name in ("model", "messages")}
+        outcome = endpoint.ask(lambda: create(**fields, extra_body=body), self._read, request.job.check_stop)
+        texts, tokens = outcome.result or ([], Usage(0))
+        lacking = outcome.miss or Failed(f"the endpoint sent {len(texts)} texts where {count} were asked for")
+        outcomes = [*texts[:count], *[lacking] * (count - len(texts))]
+        return answer_of(outcomes, self._given.longest, request.conditions, Usage(outcome.calls, len(texts)) + tokens)
 
     def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
         """The answers of a batch; where they cannot be had for now, the run stops, so that none is paid twice.
@@ -227,23 +222,22 @@ class Chat:
         if outcome.result is None:
             batch = f"its batch {job.job}" if job.job else "a batch"
             raise APIError(f"{self._host} gives no answers to {batch} ({outcome.fault}): resume the run later.")
-        read = {i: self._answered(line) for i, line in outcome.result.items() if i < len(bodies)}
+        texts = {i: self._text_of_line(line) for i, line in outcome.result.items() if i < len(bodies)}
         lacking = Failed(f"the batch {job.job} holds no answer to the request")
-        outcomes = [read[i][0] if i in read else lacking for i in range(len(bodies))]
-        usage = sum((billed for _, billed in read.values()), Usage(job.calls))
+        outcomes = [texts[i][0] if i in texts else lacking for i in range(len(bodies))]
+        usage = sum((tokens for _, tokens in texts.values()), Usage(job.calls))
         return answer_of(outcomes, self._given.longest, request.conditions, usage)
 
-    def _answered(self, line: Line) -> tuple[Outcome, Usage]:
-        """What became of one request of a batch, and what it cost."""
+    def _text_of_line(self, line: Line) -> tuple[Outcome, Usage]:
+        """The outcome of one request of a batch, and its cost."""
         try:
             if isinstance(line, Fault):
                 raise line
-            came, billed = self._read(line)
+            texts, tokens = self._read(line)
         except Fault as fault:
-            return Refused(fault.words) if fault.refusal else Failed(
-                str(fault), retryable=fault.heals or fault.whole
-            ), Usage(0)
-        return came[0] if came else Failed("the endpoint sent no text"), Usage(0, len(came)) + billed
+            failed = Failed(str(fault), retryable=fault.heals or fault.whole)
+            return Refused(fault.words) if fault.refusal else failed, Usage(0)
+        return texts[0] if texts else Failed("the endpoint sent no text"), Usage(0, len(texts)) + tokens
 
     def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:
         """A request for texts."""
@@ -251,56 +245,47 @@ class Chat:
         if given.system is not None:
             messages.insert(0, {"role": "system", "content": given.system})
         fields = stated(temperature=given.temperature, top_p=given.top_p, n=count if count > 1 else None)
-        fields |= {given.limit_field: given.max_tokens}
-        seeded = {given.seed_field: int(seed % 2**31)} if given.seed_field else {}
-        return {"model": given.model, "messages": messages, **fields, **(given.extra or {}), **seeded}
+        fields |= {given.limit_field: given.max_tokens, **(given.extra or {})}
+        fields |= {given.seed_field: int(seed % 2**31)} if given.seed_field else {}
+        return {"model": given.model, "messages": messages, **fields}
 
-    def _read(self, answer: Mapping[str, Any]) -> Read:
+    def _read(self, answer: Mapping[str, Any]) -> tuple[list[Outcome], Usage]:
         choices = answer.get("choices")
         if not isinstance(choices, list) or (not choices and answer.get("error")):
             raise Fault.of_object(answer, "the answer holds no list of choices")
         return [self._text(choice) for choice in choices], billed(answer.get("usage"))
 
     def _text(self, choice: Any) -> Outcome:
-        """The text of a choice, or why it is none."""
+        """The text of a choice, or the reason why it is none."""
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict):
             return Failed(f"the endpoint sent {type(choice).__name__} without a message in place of a text")
-        ended, content = choice.get("finish_reason"), message.get("content")
-        if refusal := message.get("refusal") or _behind(message).get("refusal"):
+        reason, content = choice.get("finish_reason"), message.get("content")
+        moved = message.get("provider_specific_fields")  # by LiteLLM's proxy (1.106.2): all that it has no place for
+        if refusal := message.get("refusal") or (moved.get("refusal") if isinstance(moved, dict) else None):
             return Refused(one_line(str(refusal)))
         if isinstance(content, list):  # parts, as some servers send them: of thoughts, too
-            listed = [part for part in content if isinstance(part, dict)]
-            if refusal := next((part["refusal"] for part in listed if part.get("refusal")), None):
+            parts = [part for part in content if isinstance(part, dict)]
+            if refusal := next((part["refusal"] for part in parts if part.get("refusal")), None):
                 return Refused(one_line(str(refusal)))
-            parts = [part for part in listed if (part.get("type") or "text") in _TEXT_PARTS]
+            parts = [part for part in parts if (part.get("type") or "text") in _TEXT_PARTS]
             content = "".join(str(part.get("text") or "") for part in parts)
         if content is not None and not isinstance(content, str):
             return Failed(f"the endpoint sent {type(content).__name__} in place of a text")
         if content is not None and _NO_TEXT.search(content):
             return Failed("the endpoint sent bytes that are no UTF-8 in a text")
-        return self._answers.take_finished(content or "", ended)
+        return self._answers.take_finished(content or "", reason)
 
     def _open(self) -> tuple[SDKEndpoint, Batches]:
         endpoint = SDKEndpoint(self._given, self._given.concurrency, "OpenAI's chat completions")
         return endpoint, Batches(endpoint, "/v1/chat/completions", self._given.poll)
 
 
-_NO_TEXT = re.compile("[\udc80-\udcff]")
-"""Bytes that `read_json` could not decode."""
-
-
-def _behind(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of a message that LiteLLM's proxy (1.106.2) moved, as it does with all that it has no place for."""
-    fields = message.get("provider_specific_fields")
-    return fields if isinstance(fields, dict) else {}
-
-
 def billed(usage: Any) -> Usage:
-    """The tokens that an answer's `usage` names; thoughts are among those that the model wrote."""
+    """Return the tokens that an answer's `usage` names; thoughts are among those that the model wrote."""
 
     def count(key: str) -> int:
         return count_of(usage.get(key) if isinstance(usage, dict) else None)
 
-    asked, written = count("prompt_tokens"), count("completion_tokens")
-    return Usage(calls=0, tokens=max(count("total_tokens"), asked + written), text_in=asked, text_out=written)
+    text_in, text_out = count("prompt_tokens"), count("completion_tokens")
+    return Usage(calls=0, tokens=max(count("total_tokens"), text_in + text_out), text_in=text_in, text_out=text_out)

@@ -1,7 +1,12 @@
-"""Fonts as templates: what a simulator of drawn text knows of each font, rasterised once.
+"""A simulator as the generator: text drawn in many fonts, sizes, slants and strokes.
 
-A template is a signed distance field: per pixel, how deep inside the ink it lies. Thresholding it at
-another level makes strokes thicker or thinner, continuously, without drawing the font again.
+A font is rasterised once, to a template: a signed distance field, per pixel the depth inside the ink. Thresholding it
+at another level makes strokes thicker or thinner, continuously, without drawing the font again.
+
+A sample carries the parameters it was drawn with, so a variation draws it again with these moved. The parameters are
+kept as standard normal scores z; a variation of degree d is z' = √(1−d²)·z + d·ξ with new scores ξ, which leaves
+their distribution as it is: d = 0 changes nothing, d = 1 forgets all. The font, and the text where a label has
+several, are drawn anew with probability d².
 """
 
 from __future__ import annotations
@@ -27,10 +32,17 @@ from pe.errors import APIError, MissingDependency, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Refused, Seeds, VariationRequest
 
 Fonts = Literal["matplotlib"] | Path
+Floats = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
 
 SIDE = 64  # pixels of a template
 GLYPH = 40  # pixels of a template that the longer side of the text takes; the rest is margin
 OVERSAMPLING = 2  # the text is rasterised this many times finer than the template
+
+SHAPE = ("scale", "width", "height", "rotation", "slant", "shift x", "shift y", "stroke")
+GRID = 7  # the elastic warp's control points per axis
+PARAMETERS = len(SHAPE) + 2 * GRID * GRID
+BLOCK = 64  # images drawn at once: small enough for the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +56,13 @@ class Templates:
         hairs: float32 (m,): half the width of the thin strokes, in the same units.
     """
 
-    fields: npt.NDArray[np.float32]
-    stems: npt.NDArray[np.float32]
-    hairs: npt.NDArray[np.float32]
+    fields: Floats
+    stems: Floats
+    hairs: Floats
 
 
 def find_fonts(where: Fonts) -> dict[str, Path]:
-    """Name → file of the .ttf and .otf files of a folder, or of those that matplotlib installs.
-
-    Args:
-        where: a folder (searched through), or `matplotlib`.
+    """Find the .ttf and .otf files of a folder and those below it, or those that matplotlib installs: name → file.
 
     Raises:
         MissingDependency: `matplotlib` is asked for and not installed.
@@ -71,15 +80,15 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
             raise RecipeError(
                 f"fonts: there is no folder '{where}': name a folder of .ttf or .otf files, or 'matplotlib'."
             )
-    found = {path.stem: path for path in folder.rglob("*") if path.suffix.lower() in (".ttf", ".otf")}
-    if not found:
+    files = {path.stem: path for path in folder.rglob("*") if path.suffix.lower() in (".ttf", ".otf")}
+    if not files:
         raise RecipeError(f"fonts: the folder '{where}' holds no .ttf or .otf file: name one that does.")
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 @lru_cache(maxsize=2048)  # 16 kB each
-def rasterise(path: Path, text: str) -> tuple[npt.NDArray[np.float32], float, float]:
-    """Field, stem and hair (see Templates) of `text` in the font of the file `path`."""
+def rasterise(path: Path, text: str) -> tuple[Floats, float, float]:
+    """Draw `text` in the font of a file: field, stem and hair (see Templates)."""
     side, glyph = SIDE * OVERSAMPLING, GLYPH * OVERSAMPLING
     probe = ImageFont.truetype(path, glyph)
     left, top, right, bottom = probe.getbbox(text)
@@ -106,20 +115,10 @@ def _stroke(inside: npt.NDArray[np.float64], ink: npt.NDArray[np.bool_]) -> tupl
     return float(stem), float(hair)
 
 
-# Drawing text from its templates: scaled, turned, slanted, warped, with strokes of any width.
-
-
-Floats = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
-
-SHAPE = ("scale", "width", "height", "rotation", "slant", "shift x", "shift y", "stroke")
-GRID = 7  # the elastic warp's control points per axis
-PARAMETERS = len(SHAPE) + 2 * GRID * GRID
-BLOCK = 64  # images drawn at once: small enough for the cache
-
-
 class Pen:
-    """Draws BLOCK images at a time, so that the same instructions meet every image.
+    """Draws texts from their templates: scaled, turned, slanted, warped, with strokes of any width.
+
+    It draws BLOCK images at a time, so that the same instructions meet every image.
 
     Args:
         size: pixels of an image's side.
@@ -133,7 +132,7 @@ class Pen:
         self._basis = _spline_basis(size)
 
     def draw(self, scores: Floats, rows: Indices, templates: Templates) -> npt.NDArray[np.uint8]:
-        """One block of exactly BLOCK images, white on black."""
+        """Draw exactly BLOCK images, white on black."""
         uniform = ndtr(scores[:, : len(SHAPE)])
         shape = self._low + (self._high - self._low) * uniform
         scale, width, height, rotation, slant, right, down, stroke = shape.T
@@ -209,9 +208,6 @@ def _spline_basis(size: int) -> Floats:
     return np.where(distance < 1, near, far).astype(np.float32)
 
 
-# What a prompt tells the glyph simulator: the text in quotation marks, and words such as `thin` or `large`.
-
-
 _QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{1,40})[\"“”»]")
 _WORD = re.compile(r"[a-z]+")
 WORDS = {
@@ -226,22 +222,17 @@ WORDS = {
     "thin": ("stroke", -1),
     "bold": ("stroke", 1),
 }
-"""What a prompt may ask for: a parameter's lower or upper half."""
+"""Words of a prompt that ask for a parameter's lower or upper half."""
 
 
 def read_quote(prompt: str) -> str:
-    """The first text in quotation marks; empty: there is none."""
-    found = _QUOTED.search(prompt)
-    return "" if found is None else found[1].strip()
+    """Return the first text in quotation marks; empty: there is none."""
+    match = _QUOTED.search(prompt)
+    return "" if match is None else match[1].strip()
 
 
-def heed_words(scores: npt.NDArray[np.float32], prompts: Sequence[str]) -> npt.NDArray[np.float32]:
-    """The scores, each parameter that a prompt's words name in the half that they name.
-
-    Args:
-        scores: standard normal, n×p, the parameters of `SHAPE` first.
-        prompts: n.
-    """
+def heed_words(scores: Floats, prompts: Sequence[str]) -> Floats:
+    """Put each parameter that a prompt's words name in the half that they name; scores are n×p, SHAPE first."""
     scores = scores.copy()
     for row, prompt in zip(scores, prompts, strict=True):
         for word in _WORD.findall(prompt.lower()):
@@ -249,14 +240,6 @@ def heed_words(scores: npt.NDArray[np.float32], prompts: Sequence[str]) -> npt.N
                 name, side = WORDS[word]
                 row[SHAPE.index(name)] = side * abs(row[SHAPE.index(name)])
     return scores
-
-
-# A simulator as the generator: text drawn in many fonts, sizes, slants and strokes.
-#
-# A sample carries the parameters it was drawn with, so a variation draws it again with these moved. The parameters are
-# kept as standard normal scores z; a variation of degree d is z' = √(1−d²)·z + d·ξ with new scores ξ, which leaves
-# their distribution as it is: d = 0 changes nothing, d = 1 forgets all. The font, and the text where a label has
-# several, are drawn anew with probability d².
 
 
 class Glyphs:
@@ -345,7 +328,7 @@ class Glyphs:
             self._choices(label)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """One drawing per item, all parameters drawn from their ranges.
+        """Draw one image per item, all parameters drawn from their ranges.
 
         Raises:
             RecipeError: no font draws the text of a label.
@@ -361,7 +344,7 @@ class Glyphs:
         )
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Each parent drawn again with its parameters moved by the degree; degree 0 gives its very pixels.
+        """Draw each parent again with its parameters moved by the degree; degree 0 gives its very pixels.
 
         Raises:
             APIError: the parents' conditions are not of this simulator, or of fonts that it lacks.
@@ -381,20 +364,20 @@ class Glyphs:
         """The drawings that lie `degree` away from `parents`; without parents, of degree 1, as the prompts tell."""
         choices = [self._choices(label) for label in labels]
         counts = np.array([len(choice) for choice in choices], dtype=np.int64)
-        draws_ = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
-        scores = ndtri(draws_[:, 4:]).astype(np.float32)
-        picked = np.floor(draws_[:, 0] * counts).astype(np.int64)
+        random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
+        scores = ndtri(random[:, 4:]).astype(np.float32)
+        picked = np.floor(random[:, 0] * counts).astype(np.int64)
         text = np.array([choice[pick] for choice, pick in zip(choices, picked, strict=True)], dtype=np.int64)
         font = np.full(len(text), -1, dtype=np.int64)
         if parents is not None:
             old_text, old_font, old_scores = self._read(parents)
-            text = np.where(draws_[:, 1] < degree**2, text, old_text)
-            font = np.where(draws_[:, 2] < degree**2, font, old_font)
+            text = np.where(random[:, 1] < degree**2, text, old_text)
+            font = np.where(random[:, 2] < degree**2, font, old_font)
             keep, move = np.float32(np.sqrt(1.0 - degree**2)), np.float32(degree)
             scores = keep * old_scores + move * scores
         elif prompts is not None:
             scores = heed_words(scores, prompts.tolist())
-        font = self._book.draw_font(text, font, draws_[:, 3])
+        font = self._book.draw_font(text, font, random[:, 3])
         pixels = self._draw(scores, self._book.rows[text, font])
         conditions = {"text": self._book.names(text), "font": self._names[font], "parameters": scores}
         return Answer(Images(pixels), Conditions(conditions | ({} if prompts is None else {PROMPT: prompts})))
@@ -410,7 +393,7 @@ class Glyphs:
         return tuple(self._book.places[text] for text in texts)
 
     def _refusal(self, text: str) -> Refused | None:
-        """Why the text that a prompt quotes is not drawn."""
+        """The refusal of the text that a prompt quotes; None: it can be drawn."""
         if not text:
             return Refused("the prompt has no text of 1 to 40 characters in quotation marks")
         try:

@@ -1,13 +1,13 @@
-"""A pool of public samples: dealt out as new ones; as variations, the nearest ones of each."""
+"""A pool of public samples: RANDOM deals it out, VARIATION takes a neighbour."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,109 +26,34 @@ from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 Indices = npt.NDArray[np.int64]
-Distances = Callable[[Indices, Indices], npt.NDArray[np.integer]]
-"""Places of parents and of others → how far apart they are, whole numbers ≥ 0, parents × others."""
+Pixels = npt.NDArray[np.uint8]
+Vectors = npt.NDArray[np.float32]
 
 BLOCK = 64  # parents compared with the pool at once
-
-
-class Pool:
-    """Which places of a pool serve each label; which of them new samples and variations get.
-
-    An answer depends on each item's seed and condition alone.
-
-    Args:
-        count: of the pool.
-        names: the label of each place; None: all serve every label.
-        kind: the generator's, for messages.
-        noun: of the samples, for messages.
-    """
-
-    def __init__(self, count: int, names: Sequence[str] | None, kind: str, noun: str) -> None:
-        self._everyone = np.arange(count)
-        self._members = None if names is None else _members(names)
-        self._kind, self._noun = kind, noun
-
-    def __len__(self) -> int:
-        return len(self._everyone)
-
-    @property
-    def distinct(self) -> int:
-        """The most different samples that a label has."""
-        return len(self) if self._members is None else max(map(len, self._members.values()))
-
-    def of_label(self, label: str) -> Indices:
-        """The places that serve a label.
-
-        Raises:
-            RecipeError: there are none.
-        """
-        if self._members is None:
-            return self._everyone
-        if label not in self._members:
-            known = ", ".join(f"'{name}'" for name in sorted(self._members)) or "none"
-            raise RecipeError(f"The public pool has no {self._noun} of label '{label}'; its labels are {known}.")
-        return self._members[label]
-
-    def deal(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
-        """Places for new samples: of each label its own in random order, over again where they end.
-
-        Raises:
-            RecipeError: there are none of a label.
-        """
-        places = np.empty(len(labels), dtype=np.int64)
-        for label, items in _by_label(labels):
-            pool, rng = self.of_label(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
-            rounds = [rng.permutation(pool) for _ in range(-(-len(items) // len(pool)))]
-            places[items] = np.concatenate(rounds)[: len(items)]
-        return Conditions({"pool": places})
-
-    def places(self, conditions: Conditions) -> Indices:
-        """The places that samples were given.
-
-        Raises:
-            APIError: they carry none in this pool.
-        """
-        if "pool" not in conditions:
-            raise APIError(f"The samples carry no 'pool': {self._kind} makes and varies only what it drew itself.")
-        places = conditions["pool"].astype(np.int64)
-        if places.size and not 0 <= places.min() <= places.max() < len(self):
-            raise APIError(f"A sample's place lies outside the pool of {len(self)}: give the pool it was drawn from.")
-        return places
-
-    def vary(self, request: VariationRequest, distances: Distances) -> Indices:
-        """For each parent, uniformly, itself or one of its ⌈degree·(m-1)⌉ nearest of the m that serve its label.
-
-        Raises:
-            APIError: the parents carry no places in this pool.
-            RecipeError: there are none of a label.
-        """
-        parents = self.places(request.conditions)
-        if request.degree == 0:
-            return parents
-        chosen = np.empty(len(request), dtype=np.int64)
-        places = _uniforms(request.seeds, stream=2)
-        for label, items in _by_label(request.labels):
-            pool = self.of_label(label)
-            near = 1 + int(np.ceil(request.degree * (len(pool) - 1)))
-            ranks = np.floor(places[items] * near).astype(np.int64)
-            for start in range(0, len(items), BLOCK):
-                block = slice(start, start + BLOCK)
-                chosen[items[block]] = _ranked(pool, parents[items[block]], ranks[block], distances)
-        return chosen
 
 
 class FromPool(ABC):
     """RANDOM_API and VARIATION_API over a pool, for a generator that has its samples and knows how far apart two are.
 
+    An answer depends on each item's seed and condition alone.
+
     Conditions: `pool`, int64 (n,): the sample's place in the pool.
     """
 
-    _pool: Pool
+    info: PluginInfo
+    kind: ClassVar[str]
+    noun: ClassVar[str]
+
+    def _fill(self, count: int, names: Sequence[str] | None) -> None:
+        """Take a pool of `count` samples, each with the label that it serves; None: all serve every label."""
+        self._everyone = np.arange(count)
+        self._by_label = None if names is None else dict(_group(names))
+        distinct = count if self._by_label is None else max(map(len, self._by_label.values()))
+        self.info = replace(self.info, by_label=names is not None, distinct=distinct)
 
     def __len__(self) -> int:
         """The number of samples in the pool."""
-        return len(self._pool)
+        return len(self._everyone)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -138,36 +63,53 @@ class FromPool(ABC):
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if the pool has no samples of a label."""
         for label in labels:
-            self._pool.of_label(label)
+            self._of_label(label)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Places of the pool for new samples.
+        """Deal places to new samples: of each label its own in random order, over again where they end.
 
         Raises:
             RecipeError: the pool has no samples of a label.
         """
-        return self._pool.deal(labels, seeds)
+        places = np.empty(len(labels), dtype=np.int64)
+        for label, items in _group(labels):
+            pool, rng = self._of_label(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
+            rounds = [rng.permutation(pool) for _ in range(-(-len(items) // len(pool)))]
+            places[items] = np.concatenate(rounds)[: len(items)]
+        return Conditions({"pool": places})
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """The samples that `draw_conditions` dealt.
+        """Return the samples that `draw_conditions` dealt.
 
         Raises:
             APIError: the request carries no places in this pool.
         """
-        return self._answer(self._pool.places(request.conditions))
+        return self._answer(self._places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """A near neighbour of each parent; the degree says how many count as near.
+        """Return, uniformly, each parent or one of its ⌈degree·(m-1)⌉ nearest of the m that serve its label.
 
         Raises:
             APIError: the parents carry no places in this pool.
             RecipeError: the pool has no samples of a label.
         """
-        return self._answer(self._pool.vary(request, self._distances))
+        parents = self._places(request.conditions)
+        if request.degree == 0:
+            return self._answer(parents)
+        chosen = np.empty(len(request), dtype=np.int64)
+        uniforms = _uniforms(request.seeds, stream=2)
+        for label, items in _group(request.labels):
+            pool = self._of_label(label)
+            near = 1 + int(np.ceil(request.degree * (len(pool) - 1)))
+            ranks = np.floor(uniforms[items] * near).astype(np.int64)
+            for start in range(0, len(items), BLOCK):
+                block = slice(start, start + BLOCK)
+                chosen[items[block]] = self._ranked(pool, parents[items[block]], ranks[block])
+        return self._answer(chosen)
 
     @abstractmethod
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
-        """See `Distances`."""
+        """Distances between these places, whole numbers ≥ 0, parents × others."""
 
     @abstractmethod
     def _samples(self, places: Indices) -> Samples:
@@ -176,23 +118,35 @@ class FromPool(ABC):
     def _answer(self, places: Indices) -> Answer:
         return Answer(self._samples(places), Conditions({"pool": places}))
 
+    def _of_label(self, label: str) -> Indices:
+        """The places that serve a label."""
+        if self._by_label is None:
+            return self._everyone
+        if label not in self._by_label:
+            names = ", ".join(f"'{name}'" for name in sorted(self._by_label)) or "none"
+            raise RecipeError(f"The public pool has no {self.noun} of label '{label}'; its labels are {names}.")
+        return self._by_label[label]
 
-def _ranked(pool: Indices, parents: Indices, ranks: Indices, distances: Distances) -> Indices:
-    """For each parent the member of `pool` of that rank in nearness: 0 is itself, ties go to the first."""
-    keys = distances(parents, pool).astype(np.int64) * len(pool) + np.arange(len(pool))
-    keys[parents[:, None] == pool[None, :]] = -1
-    return np.array([pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)])
+    def _places(self, conditions: Conditions) -> Indices:
+        """The places that samples were given."""
+        if "pool" not in conditions:
+            raise APIError(f"The samples carry no 'pool': {self.kind} makes and varies only what it drew itself.")
+        places = conditions["pool"].astype(np.int64)
+        if places.size and not 0 <= places.min() <= places.max() < len(self):
+            raise APIError(f"A sample's place lies outside the pool of {len(self)}: give the pool it was drawn from.")
+        return places
+
+    def _ranked(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
+        """For each parent the member of `pool` of that rank in nearness: 0 is itself, ties go to the first."""
+        keys = self._distances(parents, pool).astype(np.int64) * len(pool) + np.arange(len(pool))
+        keys[parents[:, None] == pool[None, :]] = -1
+        return np.array([pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)])
 
 
-def _members(names: Sequence[str]) -> dict[str, Indices]:
-    """Label → its places in the pool, ascending."""
-    unique, inverse = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
-    return {str(name): np.flatnonzero(inverse == k) for k, name in enumerate(unique)}
-
-
-def _by_label(labels: Sequence[str]) -> list[tuple[str, Indices]]:
-    """Each label and the items that have it."""
-    return list(_members(labels).items())
+def _group(labels: Sequence[str]) -> list[tuple[str, Indices]]:
+    """Each label and its places, ascending."""
+    unique, inverse = np.unique(np.array(labels, dtype=np.str_), return_inverse=True)
+    return [(str(label), np.flatnonzero(inverse == k)) for k, label in enumerate(unique)]
 
 
 def _uniforms(seeds: Seeds, *, stream: int) -> npt.NDArray[np.float64]:
@@ -201,14 +155,8 @@ def _uniforms(seeds: Seeds, *, stream: int) -> npt.NDArray[np.float64]:
     return (mix(z) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-# A pool of public images as the generator: RANDOM deals it out, VARIATION takes a neighbour.
-#
-# Nearness is the L2 distance of shrunken, blurred pixels on a grid of LEVELS steps. On that grid float32 arithmetic is
-# exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
-
-
-Pixels = npt.NDArray[np.uint8]
-Vectors = npt.NDArray[np.float32]
+# Images: nearness is the L2 distance of shrunken, blurred pixels on a grid of LEVELS steps. On that grid float32
+# arithmetic is exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
 
 SIDE = 16  # pixels to which images are shrunk for comparison
 LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, where float32 is exact
@@ -220,9 +168,7 @@ class PublicImages(FromPool):
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no image is twice among
     new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
     ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
-    random draw. An answer depends on each item's seed and condition alone.
-
-    Conditions: `pool`, int64 (n,): the image's place in the pool (of files: in the order of their paths).
+    random draw. The condition `pool` counts files in the order of their paths.
 
     Args:
         path: a folder of images (searched through), or an .npz file with `images` (m×h×w or
@@ -239,6 +185,7 @@ class PublicImages(FromPool):
         BadImage: a file of the pool cannot be decoded.
     """
 
+    kind, noun = "public_images", Images.noun
     info = PluginInfo(
         hosts=(),
         machine_settings=("path",),  # a run knows the images themselves again
@@ -271,18 +218,18 @@ class PublicImages(FromPool):
         else:
             raise RecipeError(f"api.path: '{path}' is neither a folder nor an .npz file of public images.")
         self._path, self._resize = source, resize
-        self._pool = Pool(len(self._pixels), names if by_label else None, "public_images", Images.noun)
+        self._fill(len(self._pixels), names if by_label else None)
         self._vectors = _comparable(self._pixels, blur)
         self._squares = np.square(self._vectors).sum(axis=1)
         height, width = self._pixels.shape[1:3]
-        self.info = replace(self.info, by_label=by_label, distinct=self._pool.distinct, shape=(height, width, channels))
+        self.info = replace(self.info, shape=(height, width, channels))
 
     def public_paths(self) -> tuple[Path, ...]:
-        """The pool's place."""
+        """Path of the pool."""
         return (self._path,)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
-        """The pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        """Decode the pool's images anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
         return images_at(self._path, shape, rule or self._resize)
 
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
@@ -321,11 +268,8 @@ def _shrink(images: Vectors, axis: int) -> Vectors:
     return sums
 
 
-# A pool of public texts as the generator: RANDOM deals it out, VARIATION takes a neighbour.
-#
-# Nearness is the cosine of TF-IDF vectors of words, rare as the pool has them, on a grid of whole numbers: sums of
-# their products are exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
-
+# Texts: nearness is the cosine of TF-IDF vectors of words, rare as the pool has them, on a grid of whole numbers: sums
+# of their products are exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
 
 GRID = 2**12
 """Length of a text's vector in whole numbers: products of two stay below 2²⁵."""
@@ -334,12 +278,7 @@ GRID = 2**12
 class PublicTexts(FromPool):
     """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words.
 
-    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no text is twice among
-    new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
-    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
-    random draw. An answer depends on each item's seed and condition alone.
-
-    Conditions: `pool`, int64 (n,): the text's place in the pool.
+    New samples and variations are chosen as in `PublicImages`.
 
     Args:
         path: a .txt file (a text a line), a folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder
@@ -359,6 +298,7 @@ class PublicTexts(FromPool):
         BadTable: a table of the pool cannot be read.
     """
 
+    kind, noun = "public_texts", Texts.noun
     info = PluginInfo(
         modality="texts",
         hosts=(),
@@ -382,18 +322,16 @@ class PublicTexts(FromPool):
                 raise RecipeError(f"{name} is {number}: it must be at least 1.")
         self._public = public_texts.PublicTexts(Path(path), text_column, label_column, encoding)
         self._longest, self._words = longest, words
-        found = list(self._pieces())
-        self._texts = Texts(np.array([text.utf8 for text in found], dtype=f"S{longest}"))
-        names = [text.label or "" for text in found] if by_label else None
-        self._pool = Pool(len(found), names, "public_texts", Texts.noun)
-        self.info = replace(self.info, by_label=by_label, distinct=self._pool.distinct)
+        texts = list(self._pieces())
+        self._texts = Texts(np.array([text.utf8 for text in texts], dtype=f"S{longest}"))
+        self._fill(len(texts), [text.label or "" for text in texts] if by_label else None)
 
     def public_paths(self) -> tuple[Path, ...]:
-        """The pool's place."""
+        """Path of the pool."""
         return (self._public.path,)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """The texts as they lie there, and their windows: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        """Yield the texts of the files, and their windows: see `pe.plugins.protocols.ReadsPublicSamples`."""
         for text in self._public.read(shape[0]):
             yield text.name, np.array(text.utf8)
         if self._words is not None:
@@ -411,22 +349,22 @@ class PublicTexts(FromPool):
 
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
         products = (self._vectors[parents] @ self._vectors[others].T).toarray()
-        found: npt.NDArray[np.int64] = 2 * GRID * GRID - products
-        return found
+        distances: npt.NDArray[np.int64] = 2 * GRID * GRID - products
+        return distances
 
     @cached_property
     def _vectors(self) -> csr_array:
         """int64 m×words: each text's TF-IDF weights as whole numbers, of length about GRID."""
-        found = [words_of(text) for text in self._texts.strings]
-        rarity = Rarity.among(keys for keys, _, _ in found)
+        texts = [words_of(text) for text in self._texts.strings]
+        rarity = Rarity.among(keys for keys, _, _ in texts)
         entries, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for keys, counts, _ in found:
+        for keys, counts, _ in texts:
             weights = damped(counts) * rarity.of(keys)
             length = np.sqrt(np.square(weights).sum())
             entries.append(np.rint(weights * (GRID / length)).astype(np.int64) if len(keys) else entries[0])
             columns.append(np.searchsorted(rarity.keys, keys))
         starts = np.cumsum([len(each) for each in entries])
-        shape = (len(found), max(len(rarity.keys), 1))
+        shape = (len(texts), max(len(rarity.keys), 1))
         return csr_array((np.concatenate(entries), np.concatenate(columns), starts), shape=shape)
 
     def _samples(self, places: Indices) -> Texts:
@@ -435,8 +373,8 @@ class PublicTexts(FromPool):
 
 def _windows(text: str, words: int) -> Iterator[str]:
     """Runs of so many words, one after another; a last one of less than half as many only where it is the first."""
-    found = text.split()
-    for start in range(0, len(found), words):
-        part = found[start : start + words]
+    runs = text.split()
+    for start in range(0, len(runs), words):
+        part = runs[start : start + words]
         if start == 0 or 2 * len(part) >= words:
             yield " ".join(part)

@@ -1,4 +1,4 @@
-"""Public prompts: what is asked for each label, and how a degree of variation is put into words."""
+"""Public prompts and classes of each label, and the wordings of a degree of variation."""
 
 from __future__ import annotations
 
@@ -44,40 +44,28 @@ class Prompts:
 
     @classmethod
     def of(cls, setting: Texts | Mapping[str, Texts], name: str = "prompts") -> Prompts:
-        """From the recipe's setting `name`: a text, a list, or either per label.
-
-        Raises:
-            RecipeError: there is none, or an empty one.
-        """
-        if isinstance(setting, Mapping):
-            found: Mapping[str, Sequence[str]] | Sequence[str] = {
-                str(label): _listed(texts, f"{name}.{label}") for label, texts in setting.items()
-            }
-        else:
-            found = _listed(setting, name)
-        if not found:
+        """Read the recipe's setting `name`: a text, a list, or either per label; raise RecipeError if it is empty."""
+        if not isinstance(setting, Mapping):
+            return cls(_listed(setting, name), name)
+        if not setting:
             raise RecipeError(f"{name} is empty: give a text, a list of texts, or either for each label.")
-        return cls(found, name)
+        return cls({str(label): _listed(texts, f"{name}.{label}") for label, texts in setting.items()}, name)
 
     @property
     def by_label(self) -> bool:
-        """Whether a prompt says of which label the sample is to be."""
+        """True if a prompt says of which label the sample is to be."""
         return isinstance(self.texts, Mapping) or all("{label}" in text for text in self.texts)
 
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
-        """A prompt for each item: drawn by its seed alone from those of its label.
-
-        Raises:
-            RecipeError: a label has no prompt.
-        """
+        """Draw a prompt for each item by its seed alone; raise RecipeError if a label has none."""
         texts = [self._of(label) for label in labels]
         places = np.array([len(choice) for choice in texts], dtype=np.uint64)
         chosen = (seeds >> np.uint64(16)) % np.maximum(places, 1)
-        drawn = [
+        prompts = [
             choice[int(place)].replace("{label}", label)
             for choice, place, label in zip(texts, chosen, labels, strict=True)
         ]
-        return Conditions({PROMPT: np.array(drawn, dtype=np.str_)})
+        return Conditions({PROMPT: np.array(prompts, dtype=np.str_)})
 
     def check(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""
@@ -88,35 +76,27 @@ class Prompts:
         if not isinstance(self.texts, Mapping):
             return self.texts
         if label not in self.texts:
-            known = ", ".join(f"'{name}'" for name in self.texts)
-            raise RecipeError(f"{self.name}: there is none for the label '{label}' (there are some for {known}).")
+            labels = ", ".join(f"'{name}'" for name in self.texts)
+            raise RecipeError(f"{self.name}: there is none for the label '{label}' (there are some for {labels}).")
         return self.texts[label]
 
 
 @dataclass(frozen=True)
 class NegativePrompts:
-    """What images should not be like.
-
-    Attributes:
-        texts: of all labels, or label → text; an empty text says nothing.
-    """
+    """Negative prompts: one for all labels, or label → text; an empty text says nothing."""
 
     texts: str | Mapping[str, str]
 
     @classmethod
     def of(cls, setting: str | Mapping[str | int, str]) -> NegativePrompts:
-        """From the recipe's `negative_prompt`."""
+        """Read the recipe's `negative_prompt`."""
         return cls(setting if isinstance(setting, str) else {str(label): text for label, text in setting.items()})
 
     def __bool__(self) -> bool:
         return any([self.texts] if isinstance(self.texts, str) else self.texts.values())
 
     def of_labels(self, labels: Sequence[str]) -> list[str]:
-        """The text of each label.
-
-        Raises:
-            RecipeError: there is none for a label, not even an empty one.
-        """
+        """Return the text of each label; raise RecipeError if one has none, not even an empty one."""
         if isinstance(self.texts, str):
             return [self.texts] * len(labels)
         if missing := [label for label in labels if label not in self.texts]:
@@ -126,16 +106,13 @@ class NegativePrompts:
 
 @dataclass(frozen=True)
 class Ladder:
-    """How a generator is told the degree of a variation: by a wording, by a number in a field of its own, or by both.
+    """Wordings of the degree of a variation, a field that takes it as a number, or both.
 
     Attributes:
         rungs: (degree, texts), ascending: a degree up to this one is put in one of these texts, in which `{prompt}`
             becomes the sample's own prompt; empty: it is not put in words.
         field: takes the number; None: there is none.
         exact: the generator is known to heed the field.
-
-    Raises:
-        RecipeError: it is said to heed a field that is not named.
     """
 
     rungs: tuple[tuple[float, tuple[str, ...]], ...] = ()
@@ -148,7 +125,7 @@ class Ladder:
 
     @classmethod
     def of(cls, wordings: Mapping[float, Texts] | None, field: str | None = None, exact: bool = False) -> Ladder:
-        """From the recipe's `wordings`: degree → text, or several to choose from.
+        """Read the recipe's `wordings`: degree → text, or several to choose from.
 
         None stands for `LADDER`; or for no words, where the field is exact.
 
@@ -172,16 +149,16 @@ class Ladder:
         return "exact" if self.exact else "wording" if self.rungs else "none"
 
     def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
-        """The prompt that asks for a variation of a sample whose own is `prompt`, and the field beside it."""
+        """Return the prompt for a variation of a sample whose own is `prompt`, and the field beside it."""
         return self.word(degree, prompt, seed) if self.rungs else prompt, {self.field: degree} if self.field else {}
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
-        """The text for `degree`, in [0, 1]; of several, the seed chooses."""
+        """Return the text for `degree`, in [0, 1]; of several, the seed chooses."""
         texts = next(texts for top, texts in self.rungs if degree <= top)
         return texts[seed % len(texts)].replace("{prompt}", prompt)
 
     def describe(self, degree: float) -> str:
-        """What `pe plan` says of `degree`."""
+        """Describe `degree` for `pe plan`."""
         words = [f"worded as “{self.word(degree, '<the prompt>')}”"] if self.rungs else []
         doubt = "" if self.exact else ", which the server may ignore"
         number = [f"sent as {self.field} = {degree:g}{doubt}"] if self.field else []
@@ -189,20 +166,17 @@ class Ladder:
 
 
 def prompts_of(conditions: Conditions, count: int) -> npt.NDArray[np.str_]:
-    """The prompts that samples carry, (count,); empty texts where they carry none."""
+    """Return the prompts that samples carry, (count,); empty texts where they carry none."""
     if PROMPT not in conditions:
         return np.array([""] * count, dtype=np.str_)
     return conditions[PROMPT].astype(np.str_)
 
 
 def _listed(texts: Texts, where: str) -> list[str]:
-    found = [texts] if isinstance(texts, str) else list(texts)
-    if not found or not all(isinstance(text, str) and text.strip() for text in found):
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise RecipeError(f"{where} holds an empty text: give at least one that says something.")
-    return found
-
-
-# Public classes of a model's own: what each label draws from.
+    return texts
 
 
 API_CLASS = "api_class"
@@ -229,12 +203,12 @@ class Classes:
     def draw(
         self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None
     ) -> npt.NDArray[np.int64] | None:
-        """The class of each item, int64 (n,): drawn by its seed alone from those of its label; None: there are none.
+        """Draw the class of each item by its seed alone, int64 (n,); None: the model takes none.
 
         Args:
             labels: of the items.
             seeds: uint64 (n,).
-            choices: label → what it draws from; None: from all, whatever the label.
+            choices: label → the classes that it draws from; None: all, whatever the label.
 
         Raises:
             RecipeError: a label has no choice, or one that is no class of the model's.
@@ -243,15 +217,13 @@ class Classes:
             if choices is not None:
                 raise RecipeError(f"classes is given, but the model '{self.model}' has none: leave it out.")
             return None
-        found = {label: self._of(label, choices) for label in set(labels)}
+        classes: dict[str, Sequence[int]] = {
+            label: range(self.count) if choices is None else [self._number(one) for one in _choices_of(label, choices)]
+            for label in set(labels)
+        }
         places = seeds >> np.uint64(16)
-        drawn = [found[label][int(place) % len(found[label])] for label, place in zip(labels, places, strict=True)]
+        drawn = [classes[label][int(place) % len(classes[label])] for label, place in zip(labels, places, strict=True)]
         return np.array(drawn, dtype=np.int64)
-
-    def _of(self, label: str, choices: Mapping[str, Choices] | None) -> list[int]:
-        if choices is None:
-            return list(range(self.count or 0))
-        return [self._number(one) for one in _choices_of(label, choices)]
 
     def _number(self, named: int | str) -> int:
         if isinstance(named, int):
@@ -259,23 +231,23 @@ class Classes:
                 raise RecipeError(f"classes: the model has {self.count} classes, from 0 on, and none is {named}.")
             return named
         if named not in self.names:
-            said = nearest_name(named, self.names) if self.names else "it names none: give their numbers."
-            raise RecipeError(f"classes: the model has no class named '{named}'; {said}")
+            hint = nearest_name(named, self.names) if self.names else "it names none: give their numbers."
+            raise RecipeError(f"classes: the model has no class named '{named}'; {hint}")
         return self.names.index(named)
 
 
 def check_choices(labels: Sequence[str], choices: Mapping[str, Choices] | None) -> None:
-    """Raise RecipeError if a label has no class to draw from; whether the model has those classes is not checked."""
+    """Raise RecipeError if a label has no class to draw from; that the model has those classes is not checked."""
     for label in labels if choices is not None else ():
         _choices_of(label, choices or {})
 
 
 def _choices_of(label: str, choices: Mapping[str, Choices]) -> Sequence[int | str]:
     if label not in choices:
-        known = ", ".join(f"'{name}'" for name in choices)
-        raise RecipeError(f"classes: there is none for the label '{label}' (there are some for {known}).")
-    named = choices[label]
-    found = named if isinstance(named, list) else [named]
-    if not found:
+        labels = ", ".join(f"'{name}'" for name in choices)
+        raise RecipeError(f"classes: there is none for the label '{label}' (there are some for {labels}).")
+    choice = choices[label]
+    classes = choice if isinstance(choice, list) else [choice]
+    if not classes:
         raise RecipeError(f"classes.{label} is empty: name at least one class.")
-    return found
+    return classes

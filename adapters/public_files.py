@@ -22,7 +22,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """The images of a folder, and the label of each (`folder_labels`); one that has none has its own name there.
+    """Read the images of a folder, and the label of each (`folder_labels`); one that has none has its own name there.
 
     Args:
         folder: searched through.
@@ -50,13 +50,13 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
 
 
 def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """The images of an .npz file, and the label of each (none when it has no labels).
+    """Read the images of an .npz file, and the label of each (none when it has no labels); see `read_folder`.
 
     Args:
         file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
-        size: as for `read_folder`.
-        resize: as for `read_folder`.
-        channels: as for `read_folder`.
+        size: (height, width).
+        resize: how images of another size get it.
+        channels: 1 (grey) or 3.
 
     Raises:
         RecipeError: it is no such file.
@@ -75,7 +75,7 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
 
 
 def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels]]:
-    """Every image that `read_folder` or `read_arrays` reads at `path`, one at a time, with its name for messages.
+    """Yield every image that `read_folder` or `read_arrays` reads at `path`, with its name for messages.
 
     Args:
         path: a folder, or an .npz file.

@@ -1,4 +1,4 @@
-"""Our own diffusion server (`pe serve`) as a generator: what a local diffusion adapter would make, from elsewhere."""
+"""Our own diffusion server (`pe serve`) as a generator: the samples of a local diffusion adapter, from elsewhere."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ from adapters.prompts import (
 from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
-from pe.data.samples import Conditions, Samples
+from pe.data.samples import Conditions
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
     Finding,
-    JobNote,
     PluginInfo,
     RandomRequest,
     Seeds,
@@ -52,7 +51,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class ServerSettings(Concurrent, Pictures):
-    """What a recipe says of such servers.
+    """Settings of `diffusion_server`.
 
     Attributes:
         base_url: of the server, without /v1; or several, of which each request takes the least busy.
@@ -97,7 +96,7 @@ class ServerSettings(Concurrent, Pictures):
 
     @property
     def urls(self) -> list[str]:
-        """Of the servers."""
+        """Addresses of the servers."""
         return [self.base_url] if isinstance(self.base_url, str) else self.base_url
 
 
@@ -175,7 +174,7 @@ class ServerClient:
         return described if degree else f"{described}, without a call"
 
     def describe_wait(self) -> str:
-        """What requests wait for now; empty: for nothing."""
+        """The reason for which requests wait now; empty: none."""
         endpoints = self._endpoints.made
         return "" if endpoints is None else endpoints.wait
 
@@ -191,17 +190,16 @@ class ServerClient:
         check_choices(labels, self._classes)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """New images, each of a class drawn by its seed, or of its prompt.
+        """Draw new images, each of a class drawn by its seed, or of its prompt.
 
         Raises:
             RecipeError: the settings do not suit the model that is served.
             Rejected: a server will not answer however often it is asked.
         """
-        conditions = self._conditions(request.labels, request.conditions, request.seeds)
-        return self._ask(self._wanted(request, conditions), conditions, request.job)
+        return self._ask(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """A variation of each parent, of its own class or prompt; at degree 0 the parents, without a call.
+        """Vary each parent, of its own class or prompt; at degree 0 return the parents, without a call.
 
         Raises:
             RecipeError: see `random_api`.
@@ -210,80 +208,69 @@ class ServerClient:
         """
         if request.degree == 0:
             return Answer(request.samples, request.conditions, usage=Usage(0))
-        conditions = self._conditions(request.labels, request.conditions, request.seeds)
-        parents = self._parents(request.samples)
-        wanted = self._wanted(request, conditions, request.iteration)
-        return self._ask(replace(wanted, degree=request.degree, images=parents), conditions, request.job)
+        if not isinstance(request.samples, Images):
+            raise APIError(f"A diffusion server varies images, not {request.samples.kind}.")
+        parents = self._converted(np.ascontiguousarray(request.samples.pixels), self._given.size, 3)
+        return self._ask(request, request.iteration, degree=request.degree, images=parents)
 
-    def _wanted(self, request: RandomRequest | VariationRequest, conditions: Conditions, iteration: int = 1) -> Wanted:
-        """New images as they are asked for, with the settings of this iteration."""
-        given, texts = self._given, self._prompts is not None
-        return Wanted(
+    def _ask(self, request: RandomRequest | VariationRequest, iteration: int = 1, **variation: Any) -> Answer:
+        """Ask for images with the settings of this iteration."""
+        given = self._given
+        conditions = self._conditions(request.labels, request.conditions, request.seeds)
+        wanted = Wanted(
             request.seeds,
             steps=of_iteration("steps", given.steps, iteration),
             guidance=None if given.guidance is None else of_iteration("guidance", given.guidance, iteration),
             size=given.size,
             classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
-            prompts=tuple(map(str, prompts_of(conditions, len(request)))) if texts else None,
+            prompts=tuple(map(str, prompts_of(conditions, len(request)))) if self._prompts is not None else None,
             negative_prompts=tuple(self._negative.of_labels(request.labels)) if self._negative else None,
             vary=given.vary,
+            **variation,
         )
-
-    def _ask(self, wanted: Wanted, conditions: Conditions, job: JobNote) -> Answer:
-        endpoints, body, count = self._endpoints.get(), wanted_to_npz(wanted), len(wanted)
-        outcome = endpoints.ask(
+        outcome = self._endpoints.get().ask(
             "/v1/batch/images",
-            lambda response: _made(response, count),
-            job.check_stop,
-            content=body,
+            lambda response: _read_images(response, len(request)),
+            request.job.check_stop,
+            content=wanted_to_npz(wanted),
             headers={"Content-Type": NPZ},
         )
-        if outcome.miss is not None:
-            empty = Images(np.empty((0, 1, 1, self._given.channels), dtype=np.uint8))
-            missing = dict.fromkeys(range(len(wanted)), outcome.miss)
+        if outcome.result is None:
+            assert outcome.miss is not None
+            empty = Images(np.empty((0, 1, 1, given.channels), dtype=np.uint8))
+            missing = dict.fromkeys(range(len(request)), outcome.miss)
             return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
-        made = outcome.result
-        assert made is not None
-        images = Images(self._converted(made.images, self._given.image_size, self._given.channels))
-        return Answer(images, conditions.take(made.places), made.missing, Usage(outcome.calls, len(images)))
-
-    def _parents(self, samples: Samples) -> Pixels:
-        """The parents as the model takes them."""
-        if not isinstance(samples, Images):
-            raise APIError(f"A diffusion server varies images, not {samples.kind}.")
-        return self._converted(np.ascontiguousarray(samples.pixels), self._given.size, 3)
+        answer = outcome.result
+        images = Images(self._converted(answer.images, given.image_size, given.channels))
+        return Answer(images, conditions.take(answer.places), answer.missing, Usage(outcome.calls, len(images)))
 
     def _converted(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
-        """What a model that takes prompts takes, or what it drew, in the size and channels that are wanted."""
+        """Images for a model that takes prompts, or from it, in this size and with these channels."""
         if self._prompts is None or not len(images):
             return images
         rule = self._given.resize if size else None
         return np.stack([convert_pixels(each, size=size, resize=rule, channels=channels) for each in images])
 
     def _conditions(self, labels: tuple[str, ...], carried: Conditions, seeds: Seeds) -> Conditions:
-        """What the samples carry; drawn for those that carry nothing."""
+        """Conditions that the samples carry; drawn for those that carry none."""
         if self._prompts is not None:
             return carried if PROMPT in carried else self._prompts.draw(labels, seeds)
         model = self._model.get()
         if API_CLASS in carried and model.count is not None:
             return carried
-        drawn = model.draw(labels, seeds, self._classes)
-        return Conditions() if drawn is None else Conditions({API_CLASS: drawn})
+        classes = model.draw(labels, seeds, self._classes)
+        return Conditions() if classes is None else Conditions({API_CLASS: classes})
 
     def _described(self) -> Classes:
-        """What is served."""
+        """The classes of the model that is served."""
         outcome = self._endpoints.get().ask("/v1/models", _classes_of)
         if outcome.result is None:
             raise APIError(f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault}).")
         return outcome.result
 
 
-def _made(response: httpx2.Response, count: int) -> Made:
-    """The images of an answer.
-
-    Raises:
-        Fault: it holds something else.
-    """
+def _read_images(response: httpx2.Response, count: int) -> Made:
+    """The images of an answer; raise Fault if it holds something else."""
     try:
         return made_of_npz(response.content, count)
     except FormatError as error:
@@ -291,17 +278,12 @@ def _made(response: httpx2.Response, count: int) -> Made:
 
 
 def _classes_of(response: httpx2.Response) -> Classes:
-    """The classes of the model that /v1/models describes.
-
-    Raises:
-        Fault: it describes none of ours.
-        RecipeError: the model takes prompts.
-    """
+    """The classes of the model that /v1/models describes; raise Fault if it is none of ours."""
     data: Any = object_of(response).get("data")
     try:
-        found = data[0]["pe"]
-        if found["prompts"]:
-            raise RecipeError(f"The model '{found['name']}' takes prompts: give them.")
-        return Classes(str(found["name"]), found["class_count"], tuple(found["classes"]))
+        model = data[0]["pe"]
+        if model["prompts"]:
+            raise RecipeError(f"The model '{model['name']}' takes prompts: give them.")
+        return Classes(str(model["name"]), model["class_count"], tuple(model["classes"]))
     except (IndexError, KeyError, TypeError) as error:
         raise Fault("it is no server of `pe serve`", 404) from error

@@ -1,4 +1,4 @@
-"""What generators of texts share: public prompts, and how a text is put to a model that varies it."""
+"""Prompts for language models that write and vary texts, and the texts read from their answers."""
 
 from __future__ import annotations
 
@@ -30,23 +30,14 @@ _TAKEN = ("label", "prompt", "text", "words", "drawn", "generator", "soft_label"
 
 @dataclass(frozen=True)
 class TextPrompts:
-    """Public prompts, each with attributes drawn for it.
-
-    Attributes:
-        prompts: that labels draw from.
-        attributes: name → what its value is drawn from.
-    """
+    """Public prompts, each with attributes (name → their values) drawn for it."""
 
     prompts: Prompts
     attributes: Mapping[str, Prompts]
 
     @classmethod
     def of(cls, given: Drawn) -> TextPrompts:
-        """From a recipe.
-
-        Raises:
-            RecipeError: a list is empty, or a name cannot be that of an attribute.
-        """
+        """Read a recipe; raise RecipeError if a list is empty, or a name cannot be that of an attribute."""
         attributes = given.attributes or {}
         for name in attributes:
             if name in _TAKEN or not _COLUMN.fullmatch(name):
@@ -61,7 +52,7 @@ class TextPrompts:
 
     @property
     def by_label(self) -> bool:
-        """Whether a prompt, or an attribute of it, says of which label the text is to be."""
+        """True if a prompt, or an attribute of it, says of which label the text is to be."""
         return any(each.by_label for each in (self.prompts, *self.attributes.values()))
 
     def check(self, labels: Sequence[str]) -> None:
@@ -71,33 +62,30 @@ class TextPrompts:
             values.check(labels)
 
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
-        """The prompt of each item and what it was made of: each drawn by the item's seed alone.
-
-        Raises:
-            RecipeError: see `check`.
-        """
-        columns = {name: values.draw(labels, _numbers(seeds, name))[PROMPT] for name, values in self.attributes.items()}
-        prompts = self.prompts.draw(labels, seeds)[PROMPT].tolist()
-        filled = [
-            fill_names(text, {n: str(column[i]) for n, column in columns.items()}) for i, text in enumerate(prompts)
+        """Draw the attributes and the prompt of each item by its seed alone; for RecipeError see `check`."""
+        columns = {}
+        for name, values in self.attributes.items():  # other seeds for each, so that attributes are independent
+            numbers = (uniforms(seeds, f"attribute/{name}") * 2.0**53).astype(seeds.dtype)
+            columns[name] = values.draw(labels, numbers)[PROMPT]
+        prompts = [
+            fill_names(prompt, {name: str(column[i]) for name, column in columns.items()})
+            for i, prompt in enumerate(self.prompts.draw(labels, seeds)[PROMPT].tolist())
         ]
-        return Conditions(columns | {PROMPT: np.array(filled, dtype=np.str_)})
+        return Conditions(columns | {PROMPT: np.array(prompts, dtype=np.str_)})
 
     def of_request(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """The conditions that the items of a request carry; drawn for items that carry none."""
+        """Return the conditions that the items of a request carry; drawn for items that carry none."""
         return request.conditions if PROMPT in request.conditions else self.draw(request.labels, request.seeds)
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How a language model is asked for a variation.
+    """The texts that a language model is sent for new samples and variations; the other fields: see `Written`.
 
     Attributes:
         prompts: of new samples.
         ladder: of wordings.
-        fills: by blanks.
-        length_sigma: see `Written`.
-        least_words: see `Written`.
+        fills: variations fill in blanks.
     """
 
     prompts: TextPrompts
@@ -108,17 +96,13 @@ class Asking:
 
     @classmethod
     def of(cls, given: Written) -> Asking:
-        """From a recipe.
-
-        Raises:
-            RecipeError: a wording or a list is missing.
-        """
+        """Read a recipe; raise RecipeError if a wording or a list is missing."""
         ladder = Ladder.of(WORDINGS[given.variation] if given.wordings is None else given.wordings)
         fills = given.variation == "fill_in"
         return cls(TextPrompts.of(given), ladder, fills, given.length_sigma, given.least_words)
 
     def describe(self, degree: float) -> str:
-        """What `pe plan` says of `degree`."""
+        """Describe `degree` for `pe plan`."""
         if degree == 0:
             return "the parent itself"
         if not self.fills:
@@ -128,25 +112,26 @@ class Asking:
         )
 
     def for_new(self, request: RandomRequest) -> list[str]:
-        """What is asked for each new sample: its prompt."""
-        return _prompts(self.prompts.of_request(request))
+        """Return the prompt of each new sample."""
+        conditions = self.prompts.of_request(request)
+        return [str(prompt) for prompt in prompts_of(conditions, conditions.rows or 0)]
 
     def for_variations(self, request: VariationRequest) -> list[str]:
-        """What is asked for a variation of each parent; where no word of it would stay, its own prompt.
+        """Return the text that asks for a variation of each parent; where no word of it would stay, its own prompt.
 
         Raises:
             APIError: the parents are no texts.
         """
         carried = self.prompts.of_request(request)
         columns = {name: carried[name] for name in (PROMPT, *self.prompts.attributes) if name in carried}
-        asked = []
+        texts = []
         for i, (text, label) in enumerate(zip(strings_of(request.samples), request.labels, strict=True)):
             values = {name: str(column[i]) for name, column in columns.items()} | {"label": label}
             if not text.strip() or (self.fills and request.degree == 1):
-                asked.append(values[PROMPT])
+                texts.append(values[PROMPT])
             else:
-                asked.append(self._variation(text, values, request.degree, int(request.seeds[i])))
-        return asked
+                texts.append(self._variation(text, values, request.degree, int(request.seeds[i])))
+        return texts
 
     def _variation(self, text: str, values: Mapping[str, str], degree: float, seed: int) -> str:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
@@ -156,23 +141,23 @@ class Asking:
         return fill_names(wording, {**values, "text": shown, "words": str(self._length(text, degree, seed))})
 
     def _length(self, text: str, degree: float, seed: int) -> int:
-        """Words to write: the parent's and a normal draw."""
+        """Number of words to write: the parent's and a normal draw."""
         longer = generator(seed, "length").normal(0.0, self.length_sigma * degree)
         return max(self.least_words, len(words_of(text)) + round(longer))
 
 
 def words_of(text: str) -> list[re.Match[str]]:
-    """The words of a text; of one without letters and digits, its runs of other characters."""
+    """Find the words of a text; of one without letters and digits, its runs of other characters."""
     return list(_WORD.finditer(text)) or list(re.finditer(r"\S+", text))
 
 
 def share_of(count: int, degree: float) -> int:
-    """The whole number nearest to the share `degree`, in (0, 1], of `count` ≥ 1 pieces; at least 1."""
+    """Return the whole number nearest to the share `degree`, in (0, 1], of `count` ≥ 1 pieces; at least 1."""
     return min(count, max(1, floor(count * degree + 0.5)))
 
 
 def blanked(text: str, degree: float, seed: int) -> str:
-    """The text with the share `degree` of its words, drawn by the seed, replaced by blanks; all else as it is."""
+    """Replace the share `degree` of the words, drawn by the seed, by blanks; all else stays as it is."""
     words = words_of(text)
     chosen = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
     for place in sorted(chosen.tolist(), reverse=True):
@@ -182,41 +167,27 @@ def blanked(text: str, degree: float, seed: int) -> str:
 
 
 def strings_of(samples: Samples) -> list[str]:
-    """The parents as strings.
-
-    Raises:
-        APIError: they are no texts.
-    """
+    """Return the parents as strings; raise APIError if they are no texts."""
     if not isinstance(samples, Texts):
         raise APIError(f"A language model varies texts, not {samples.kind}.")
     return samples.strings
 
 
 def answer_of(outcomes: Sequence[Outcome], longest: int, conditions: Conditions, usage: Usage | None = None) -> Answer:
-    """The answer that these outcomes are.
+    """Return the answer made of one outcome per item of the request.
 
     Args:
-        outcomes: one per item of the request.
+        outcomes: of the items.
         longest: bytes of the longest text.
-        conditions: one row per item of the request; those of items without a text are left out.
-        usage: what it cost; None: a call, and as many samples as there are.
+        conditions: of the items; those of items without a text are left out.
+        usage: cost of the answer; None: a call, and as many samples as there are.
     """
-    written = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, str)}
+    texts = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, str)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
-    return Answer(Texts.of(written.values(), longest), conditions.take(list(written)), missing, usage)
-
-
-def _prompts(conditions: Conditions) -> list[str]:
-    return [str(prompt) for prompt in prompts_of(conditions, conditions.rows or 0)]
-
-
-def _numbers(seeds: Seeds, name: str) -> Seeds:
-    """Other seeds for each attribute, so that attributes are independent."""
-    return (uniforms(seeds, f"attribute/{name}") * 2.0**53).astype(seeds.dtype)
+    return Answer(Texts.of(texts.values(), longest), conditions.take(list(texts)), missing, usage)
 
 
 # Turn the texts that a language model wrote into samples, and count what was taken off or failed.
-
 
 _WHOLE = ("", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete")
 _CUT = ("length", "max_tokens", "max_output_tokens", "model_length")
@@ -226,11 +197,7 @@ Mistral and Zhipu, as gateways pass them on."""
 
 
 class TextAnswers:
-    """The answers of one model; any thread may hand them over.
-
-    Args:
-        given: says what is kept of a text that was cut off.
-    """
+    """The answers of one model, counted; any thread may hand them over."""
 
     def __init__(self, given: Written) -> None:
         self._given = given
@@ -238,7 +205,7 @@ class TextAnswers:
         self._lock = Lock()
 
     def take(self, answer: str, ended: bool) -> str | Failed:
-        """An answer as a sample, or why it is none.
+        """Turn an answer into a sample, or return the reason why it is none.
 
         Args:
             answer: as it came; white space, a template's markup and quotation marks around all of it are taken off.
@@ -254,7 +221,9 @@ class TextAnswers:
                 f"{answer_text.fault}: have the server keep thoughts and control tokens apart, switch thinking off, or "
                 "raise max_tokens"
             )
-        text = _unquoted(answer_text.text)
+        text = answer_text.text
+        if len(text) > 1 and text[0] + text[-1] in ('""', "“”") and not {'"', "“", "”"} & set(text[1:-1]):
+            text = text[1:-1].strip()
         if not text:
             spent = "" if ended else f": its {given.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
             return Failed(f"the model wrote nothing{spent}")
@@ -283,10 +252,3 @@ class TextAnswers:
             parts = [f"{count:,} × {what} taken off" for what, count in self._taken.most_common()]
             parts += [f"{count:,} × no text, because {why}" for why, count in self._faults.most_common()]
             return f"Of {self._answers:,} answers: {'; '.join(parts)}." if parts else ""
-
-
-def _unquoted(text: str) -> str:
-    """The text without quotation marks around all of it."""
-    if len(text) > 1 and (text[0], text[-1]) in (('"', '"'), ("“", "”")) and not {'"', "“", "”"} & set(text[1:-1]):
-        return text[1:-1].strip()
-    return text

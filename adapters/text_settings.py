@@ -1,4 +1,4 @@
-"""What a recipe says of a generator of texts: public prompts, what a model is asked for, and what becomes a sample."""
+"""Settings of generators of texts: public prompts, what a model is asked for, and the form of the samples."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GIVEN = ("label", "prompt", "text", "words")
 
 
 class Drawn(Settings):
-    """Public prompts, and what samples become.
+    """Public prompts, and the form of the samples.
 
     Attributes:
         prompts: a text, a list to draw from, or either for each label; in it `{label}` and the names of `attributes`
@@ -61,7 +61,7 @@ class Drawn(Settings):
 
 
 class Written(Drawn):
-    """What a language model is asked for.
+    """Settings of a language model that writes and varies texts.
 
     Attributes:
         system: the system prompt; None: there is none.
@@ -92,17 +92,17 @@ class Written(Drawn):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        known = {*(self.attributes or {}), *_GIVEN}
+        names = {*(self.attributes or {}), *_GIVEN}
         for where, setting in (("prompts", self.prompts), ("wordings", self.wordings or {})):
-            allowed = known - {"prompt", "text", "words"} if where == "prompts" else known
+            allowed = names - {"prompt", "text", "words"} if where == "prompts" else names
             for name in sorted({name for text in _all_texts(setting) for name in _NAME.findall(text)} - allowed):
                 raise RecipeError(f"{where} has {{{name}}}, which nothing replaces; {nearest_name(name, allowed)}")
         return self
 
 
 def fill_names(text: str, values: Mapping[str, str]) -> str:
-    """The text with names in braces replaced, in one pass, so that no value is read as a name."""
-    return _NAME.sub(lambda found: values.get(found[1], found[0]), text)
+    """Replace names in braces, in one pass, so that no value is read as a name."""
+    return _NAME.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def _all_texts(setting: object) -> list[str]:

@@ -216,7 +216,7 @@ def test_each_endpoint_is_looked_at() -> None:
     assert one.removeprefix("http://") in told
     assert other.removeprefix("http://") in told
     [none] = CaptionThenDraw.look({"captions": {"kind": "public_texts", "path": "x"}, "draw": PEN})
-    assert "neither of its generators has an endpoint" in none.what
+    assert "none of its generators has an endpoint" in none.what
 
 
 def test_paths_machine_settings_and_single_keys_of_parts_are_those_of_generators(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_generators_that_do_not_fit_together_are_refused_in_a_sentence() -> None
     assert "two generators have the name 'a'" in refusal(PEN | {"name": "a"}, PEN | {"name": "a"})
     assert "the name 'a/b' has other characters" in refusal(PEN | {"name": "a/b"}, PEN)
     assert "'dpdm' is fitted on the private records" in refusal(PEN, {"kind": "dpdm"})
-    assert "'portfolio' is a portfolio, too" in refusal(PEN, {"kind": "portfolio", "of": [PEN, PEN]})
+    assert "'portfolio' has generators of its own" in refusal(PEN, {"kind": "portfolio", "of": [PEN, PEN]})
     assert "portfolio: of must be a list of at least 2 entries" in refusal(PEN)
     assert "unknown key 'sise'; did you mean 'size'?" in refusal(PEN, {"kind": "glyphs", "sise": 8})
     with pytest.raises(RecipeError, match="glyphs-1: No font"):

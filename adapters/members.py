@@ -1,0 +1,231 @@
+"""Generators made of several: what one member is asked, and how requests are cut and answers put together."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from threading import BoundedSemaphore
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.samples import DRAWN, PART, Conditions
+from pe.errors import ContractError, RecipeError
+from pe.plugins.price import Price
+from pe.plugins.protocols import (
+    NOTHING,
+    Answer,
+    Capabilities,
+    ChecksLabels,
+    ChecksMachine,
+    DescribesDegree,
+    DescribesWait,
+    DrawsConditions,
+    Failed,
+    Finding,
+    GenerationAPI,
+    JobNote,
+    LooksAtEndpoint,
+    PluginInfo,
+    RandomRequest,
+    Refused,
+    Seeds,
+    VariationRequest,
+    info_of,
+)
+from pe.plugins.registry import PartSpec, construct, load, members_of, require
+
+Items = npt.NDArray[np.int64]
+Request = RandomRequest | VariationRequest
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the generators.
+
+    Attributes:
+        name: unique; begins the names of its conditions, and the reasons for samples that it does not make.
+        api: the generator itself.
+        price: of its provider.
+        gate: lets as many requests through at once as it can take.
+        share: public share of the new samples; all members' add up to 1.
+    """
+
+    name: str
+    api: GenerationAPI
+    price: Price
+    gate: BoundedSemaphore
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any], share: float = 1.0) -> Member:
+        """Construct a generator that a recipe names; `where` begins the messages.
+
+        Raises:
+            RecipeError: a setting is wrong, or it cannot be one of several.
+            MissingDependency: a library that it needs is not installed.
+        """
+        require("pe.adapters", spec.kind)
+        api: GenerationAPI = construct("pe.adapters", spec.kind, settings)
+        if hasattr(api, "planned"):
+            raise RecipeError(f"{where} is fitted on the private records, which one of several is not: omit it.")
+        if hasattr(api, "ways") or members_of(spec):
+            raise RecipeError(f"{where} has generators of its own: name one that has none.")
+        return cls(name, api, spec.price.price, BoundedSemaphore(api.capabilities.concurrency), share)
+
+    @property
+    def info(self) -> PluginInfo:
+        """Declaration of the generator."""
+        return info_of(self.api)
+
+    def draw(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Draw conditions for new samples; no columns where it draws nothing."""
+        return self.api.draw_conditions(labels, seeds) if isinstance(self.api, DrawsConditions) else Conditions()
+
+    def ask(self, request: Request) -> Answer:
+        """Pass a request on; every sample of the answer has conditions, and the usage has its cost."""
+        with self.gate:
+            random = isinstance(request, RandomRequest)
+            answer = self.api.random_api(request) if random else self.api.variation_api(request)  # type: ignore[arg-type]
+        conditions = answer.conditions
+        if not conditions:
+            conditions = request.conditions.take([i for i in range(len(request)) if i not in answer.missing])
+        missing = {i: replace(miss, reason=f"{self.name}: {miss.reason}") for i, miss in answer.missing.items()}
+        return Answer(answer.samples, conditions, missing, replace(answer.billed, cost=self.price.of(answer.billed)))
+
+    def own(self, conditions: Conditions) -> Conditions:
+        """Take its columns, by its own names."""
+        before = f"{self.name}{PART}"
+        columns = {name.removeprefix(before): each for name, each in conditions.items() if name.startswith(before)}
+        if self.info.kept is not None and DRAWN in conditions:
+            columns[DRAWN] = conditions[DRAWN]
+        return Conditions(columns)
+
+    def named(self, conditions: Conditions) -> Conditions:
+        """Put its name before the names of its columns."""
+        return Conditions(
+            {name if name == DRAWN else f"{self.name}{PART}{name}": each for name, each in conditions.items()}
+        )
+
+    def describe_degree(self, degree: float, iteration: int) -> str:
+        """Describe what this degree means for it; empty: it has no words for it."""
+        return self.api.describe_degree(degree, iteration) if isinstance(self.api, DescribesDegree) else ""
+
+    def describe_wait(self) -> str:
+        """Return the reason for which its requests wait now, with its name; empty: there is none."""
+        wait = self.api.describe_wait() if isinstance(self.api, DescribesWait) else ""
+        return f"{self.name}: {wait}" if wait else ""
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError for a label that it cannot make samples of."""
+        if isinstance(self.api, ChecksLabels):
+            self.api.check_labels(labels)
+        else:
+            self.draw(tuple(labels), np.arange(len(labels), dtype=np.uint64))
+
+
+class OfSeveral(ABC):
+    """What holds for a generator of several because it holds for each of them."""
+
+    _members: tuple[Member, ...]
+
+    @property
+    def others(self) -> list[PluginInfo]:
+        """Declarations of the members."""
+        return [member.info for member in self._members]
+
+    @property
+    def _hosts(self) -> tuple[str, ...] | None:
+        """Hosts of all members, each once; None: one does not declare them."""
+        hosts = [info.hosts for info in self.others]
+        return None if None in hosts else tuple(dict.fromkeys(host for each in hosts for host in each or ()))
+
+    def describe_wait(self) -> str:
+        """The reasons for which requests wait now, by member."""
+        return "; ".join(filter(None, (member.describe_wait() for member in self._members)))
+
+    def check_machine(self) -> None:
+        """Raise PEError if this machine lacks what a member needs."""
+        for member in self._members:
+            try:
+                if isinstance(member.api, ChecksMachine):
+                    member.api.check_machine()
+            except RecipeError as error:
+                raise RecipeError(f"{member.name}: {error}") from error
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError for a label that a member cannot make samples of."""
+        for member in self._members:
+            try:
+                member.check_labels(labels)
+            except RecipeError as error:
+                raise RecipeError(f"{member.name}: {error}") from error
+
+
+def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) -> Iterator[Finding]:
+    """Look at the endpoint of each generator (with its settings) that has one: see `LooksAtEndpoint.look`."""
+    looked = False
+    for spec, settings in specs:
+        require("pe.adapters", spec.kind)
+        plugin = load("pe.adapters", spec.kind)
+        if isinstance(plugin, LooksAtEndpoint):
+            looked = True
+            yield from plugin.look(settings)
+    if not looked:
+        words = f"{kind}: none of its generators has an endpoint that can be looked at"
+        yield Finding("problem", words, "ask it for samples: pe probe RECIPE")
+
+
+def cut(request: Request, items: Items, can: Capabilities) -> Iterator[Items]:
+    """Cut some items of a request into chunks that a generator can take; the dispatcher's are so already."""
+    groups: dict[object, list[int]] = {}
+    for item in items.tolist():
+        groups.setdefault(_shared(request, item, can), []).append(item)
+    for group in groups.values():
+        for start in range(0, len(group), can.max_chunk):
+            yield np.array(group[start : start + can.max_chunk])
+
+
+def _shared(request: Request, item: int, can: Capabilities) -> object:
+    """A value that all items of one chunk have in common."""
+    if can.shares == "nothing":
+        return None
+    if can.shares == "parent" and isinstance(request, VariationRequest):
+        return request.samples.array[item].tobytes()
+    columns = [column for name, column in request.conditions.items() if name != DRAWN]
+    return request.labels[item], *(column[item].tobytes() for column in columns)
+
+
+def part_of(request: Request, items: Items) -> Request:
+    """Return some items of a request as one of its own."""
+    labels, conditions = tuple(request.labels[item] for item in items), request.conditions.take(items)
+    job = JobNote(check_stop=request.job.check_stop)
+    if isinstance(request, RandomRequest):
+        return RandomRequest(labels, request.seeds[items], conditions, job)
+    samples, seeds = request.samples.take(items), request.seeds[items]
+    return replace(request, samples=samples, labels=labels, conditions=conditions, seeds=seeds, job=job)
+
+
+def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
+    """Put the answers to parts of a request, each with its items, together.
+
+    Raises:
+        ContractError: their samples differ in shape.
+    """
+    missing: dict[int, Refused | Failed] = {}
+    usage, filled = NOTHING, []
+    for items, answer in parts:
+        missing |= {int(items[i]): miss for i, miss in answer.missing.items()}
+        usage += answer.billed
+        if len(answer.samples):
+            filled.append((np.delete(items, sorted(answer.missing)), answer))
+    if not filled:
+        return replace(parts[0][1], missing=missing, usage=usage)
+    if len(shapes := {answer.samples.array.shape[1:] for _, answer in filled}) > 1:
+        raise ContractError(f"The generators answered with samples of the shapes {sorted(shapes)}.")
+    order = np.argsort(np.concatenate([items for items, _ in filled]), kind="stable")
+    samples = type(filled[0][1].samples)(np.concatenate([answer.samples.array for _, answer in filled])[order])
+    conditions = Conditions.concatenate([answer.conditions for _, answer in filled]).take(order)
+    return Answer(samples, conditions, missing, usage)
