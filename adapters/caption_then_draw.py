@@ -138,14 +138,14 @@ class CaptionThenDraw(OfSeveral):
     info = PluginInfo()
 
     def __init__(self, **settings: Any) -> None:
-        given = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
-        if given.captions.settings.get("batch") is not None:
+        config = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
+        if config.captions.settings.get("batch") is not None:
             raise RecipeError(
                 "captions.batch is given, and a batch of captions cannot be noted beside their drawings, so that a run "
                 "that is killed would pay for it again: leave it out."
             )
-        self._captions = _member("captions", given.captions, given.captions.settings, Texts.noun)
-        self._draw = _member("draw", given.draw, _drawer_settings(given.draw), Images.noun)
+        self._captions = _member("captions", config.captions, config.captions.settings, Texts.noun)
+        self._draw = _member("draw", config.draw, _drawer_settings(config.draw), Images.noun)
         self._members = (self._captions, self._draw)
         captions = self._captions.info
         self.info = replace(
@@ -209,20 +209,21 @@ class CaptionThenDraw(OfSeveral):
     def _answer(self, request: Request, for_captions: Request) -> Answer:
         """Write the captions of one request, and draw them for the other."""
         captions, job = self._write(for_captions)
-        kept = [i for i in range(len(request)) if i not in captions.missing]
+        drawable = [i for i in range(len(request)) if i not in captions.missing]
         usage = replace(captions.usage or Usage(0), images=0)
         texts = np.array(strings_of(captions.samples), dtype=np.str_)
-        conditions = Conditions({**self._captions.named(captions.conditions), CAPTION: texts})
-        if not kept:
+        conditions = Conditions({**self._captions.with_prefix(captions.conditions), CAPTION: texts})
+        if not drawable:
             return Answer(Images.stack([], self.info.shape or (1, 1, 1)), conditions, captions.missing, usage)
-        labels, seeds = tuple(request.labels[i] for i in kept), mix(request.seeds[kept])  # others than the captions'
+        labels = tuple(request.labels[i] for i in drawable)
+        seeds = mix(request.seeds[drawable])  # others than the captions'
         prompts = [
             str(prompt).replace(PLACE, caption)
             for prompt, caption in zip(self._draw.draw(labels, seeds)[PROMPT], texts.tolist(), strict=True)
         ]
         images = self._draw.ask(RandomRequest(labels, seeds, Conditions({PROMPT: np.array(prompts, np.str_)}), job))
-        missing = {**captions.missing, **{kept[i]: miss for i, miss in images.missing.items()}}
-        good = [i for i in range(len(kept)) if i not in images.missing]
+        missing = {**captions.missing, **{drawable[i]: miss for i, miss in images.missing.items()}}
+        good = [i for i in range(len(drawable)) if i not in images.missing]
         return Answer(images.samples, conditions.take(good), missing, usage + (images.usage or Usage(0)))
 
     def _write(self, request: Request) -> tuple[Answer, JobNote]:
@@ -233,8 +234,8 @@ class CaptionThenDraw(OfSeveral):
         can = self._captions.api.capabilities
         note = None if can.deterministic else CaptionNote.of(request.job)
         parts = [] if note is None else note.parts
-        written = {int(item) for items, _ in parts for item in items}
-        for items in cut(request, np.array([i for i in range(len(request)) if i not in written], np.int64), can):
+        noted_items = {int(item) for items, _ in parts for item in items}
+        for items in cut(request, np.array([i for i in range(len(request)) if i not in noted_items], np.int64), can):
             answer = self._captions.ask(part_of(request, items))
             if note is None:
                 parts.append((items, answer))
@@ -243,7 +244,7 @@ class CaptionThenDraw(OfSeveral):
         return together(parts), request.job if note is None else note.drawing_job()
 
     def _draw_captions_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        return self._captions.named(self._captions.draw(labels, seeds))
+        return self._captions.with_prefix(self._captions.draw(labels, seeds))
 
     def _tokens(self) -> Usage | None:
         """Tokens of a sample that are billed; None: not known. No host or no price of tokens: none."""
@@ -274,8 +275,8 @@ class CaptionThenDraw(OfSeveral):
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `LooksAtEndpoint.look`: at the endpoint of each part that has one."""
-        given = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
-        specs = [(given.captions, given.captions.settings), (given.draw, _drawer_settings(given.draw))]
+        config = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
+        specs = [(config.captions, config.captions.settings), (config.draw, _drawer_settings(config.draw))]
         yield from look_at_each("caption_then_draw", specs)
 
 

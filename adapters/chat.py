@@ -126,11 +126,11 @@ class Chat:
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._given = given = read_settings(ChatSettings, settings, "Chat")
-        self._asking, self._answers = Asking.of(given), TextAnswers(given)
+        self._config = config = read_settings(ChatSettings, settings, "Chat")
+        self._asking, self._answers = Asking.of(config), TextAnswers(config)
         self._opened = OnFirstUse(self._open)
-        self._host = urlsplit(given.url).netloc
-        tokens = None if given.expected_tokens is None else Usage(0, **given.expected_tokens.model_dump())
+        self._host = urlsplit(config.url).netloc
+        tokens = None if config.expected_tokens is None else Usage(0, **config.expected_tokens.model_dump())
         self.info = replace(self.info, hosts=(self._host,), by_label=self._asking.prompts.by_label, tokens=tokens)
 
     @classmethod
@@ -141,10 +141,10 @@ class Chat:
     @property
     def capabilities(self) -> Capabilities:
         """One parent, or one prompt, per request; a batch holds any. What a model makes of blanks is its own."""
-        given, workers = self._given, workers_for(self._given.concurrency)
-        if given.batch is not None:
-            return Capabilities(given.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)
-        return Capabilities(given.n, workers, "parent", "wording", deterministic=False)
+        config, workers = self._config, workers_for(self._config.concurrency)
+        if config.batch is not None:
+            return Capabilities(config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)
+        return Capabilities(config.n, workers, "parent", "wording", deterministic=False)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -152,8 +152,8 @@ class Chat:
 
     def describe_wait(self) -> str:
         """The reason for which requests wait now; empty: none."""
-        opened = self._opened.made
-        return "" if opened is None else opened[0].policy.wait or opened[1].wait
+        endpoint = self._opened.made
+        return "" if endpoint is None else endpoint[0].policy.wait or endpoint[1].wait
 
     def describe_answers(self) -> str:
         """See `TellsOfAnswers`."""
@@ -161,7 +161,7 @@ class Chat:
 
     def check_machine(self) -> None:
         """Raise RecipeError if the key is not there: see `check_key`."""
-        check_key(self._given)
+        check_key(self._config)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt, or no value of an attribute."""
@@ -191,7 +191,7 @@ class Chat:
         return self._ask(request, self._asking.for_variations(request))
 
     def _ask(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
-        if self._given.batch is not None:
+        if self._config.batch is not None:
             return self._ask_by_batch(request, prompts)
         endpoint, count = self._opened.get()[0], len(request)
         create: Any = endpoint.client.chat.completions.with_raw_response.create
@@ -201,7 +201,7 @@ class Chat:
         texts, tokens = outcome.result or ([], Usage(0))
         lacking = outcome.miss or Failed(f"the endpoint sent {len(texts)} texts where {count} were asked for")
         outcomes = [*texts[:count], *[lacking] * (count - len(texts))]
-        return answer_of(outcomes, self._given.longest, request.conditions, Usage(outcome.calls, len(texts)) + tokens)
+        return answer_of(outcomes, self._config.longest, request.conditions, Usage(outcome.calls, len(texts)) + tokens)
 
     def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
         """The answers of a batch; where they cannot be had for now, the run stops, so that none is paid twice.
@@ -226,7 +226,7 @@ class Chat:
         lacking = Failed(f"the batch {job.job} holds no answer to the request")
         outcomes = [texts[i][0] if i in texts else lacking for i in range(len(bodies))]
         usage = sum((tokens for _, tokens in texts.values()), Usage(job.calls))
-        return answer_of(outcomes, self._given.longest, request.conditions, usage)
+        return answer_of(outcomes, self._config.longest, request.conditions, usage)
 
     def _text_of_line(self, line: Line) -> tuple[Outcome, Usage]:
         """The outcome of one request of a batch, and its cost."""
@@ -235,19 +235,19 @@ class Chat:
                 raise line
             texts, tokens = self._read(line)
         except Fault as fault:
-            failed = Failed(str(fault), retryable=fault.heals or fault.whole)
-            return Refused(fault.words) if fault.refusal else failed, Usage(0)
+            failure = Failed(str(fault), retryable=fault.heals or fault.whole)
+            return Refused(fault.words) if fault.refusal else failure, Usage(0)
         return texts[0] if texts else Failed("the endpoint sent no text"), Usage(0, len(texts)) + tokens
 
     def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:
         """A request for texts."""
-        given, messages = self._given, [{"role": "user", "content": prompt}]
-        if given.system is not None:
-            messages.insert(0, {"role": "system", "content": given.system})
-        fields = stated(temperature=given.temperature, top_p=given.top_p, n=count if count > 1 else None)
-        fields |= {given.limit_field: given.max_tokens, **(given.extra or {})}
-        fields |= {given.seed_field: int(seed % 2**31)} if given.seed_field else {}
-        return {"model": given.model, "messages": messages, **fields}
+        config, messages = self._config, [{"role": "user", "content": prompt}]
+        if config.system is not None:
+            messages.insert(0, {"role": "system", "content": config.system})
+        fields = stated(temperature=config.temperature, top_p=config.top_p, n=count if count > 1 else None)
+        fields |= {config.limit_field: config.max_tokens, **(config.extra or {})}
+        fields |= {config.seed_field: int(seed % 2**31)} if config.seed_field else {}
+        return {"model": config.model, "messages": messages, **fields}
 
     def _read(self, answer: Mapping[str, Any]) -> tuple[list[Outcome], Usage]:
         choices = answer.get("choices")
@@ -261,8 +261,8 @@ class Chat:
         if not isinstance(message, dict):
             return Failed(f"the endpoint sent {type(choice).__name__} without a message in place of a text")
         reason, content = choice.get("finish_reason"), message.get("content")
-        moved = message.get("provider_specific_fields")  # by LiteLLM's proxy (1.106.2): all that it has no place for
-        if refusal := message.get("refusal") or (moved.get("refusal") if isinstance(moved, dict) else None):
+        extra = message.get("provider_specific_fields")  # by LiteLLM's proxy (1.106.2): all that it has no place for
+        if refusal := message.get("refusal") or (extra.get("refusal") if isinstance(extra, dict) else None):
             return Refused(one_line(str(refusal)))
         if isinstance(content, list):  # parts, as some servers send them: of thoughts, too
             parts = [part for part in content if isinstance(part, dict)]
@@ -277,8 +277,8 @@ class Chat:
         return self._answers.take_finished(content or "", reason)
 
     def _open(self) -> tuple[SDKEndpoint, Batches]:
-        endpoint = SDKEndpoint(self._given, self._given.concurrency, "OpenAI's chat completions")
-        return endpoint, Batches(endpoint, "/v1/chat/completions", self._given.poll)
+        endpoint = SDKEndpoint(self._config, self._config.concurrency, "OpenAI's chat completions")
+        return endpoint, Batches(endpoint, "/v1/chat/completions", self._config.poll)
 
 
 def billed(usage: Any) -> Usage:

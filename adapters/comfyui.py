@@ -37,7 +37,7 @@ def _check_place(place: str) -> str:
 Place = Annotated[str, AfterValidator(_check_place)]
 Places = Annotated[
     list[Place],
-    BeforeValidator(lambda given: given if isinstance(given, list) else [given], str | list[str]),
+    BeforeValidator(lambda config: config if isinstance(config, list) else [config], str | list[str]),
 ]
 """NODE.INPUT, the id of a node in the workflow's file and the name of one of its inputs; or several, for one value."""
 
@@ -96,12 +96,12 @@ class ComfyUISettings(ByJobs):
 
     @property
     def ladder(self) -> Ladder:
-        """How the endpoint is told a degree of variation."""
+        """Wordings and fields that tell the endpoint a degree of variation."""
         field = None if self.variations.denoise is None else "denoise"
         return Ladder.of(self.wordings, field, exact=field is not None)
 
     @property
-    def drawn(self) -> tuple[int, int] | None:
+    def fixed_size(self) -> tuple[int, int] | None:
         """(height, width) that every image must have; None: the workflows say it."""
         sized = all(flow.width and flow.height for flow in (self.random, self.variations))
         return (self.size or self.image_size) if sized else None
@@ -128,13 +128,13 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        given = self._given
-        self._flows = {name: _read_workflow(getattr(given, name), name) for name in ("random", "variations")}
+        config = self._config
+        self._flows = {name: _read_workflow(getattr(config, name), name) for name in ("random", "variations")}
 
     def request(self, call: ImageCall) -> Sending:
         """POST /prompt, after the upload of a parent."""
-        given, name = self._given, "variations" if call.parents else "random"
-        height, width = given.size or given.image_size
+        config, name = self._config, "variations" if call.parents else "random"
+        height, width = config.size or config.image_size
         values: dict[str, Scalar] = {
             "prompt": call.prompt,
             "seed": call.seed,
@@ -148,7 +148,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
         if not call.job.job:
             call.job.write(str(uuid4()))
         workflow = copy.deepcopy(self._flows[name])
-        for value, place in _places(getattr(given, name)):
+        for value, place in _places(getattr(config, name)):
             node, _, key = place.partition(".")
             workflow[node]["inputs"][key] = values[value]
         return "/prompt", {"json": {"prompt": workflow, "prompt_id": call.job.job}}
@@ -171,7 +171,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Fetch the images that the workflow saved."""
-        flow = self._given.variations if call.parents else self._given.random
+        flow = self._config.variations if call.parents else self._config.random
         return [self._picture(call, image) for image in _images(answer.get("outputs"), flow.output)], None
 
     def _submit(self, call: ImageCall) -> None:

@@ -74,7 +74,7 @@ class HFSettings(Worded):
         return self
 
     @property
-    def drawn(self) -> tuple[int, int] | None:
+    def fixed_size(self) -> tuple[int, int] | None:
         """(height, width) that all images must have, variations too, where they are kept as drawn; else any."""
         return self.size if self.keep_size else None
 
@@ -127,70 +127,72 @@ class HFInference(Host[HFSettings]):
         return [self._pixels(answer)], None
 
     def _send(self, call: ImageCall) -> Image:
-        if self._given.is_own:
-            return _opened(lambda: self._ask_own(call))
+        if self._config.is_own:
+            return _open_image(lambda: self._ask_own(call))
         credentials = self._client.credentials  # whose key the hub's client puts in, and renews by asking again
         key = credentials.key
         try:
-            return _opened(lambda: self._ask_hub(call))
+            return _open_image(lambda: self._ask_hub(call))
         except Fault as fault:
             if not credentials.renew(fault, key):
                 raise
-        return _opened(lambda: self._ask_hub(call))
+        return _open_image(lambda: self._ask_hub(call))
 
     def _ask_own(self, call: ImageCall) -> Image:
         from PIL import Image
 
         _, request = self.request(call)
-        return Image.open(io.BytesIO(respond(self._client.pool, "POST", self._given.url, **request).content))
+        return Image.open(io.BytesIO(respond(self._client.pool, "POST", self._config.url, **request).content))
 
     def _ask_hub(self, call: ImageCall) -> Image:
         client, fields = self._hub.get(), self._fields(call)
         client.token = self._client.credentials.key or None  # it may have been renewed
         if call.parents:
-            fields |= stated(model=self._given.variation_model)
+            fields |= stated(model=self._config.variation_model)
             return client.image_to_image(call.parents[0], call.prompt, **fields)
         return client.text_to_image(call.prompt, **fields)
 
     def _fields(self, call: ImageCall) -> dict[str, Any]:
-        given = self._given
+        config = self._config
         fields = stated(
-            negative_prompt=given.negative_prompt, num_inference_steps=given.steps, guidance_scale=given.guidance_scale
+            negative_prompt=config.negative_prompt,
+            num_inference_steps=config.steps,
+            guidance_scale=config.guidance_scale,
         )
         if call.parents:
             return {**fields, **call.degree}
-        height, width = given.size or (None, None)
-        return fields | stated(height=height, width=width, seed=call.seed if given.send_seed else None)
+        height, width = config.size or (None, None)
+        return fields | stated(height=height, width=width, seed=call.seed if config.send_seed else None)
 
     def _open_hub(self) -> InferenceClient:
         try:
             from huggingface_hub import InferenceClient
         except ImportError as error:
             raise MissingDependency.of("huggingface-hub", "http", "The Hugging Face client") from error
-        given, pool = self._given, self._client.pool
+        config, pool = self._config, self._client.pool
 
         class Client(InferenceClient):
             """The hub's client, whose images come through our own pool: it bounds them, and follows no redirect."""
 
             def _inner_post(self, request_parameters: Any, *, stream: bool = False) -> Any:
-                asked = request_parameters
-                body = {"json": asked.json, "content": asked.data, "headers": _PNG | asked.headers}
-                return respond(pool, "POST", asked.url, **body).content
+                parameters = request_parameters
+                body = {"json": parameters.json, "content": parameters.data, "headers": _PNG | parameters.headers}
+                return respond(pool, "POST", parameters.url, **body).content
 
         return Client(
-            given.model,
-            provider=given.provider,  # type: ignore[arg-type]  # the client checks it against its own list
-            base_url=given.base_url,
+            config.model,
+            provider=config.provider,  # type: ignore[arg-type]  # the client checks it against its own list
+            base_url=config.base_url,
             token=self._client.credentials.key or None,
-            timeout=given.timeout,
+            timeout=config.timeout,
         )
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
-        return self._given.size
+        return self._config.size
 
     def _credentials(self) -> Credentials:
-        return Credentials(self._given, header="Authorization" if self._given.is_own else None)
+        return Credentials(self._config, header="Authorization" if self._config.is_own else None)
 
     def _pixels(self, image: Image) -> Pixels | Failed:
         if image.format not in _FORMATS:
@@ -199,12 +201,12 @@ class HFInference(Host[HFSettings]):
             return Failed(f"the endpoint sent an image of {image.width}×{image.height} pixels")
         try:
             pixels = np.asarray(image.convert("RGB"))
-            return convert_pixels(pixels, size=self._rule.sent, resize=None, channels=3, name="The image")
+            return convert_pixels(pixels, size=self._rule.fixed_size, resize=None, channels=3, name="The image")
         except (BadImage, OSError, SyntaxError, ValueError) as error:
             return Failed(f"the endpoint's image cannot be decoded: {error}")
 
 
-def _opened(send: Callable[[], Image]) -> Image:
+def _open_image(send: Callable[[], Image]) -> Image:
     """Make one call; raise Fault, the client's error translated, if it brings no image."""
     import httpx2
     from PIL import UnidentifiedImageError

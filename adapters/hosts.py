@@ -86,18 +86,18 @@ class Bedrock(Host[BedrockSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """InvokeModel."""
-        given = self._given
+        config = self._config
         body: dict[str, Any] = {
-            **(given.extra or {}),
-            **stated(negative_prompt=given.negative_prompt),
+            **(config.extra or {}),
+            **stated(negative_prompt=config.negative_prompt),
             "prompt": call.prompt,
             "seed": max(1, call.seed),  # 0 draws one
             "output_format": "png",
             "mode": "image-to-image" if call.parents else "text-to-image",
             **call.degree,
         }
-        body |= {"image": base64_of(call.parents[0])} if call.parents else {"aspect_ratio": given.aspect_ratio}
-        return f"/model/{quote(given.model, safe='')}/invoke", {"json": body}
+        body |= {"image": base64_of(call.parents[0])} if call.parents else {"aspect_ratio": config.aspect_ratio}
+        return f"/model/{quote(config.model, safe='')}/invoke", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Read `images`, or the filter's reason."""
@@ -111,9 +111,9 @@ class Bedrock(Host[BedrockSettings]):
         return [self._rule.decode_text(image) for image in images_in(content, "images")], None
 
     def _credentials(self) -> Credentials:
-        given = self._given
-        has_key = given.key_env is not None or given.basic_auth_env is not None or given.key_expires
-        return Credentials(given) if has_key else AWSCredentials(given)
+        config = self._config
+        has_key = config.key_env is not None or config.basic_auth_env is not None or config.key_expires
+        return Credentials(config) if has_key else AWSCredentials(config)
 
 
 class AWSCredentials(Credentials):
@@ -124,14 +124,14 @@ class AWSCredentials(Credentials):
         RecipeError: it finds no credentials.
     """
 
-    def __init__(self, given: BedrockSettings) -> None:
-        super().__init__(given, header=None)
+    def __init__(self, config: BedrockSettings) -> None:
+        super().__init__(config, header=None)
         try:
             from botocore.exceptions import BotoCoreError
             from botocore.session import Session
         except ImportError as error:
             raise MissingDependency.of("botocore", "bedrock", "Amazon Bedrock") from error
-        self._region = given.region
+        self._region = config.region
         try:
             self._session_credentials = Session().get_credentials()
         except BotoCoreError as error:
@@ -218,18 +218,18 @@ class Gemini(Host[GeminiSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """GenerateContent."""
-        given = self._given
+        config = self._config
         parts: list[dict[str, Any]] = [{"text": call.prompt}]
         parts += [{"inlineData": {"mimeType": "image/png", "data": base64_of(parent)}} for parent in call.parents]
-        image = stated(aspectRatio=given.aspect_ratio, imageSize=given.resolution)
-        config = {
+        image = stated(aspectRatio=config.aspect_ratio, imageSize=config.resolution)
+        generation = {
             "responseModalities": ["TEXT", "IMAGE"],
             "seed": call.seed,
             **({"imageConfig": image} if image else {}),
             **call.degree,
         }
-        body = {"contents": [{"role": "user", "parts": parts}], "generationConfig": config}
-        return f"/models/{quote(given.model, safe='')}:generateContent", {"json": body}
+        body = {"contents": [{"role": "user", "parts": parts}], "generationConfig": generation}
+        return f"/models/{quote(config.model, safe='')}:generateContent", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Read the first image, or the reason why there is none; and the tokens."""
@@ -256,9 +256,9 @@ class Gemini(Host[GeminiSettings]):
         return [Refused(words) if reason in _REFUSED else Failed(words)], usage
 
     def _credentials(self) -> Credentials:
-        given = self._given
-        bearer = given.key_expires or given.basic_auth_env is not None
-        return Credentials(given, header="Authorization" if bearer else "x-goog-api-key")
+        config = self._config
+        bearer = config.key_expires or config.basic_auth_env is not None
+        return Credentials(config, header="Authorization" if bearer else "x-goog-api-key")
 
 
 def _gemini_usage(usage: Mapping[str, Any]) -> Usage:
@@ -339,15 +339,15 @@ class Stability(Host[StabilitySettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """A form for generate/sd3 or generate/ultra."""
-        given, ultra = self._given, self._given.model == "ultra"
+        config, ultra = self._config, self._config.model == "ultra"
         fields = {
-            **(given.extra or {}),
-            **stated(negative_prompt=given.negative_prompt, cfg_scale=given.cfg_scale),
+            **(config.extra or {}),
+            **stated(negative_prompt=config.negative_prompt, cfg_scale=config.cfg_scale),
             "prompt": call.prompt,
             "seed": max(1, call.seed),  # 0 draws one
             "output_format": "png",
-            **({} if ultra else {"model": given.model, "mode": "image-to-image" if call.parents else "text-to-image"}),
-            **({"aspect_ratio": given.aspect_ratio} if ultra or not call.parents else {}),
+            **({} if ultra else {"model": config.model, "mode": "image-to-image" if call.parents else "text-to-image"}),
+            **({"aspect_ratio": config.aspect_ratio} if ultra or not call.parents else {}),
             **call.degree,
         }
         form: list[tuple[str, Any]] = [(name, (None, str(value))) for name, value in fields.items()]
@@ -401,7 +401,7 @@ class TogetherSettings(Worded):
     extra: dict[str, Scalar] | None = None
 
     @property
-    def drawn(self) -> tuple[int, int] | None:
+    def fixed_size(self) -> tuple[int, int] | None:
         """(height, width) that every image must have; None: any."""
         return self.size
 
@@ -422,12 +422,12 @@ class Together(Host[TogetherSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """images/generations."""
-        given = self._given
-        height, width = given.size or (None, None)
+        config = self._config
+        height, width = config.size or (None, None)
         body: dict[str, Any] = {
-            **stated(height=height, width=width, output_format=given.output_format),
-            **(given.extra or {}),
-            "model": given.model,
+            **stated(height=height, width=width, output_format=config.output_format),
+            **(config.extra or {}),
+            "model": config.model,
             "prompt": call.prompt,
             "n": len(call.seeds),
             "seed": call.seed,
@@ -436,7 +436,7 @@ class Together(Host[TogetherSettings]):
         }
         if call.parents:
             parent = data_uri(call.parents[0])
-            body[given.parent_field] = parent if given.parent_field == "image_url" else [parent]
+            body[config.parent_field] = parent if config.parent_field == "image_url" else [parent]
         return "/images/generations", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:

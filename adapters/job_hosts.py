@@ -59,7 +59,7 @@ class BFLSettings(ByJobs):
     extra: dict[str, Scalar] | None = None
 
     @property
-    def drawn(self) -> tuple[int, int] | None:
+    def fixed_size(self) -> tuple[int, int] | None:
         """(height, width) that every image must have; None: any."""
         return self.size
 
@@ -77,12 +77,12 @@ class BFL(JobHost[BFLSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """POST to the model."""
-        given = self._given
-        height, width = given.size or (None, None)
-        model = (given.variation_model or given.model) if call.parents else given.model
+        config = self._config
+        height, width = config.size or (None, None)
+        model = (config.variation_model or config.model) if call.parents else config.model
         body = {
             "output_format": "png",
-            **(given.extra or {}),
+            **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,
             **stated(height=height, width=width, input_image=base64_of(call.parents[0]) if call.parents else None),
@@ -96,7 +96,7 @@ class BFL(JobHost[BFLSettings]):
         if answer is None or status == "Task not found":
             return "unknown"
         if status in ("Request Moderated", "Content Moderated"):
-            raise Ended(str(status), refused=True)
+            raise Ended(str(status), is_refusal=True)
         if status in ("Error", "Failed"):
             raise Ended(Fault.of_object(answer, f"the job ended as {status}").words)
         return answer if status == "Ready" else "waiting"
@@ -107,7 +107,7 @@ class BFL(JobHost[BFLSettings]):
         return [self._image(call, result.get("sample") if isinstance(result, dict) else None)], None
 
     def _credentials(self) -> Credentials:
-        return Credentials(self._given, header="x-key")
+        return Credentials(self._config, header="x-key")
 
 
 # Hosts of many models, each of which describes its own inputs, under names of its own.
@@ -142,11 +142,11 @@ class ManyModels(ByJobs):
 
     @property
     def ladder(self) -> Ladder:
-        """How the endpoint is told a degree of variation."""
+        """Wordings and fields that tell the endpoint a degree of variation."""
         return Ladder.of(self.wordings, self.degree_field, exact=self.degree_field is not None)
 
 
-Given = TypeVar("Given", bound=ManyModels)
+Config = TypeVar("Config", bound=ManyModels)
 
 
 @dataclass(frozen=True)
@@ -175,15 +175,15 @@ class Model:
             raise Fault(f"{name} describes no input `prompt`: it is no model that draws from prompts", 400)
         return cls(name, inputs)
 
-    def fill(self, given: ManyModels, call: ImageCall, parent: str) -> dict[str, Any]:
+    def fill(self, config: ManyModels, call: ImageCall, parent: str) -> dict[str, Any]:
         """Return a call under the model's names; raise Rejected if the model has no input for a part of it.
 
         Args:
-            given: further inputs, sizes and names.
+            config: further inputs, sizes and names.
             call: what is asked for.
             parent: address of the image to be varied, or a data URI.
         """
-        filled: dict[str, Any] = {**(given.inputs or {}), "prompt": call.prompt, **call.degree}
+        filled: dict[str, Any] = {**(config.inputs or {}), "prompt": call.prompt, **call.degree}
         for name in filled:
             self._check(name)
         if "seed" in self.inputs:
@@ -191,10 +191,10 @@ class Model:
         counts = [name for name in COUNTS if name in self.inputs]
         if counts:
             filled[counts[0]] = len(call.seeds)
-        elif given.n > 1:
+        elif config.n > 1:
             raise Rejected(f"{self.name} has no input for the number of images: set `n` to 1.")
-        if given.size is not None:
-            sides = {"height": given.size[0], "width": given.size[1]}
+        if config.size is not None:
+            sides = {"height": config.size[0], "width": config.size[1]}
             if sides.keys() <= self.inputs.keys():
                 filled |= sides
             elif "image_size" in self.inputs:
@@ -203,7 +203,7 @@ class Model:
                 words = "has no input for a size: leave it out, or set the model's own in `inputs`"
                 raise Rejected(f"{self.name} {words}.")
         if call.parents:
-            name = given.image_field or next((name for name in IMAGES if name in self.inputs), IMAGES[0])
+            name = config.image_field or next((name for name in IMAGES if name in self.inputs), IMAGES[0])
             self._check(name)
             schema = self.inputs[name]
             kinds = [schema, *schema.get("anyOf", ())] if isinstance(schema, dict) else []
@@ -216,14 +216,14 @@ class Model:
             raise Rejected(f"{self.name} has no input '{name}'; {nearest_name(name, self.inputs)}")
 
 
-class ModelHost(JobHost[Given]):
+class ModelHost(JobHost[Config]):
     """A host whose models describe themselves; they are asked to once, before the first job."""
 
     batch = "n"
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        names = {self._given.model, self._given.variation_model or self._given.model}
+        names = {self._config.model, self._config.variation_model or self._config.model}
         self._models = {name: OnFirstUse(partial(self._describe, name)) for name in names}
 
     @abstractmethod
@@ -232,11 +232,11 @@ class ModelHost(JobHost[Given]):
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
-        return self._given.size
+        return self._config.size
 
     def _model(self, call: ImageCall) -> Model:
-        given = self._given
-        return self._models[(given.variation_model or given.model) if call.parents else given.model].get()
+        config = self._config
+        return self._models[(config.variation_model or config.model) if call.parents else config.model].get()
 
 
 # fal: any of its models that draws from a prompt, by its queue and the inputs that the model describes.
@@ -282,7 +282,7 @@ class Fal(ModelHost[FalSettings]):
         """POST to the model's queue."""
         model = self._model(call)
         parent = data_uri(call.parents[0]) if call.parents else ""
-        return f"/{model.name}", {"json": model.fill(self._given, call, parent)}
+        return f"/{model.name}", {"json": model.fill(self._config, call, parent)}
 
     def look(self, job: str) -> JobStatus:
         """GET the status, and then the result."""
@@ -315,10 +315,10 @@ class Fal(ModelHost[FalSettings]):
         ], None
 
     def _credentials(self) -> Credentials:
-        return Credentials(self._given, scheme="Key")
+        return Credentials(self._config, scheme="Key")
 
     def _describe(self, name: str) -> Model:
-        document = object_of(self._client.read(f"{self._given.description_url}?endpoint_id={name}"))
+        document = object_of(self._client.read(f"{self._config.description_url}?endpoint_id={name}"))
         path = f"/{name}".replace("/", "~1")
         schema = {"$ref": f"#/paths/{path}/post/requestBody/content/application~1json/schema"}
         return Model.of(name, document, schema)
@@ -366,7 +366,7 @@ class Replicate(ModelHost[ReplicateSettings]):
         model = self._model(call)
         parent = self._place(call.parents[0]) if call.parents else ""
         name, _, version = model.name.partition(":")
-        body = {"input": model.fill(self._given, call, parent), **({"version": version} if version else {})}
+        body = {"input": model.fill(self._config, call, parent), **({"version": version} if version else {})}
         return "/v1/predictions" if version else f"/v1/models/{name}/predictions", {"json": body}
 
     def look(self, job: str) -> JobStatus:

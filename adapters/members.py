@@ -103,7 +103,7 @@ class Member:
             columns[DRAWN] = conditions[DRAWN]
         return Conditions(columns)
 
-    def named(self, conditions: Conditions) -> Conditions:
+    def with_prefix(self, conditions: Conditions) -> Conditions:
         """Put its name before the names of its columns."""
         return Conditions(
             {name if name == DRAWN else f"{self.name}{PART}{name}": each for name, each in conditions.items()}
@@ -127,7 +127,7 @@ class Member:
 
 
 class OfSeveral(ABC):
-    """What holds for a generator of several because it holds for each of them."""
+    """A generator of several: the methods that ask each of them."""
 
     _members: tuple[Member, ...]
 

@@ -64,11 +64,11 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
     @property
     def ladder(self) -> Ladder:
-        """How the endpoint is told a degree of variation; images/variations takes no prompt."""
+        """Wordings and fields that tell the endpoint a degree; images/variations takes no prompt."""
         return super().ladder if self.variation == "edit" else Ladder((), self.degree_field, self.degree_exact)
 
     @property
-    def drawn(self) -> tuple[int, int] | None:
+    def fixed_size(self) -> tuple[int, int] | None:
         """(height, width) of a size such as "1024x768"; None for "auto" and the like."""
         width, _, height = (self.size or "").partition("x")
         return (int(height), int(width)) if width.isdigit() and height.isdigit() else None
@@ -81,7 +81,7 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
         azure = self.azure_api_version is not None
         return profile("openai_images", "azure" if azure else server_by_address(self.url) or "")
 
-    def served_by(self, profile: Profile | None, named: bool = True) -> Self:
+    def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
         """See `Served.served_by`."""
         if profile is not None and self.variation not in profile.varies:
             has = " and ".join(f"variation: {name}" for name in profile.varies) or "none: use another server"
@@ -89,7 +89,7 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
                 f"variation: {profile.title} (server: {profile.server}) cannot vary a sample by '{self.variation}'; it "
                 f"has {has}, or write server: null if it is another."
             )
-        return super().served_by(profile, named)
+        return super().served_by(profile, is_named)
 
 
 class OpenAIImages(ServedHost[OpenAISettings]):
@@ -119,20 +119,19 @@ class OpenAIImages(ServedHost[OpenAISettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """images/generations, images/edits or images/variations; the last two are forms."""
-        given = self._given
-        fields = {
-            **stated(size=given.size, response_format=given.response_format, model=given.model, n=len(call.seeds)),
-            **({"prompt": call.prompt} if not call.parents or given.variation == "edit" else {}),
-        }
-        if not call.parents or given.variation == "edit":
-            fields |= stated(quality=given.quality, output_format=given.output_format)
-        if call.parents and given.variation == "edit":
-            fields |= stated(input_fidelity=given.input_fidelity)
-        fields |= {**(given.extra or {}), **({given.seed_field: call.seed} if given.seed_field else {}), **call.degree}
-        if not call.parents:
-            return self._path("generations"), {"json": fields}
-        files = {"image": ("image.png", call.parents[0], "image/png")}
-        return self._path("edits" if given.variation == "edit" else "variations"), {"data": fields, "files": files}
+        config = self._config
+        task = "generations" if not call.parents else "edits" if config.variation == "edit" else "variations"
+        fields = stated(size=config.size, response_format=config.response_format, model=config.model, n=len(call.seeds))
+        if task != "variations":
+            fields |= stated(prompt=call.prompt, quality=config.quality, output_format=config.output_format)
+        if task == "edits":
+            fields |= stated(input_fidelity=config.input_fidelity)
+        fields |= config.extra or {}
+        fields |= {config.seed_field: call.seed} if config.seed_field else {}
+        fields |= call.degree
+        if task == "generations":
+            return self._path(task), {"json": fields}
+        return self._path(task), {"data": fields, "files": {"image": ("image.png", call.parents[0], "image/png")}}
 
     def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
         """Read `data` and `usage`; an answer that names addresses is paid, so it is noted until these are fetched."""
@@ -150,11 +149,11 @@ class OpenAIImages(ServedHost[OpenAISettings]):
 
     def _path(self, task: str) -> str:
         """The path of a task; Azure's lies below the deployment, except for images/variations."""
-        given = self._given
-        if given.azure_api_version is None:
+        config = self._config
+        if config.azure_api_version is None:
             return f"/images/{task}"
-        deployment = "" if task == "variations" else f"/deployments/{quote(given.model, safe='')}"
-        return f"/openai{deployment}/images/{task}?api-version={quote(given.azure_api_version)}"
+        deployment = "" if task == "variations" else f"/deployments/{quote(config.model, safe='')}"
+        return f"/openai{deployment}/images/{task}?api-version={quote(config.azure_api_version)}"
 
     def _picture(self, entry: Any, call: ImageCall) -> Pixels | Failed:
         """The image of an entry: in it, or where its address says."""
@@ -171,7 +170,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return self._rule.fetch(url, lambda: self._client.read(url), call.images)
 
     def _credentials(self) -> Credentials:
-        return self._given.read_credentials()
+        return self._config.read_credentials()
 
 
 def billed(usage: Any) -> Usage | None:

@@ -96,7 +96,7 @@ class FromPool(ABC):
         parents = self._places(request.conditions)
         if request.degree == 0:
             return self._answer(parents)
-        chosen = np.empty(len(request), dtype=np.int64)
+        choice = np.empty(len(request), dtype=np.int64)
         uniforms = _uniforms(request.seeds, stream=2)
         for label, items in _group(request.labels):
             pool = self._of_label(label)
@@ -104,8 +104,8 @@ class FromPool(ABC):
             ranks = np.floor(uniforms[items] * near).astype(np.int64)
             for start in range(0, len(items), BLOCK):
                 block = slice(start, start + BLOCK)
-                chosen[items[block]] = self._ranked(pool, parents[items[block]], ranks[block])
-        return self._answer(chosen)
+                choice[items[block]] = self._ranked(pool, parents[items[block]], ranks[block])
+        return self._answer(choice)
 
     @abstractmethod
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:

@@ -92,8 +92,8 @@ class Portfolio(OfSeveral):
 """
 
     def __init__(self, **settings: Any) -> None:
-        given = read_settings(PortfolioSettings, settings, "portfolio")
-        self._members, self._explore = _members(given.of), given.explore
+        config = read_settings(PortfolioSettings, settings, "portfolio")
+        self._members, self._explore = _members(config.of), config.explore
         self._places = {member.name: i for i, member in enumerate(self._members)}
         self._shares = np.cumsum([member.share for member in self._members])[:-1]
         infos = {member.name: member.info for member in self._members}
@@ -112,7 +112,7 @@ class Portfolio(OfSeveral):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Of all together: a request may hold anything, and is passed on as each generator wants it."""
+        """Capabilities of all together: a request may hold anything, and is passed on as each generator takes it."""
         each = [member.api.capabilities for member in self._members]
         return Capabilities(
             max_chunk=max(can.max_chunk for can in each),
@@ -150,16 +150,16 @@ class Portfolio(OfSeveral):
         ways = np.array([self._places[name] for name in makers.tolist()], dtype=np.int64)
         if not explores:
             return ways
-        chosen = np.searchsorted(self._shares, uniforms(seeds, "portfolio/generator"), side="right")
+        choice = np.searchsorted(self._shares, uniforms(seeds, "portfolio/generator"), side="right")
         anew = uniforms(seeds, "portfolio/explore") < self._explore
-        return np.where(anew, len(self._members) + chosen, ways)
+        return np.where(anew, len(self._members) + choice, ways)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """Deal new samples out to the generators by the shares, and let each draw its conditions."""
-        chosen = self._deal(np.array(labels), seeds)
+        choice = self._deal(np.array(labels), seeds)
         parts, order = [], []
         for i, member in enumerate(self._members):
-            items = np.flatnonzero(chosen == i)
+            items = np.flatnonzero(choice == i)
             if items.size:
                 conditions = member.draw(tuple(labels[item] for item in items), seeds[items])
                 parts.append(_marked(member, conditions, len(items)))
@@ -168,14 +168,14 @@ class Portfolio(OfSeveral):
 
     def _deal(self, labels: npt.NDArray[np.str_], seeds: Seeds) -> Items:
         """A generator for each item: of each label so many to each that their shares are met, to a sample."""
-        chosen = np.empty(len(labels), dtype=np.int64)
+        choice = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
             items = np.flatnonzero(labels == label)
             order = np.argsort(uniforms(seeds[items], "portfolio/deal"), kind="stable")
             start = uniforms(seeds[items[:1]], "portfolio/start")
             places = (np.arange(len(items)) + start) / len(items)
-            chosen[items[order]] = np.searchsorted(self._shares, places, side="right")
-        return chosen
+            choice[items[order]] = np.searchsorted(self._shares, places, side="right")
+        return choice
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new samples, each by the generator that was drawn for it."""
@@ -269,7 +269,7 @@ def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
 
 def _marked(member: Member, conditions: Conditions, count: int) -> Conditions:
     """`count` rows of a member's columns, by the portfolio's names, with the name of the generator."""
-    return Conditions({GENERATOR: np.full(count, member.name), **member.named(conditions)})
+    return Conditions({GENERATOR: np.full(count, member.name), **member.with_prefix(conditions)})
 
 
 def _same(what: str, values: Mapping[str, Any]) -> Any:

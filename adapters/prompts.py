@@ -60,10 +60,10 @@ class Prompts:
         """Draw a prompt for each item by its seed alone; raise RecipeError if a label has none."""
         texts = [self._of(label) for label in labels]
         places = np.array([len(choice) for choice in texts], dtype=np.uint64)
-        chosen = (seeds >> np.uint64(16)) % np.maximum(places, 1)
+        picks = (seeds >> np.uint64(16)) % np.maximum(places, 1)
         prompts = [
             choice[int(place)].replace("{label}", label)
-            for choice, place, label in zip(texts, chosen, labels, strict=True)
+            for choice, place, label in zip(texts, picks, labels, strict=True)
         ]
         return Conditions({PROMPT: np.array(prompts, dtype=np.str_)})
 
@@ -145,7 +145,7 @@ class Ladder:
 
     @property
     def degree(self) -> Literal["exact", "wording", "none"]:
-        """How a degree is obeyed; a field that nobody has shown to be heeded counts for nothing."""
+        """Obedience to a degree; a field that nobody has shown to be heeded counts for nothing."""
         return "exact" if self.exact else "wording" if self.rungs else "none"
 
     def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
@@ -222,18 +222,20 @@ class Classes:
             for label in set(labels)
         }
         places = seeds >> np.uint64(16)
-        drawn = [classes[label][int(place) % len(classes[label])] for label, place in zip(labels, places, strict=True)]
-        return np.array(drawn, dtype=np.int64)
+        classes_of_items = [
+            classes[label][int(place) % len(classes[label])] for label, place in zip(labels, places, strict=True)
+        ]
+        return np.array(classes_of_items, dtype=np.int64)
 
-    def _number(self, named: int | str) -> int:
-        if isinstance(named, int):
-            if not 0 <= named < (self.count or 0):
-                raise RecipeError(f"classes: the model has {self.count} classes, from 0 on, and none is {named}.")
-            return named
-        if named not in self.names:
-            hint = nearest_name(named, self.names) if self.names else "it names none: give their numbers."
-            raise RecipeError(f"classes: the model has no class named '{named}'; {hint}")
-        return self.names.index(named)
+    def _number(self, choice: int | str) -> int:
+        if isinstance(choice, int):
+            if not 0 <= choice < (self.count or 0):
+                raise RecipeError(f"classes: the model has {self.count} classes, from 0 on, and none is {choice}.")
+            return choice
+        if choice not in self.names:
+            hint = nearest_name(choice, self.names) if self.names else "it names none: give their numbers."
+            raise RecipeError(f"classes: the model has no class named '{choice}'; {hint}")
+        return self.names.index(choice)
 
 
 def check_choices(labels: Sequence[str], choices: Mapping[str, Choices] | None) -> None:

@@ -51,7 +51,7 @@ class SDSettings(Served):
     extra: dict[str, Scalar] | None = None
 
     @property
-    def drawn(self) -> tuple[int, int]:
+    def fixed_size(self) -> tuple[int, int]:
         """(height, width) that every image must have."""
         return self.size or self.image_size
 
@@ -84,27 +84,27 @@ class SDAPI(ServedHost[SDSettings]):
     def capabilities(self) -> Capabilities:
         """One prompt per request, and one parent unless the server takes several; the degree is the strength."""
         can = super().capabilities
-        return replace(can, shares="condition") if self._given.several_parents else can
+        return replace(can, shares="condition") if self._config.several_parents else can
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         if degree == 0:
             return "the parent itself, without a call"
-        steps = self._given.steps
+        steps = self._config.steps
         return f"denoising_strength = {degree:g}, about {max(1, int(degree * steps))} of {steps} steps"
 
     def request(self, call: ImageCall) -> Sending:
         """txt2img or img2img."""
-        given = self._given
-        height, width = given.drawn
+        config = self._config
+        height, width = config.fixed_size
         body: dict[str, Any] = {
-            "negative_prompt": given.negative_prompt,
-            "steps": given.steps,
-            "cfg_scale": given.cfg_scale,
+            "negative_prompt": config.negative_prompt,
+            "steps": config.steps,
+            "cfg_scale": config.cfg_scale,
             "height": height,
             "width": width,
-            **stated(sampler_name=given.sampler),
-            **(given.extra or {}),
+            **stated(sampler_name=config.sampler),
+            **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,
             "batch_size": len(call.seeds),
@@ -112,8 +112,8 @@ class SDAPI(ServedHost[SDSettings]):
         }
         if not call.parents:
             return "/sdapi/v1/txt2img", {"json": body}
-        head = "data:image/png;base64," if given.data_uri else ""
-        parents = call.parents if given.several_parents else call.parents[:1]
+        head = "data:image/png;base64," if config.data_uri else ""
+        parents = call.parents if config.several_parents else call.parents[:1]
         body |= {"init_images": [head + base64_of(parent) for parent in parents], **call.degree}
         return "/sdapi/v1/img2img", {"json": body}
 

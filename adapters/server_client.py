@@ -136,15 +136,16 @@ class ServerClient:
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._given = given = read_settings(ServerSettings, settings, type(self).__name__)
-        self._prompts = None if given.prompts is None else Prompts.of(given.prompts)
+        self._config = config = read_settings(ServerSettings, settings, type(self).__name__)
+        self._prompts = None if config.prompts is None else Prompts.of(config.prompts)
         if self._prompts is not None:
             self.draw_conditions = self._prompts.draw  # only such a generator's conditions are drawn before the work
-        self._negative = NegativePrompts.of(given.negative_prompt)
-        self._classes = None if given.classes is None else {str(label): named for label, named in given.classes.items()}
-        self._endpoints = OnFirstUse(lambda: Endpoints(given.urls, given, given.concurrency))
+        self._negative = NegativePrompts.of(config.negative_prompt)
+        classes = config.classes
+        self._classes = None if classes is None else {str(label): choice for label, choice in classes.items()}
+        self._endpoints = OnFirstUse(lambda: Endpoints(config.urls, config, config.concurrency))
         self._model = OnFirstUse(self._described)
-        self._hosts = tuple(urlsplit(url).netloc for url in given.urls)
+        self._hosts = tuple(urlsplit(url).netloc for url in config.urls)
         knows = self._classes is not None if self._prompts is None else self._prompts.by_label
         self.info = replace(self.info, hosts=self._hosts, by_label=knows)
 
@@ -156,8 +157,8 @@ class ServerClient:
     @property
     def capabilities(self) -> Capabilities:
         """Any classes or prompts in a request; several requests for each server, so that none is idle."""
-        workers = workers_for(self._given.concurrency * len(self._given.urls))
-        return Capabilities(self._given.chunk, workers, "nothing", degree_of(self._given.vary))
+        workers = workers_for(self._config.concurrency * len(self._config.urls))
+        return Capabilities(self._config.chunk, workers, "nothing", degree_of(self._config.vary))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means to a server that varies images as the recipe says.
@@ -165,12 +166,12 @@ class ServerClient:
         Raises:
             RecipeError: it leaves no step to run.
         """
-        vary = self._given.vary
+        vary = self._config.vary
         if vary == "instruction" and 0 < degree < 1:
             return "told by the server, in words of its own"
         if vary != "noise" and 0 < degree < 1:
             return describe_weight(vary, degree)
-        described = describe_steps(of_iteration("steps", self._given.steps, iteration), degree)
+        described = describe_steps(of_iteration("steps", self._config.steps, iteration), degree)
         return described if degree else f"{described}, without a call"
 
     def describe_wait(self) -> str:
@@ -180,7 +181,7 @@ class ServerClient:
 
     def check_machine(self) -> None:
         """Raise RecipeError if the key is not there: see `check_key`."""
-        check_key(self._given)
+        check_key(self._config)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if `prompts` or `classes` is given and names none for a label."""
@@ -210,45 +211,45 @@ class ServerClient:
             return Answer(request.samples, request.conditions, usage=Usage(0))
         if not isinstance(request.samples, Images):
             raise APIError(f"A diffusion server varies images, not {request.samples.kind}.")
-        parents = self._converted(np.ascontiguousarray(request.samples.pixels), self._given.size, 3)
+        parents = self._converted(np.ascontiguousarray(request.samples.pixels), self._config.size, 3)
         return self._ask(request, request.iteration, degree=request.degree, images=parents)
 
     def _ask(self, request: RandomRequest | VariationRequest, iteration: int = 1, **variation: Any) -> Answer:
         """Ask for images with the settings of this iteration."""
-        given = self._given
+        config = self._config
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
-        wanted = Wanted(
+        images_asked = Wanted(
             request.seeds,
-            steps=of_iteration("steps", given.steps, iteration),
-            guidance=None if given.guidance is None else of_iteration("guidance", given.guidance, iteration),
-            size=given.size,
+            steps=of_iteration("steps", config.steps, iteration),
+            guidance=None if config.guidance is None else of_iteration("guidance", config.guidance, iteration),
+            size=config.size,
             classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
             prompts=tuple(map(str, prompts_of(conditions, len(request)))) if self._prompts is not None else None,
             negative_prompts=tuple(self._negative.of_labels(request.labels)) if self._negative else None,
-            vary=given.vary,
+            vary=config.vary,
             **variation,
         )
         outcome = self._endpoints.get().ask(
             "/v1/batch/images",
             lambda response: _read_images(response, len(request)),
             request.job.check_stop,
-            content=wanted_to_npz(wanted),
+            content=wanted_to_npz(images_asked),
             headers={"Content-Type": NPZ},
         )
         if outcome.result is None:
             assert outcome.miss is not None
-            empty = Images(np.empty((0, 1, 1, given.channels), dtype=np.uint8))
+            empty = Images(np.empty((0, 1, 1, config.channels), dtype=np.uint8))
             missing = dict.fromkeys(range(len(request)), outcome.miss)
             return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
         answer = outcome.result
-        images = Images(self._converted(answer.images, given.image_size, given.channels))
+        images = Images(self._converted(answer.images, config.image_size, config.channels))
         return Answer(images, conditions.take(answer.places), answer.missing, Usage(outcome.calls, len(images)))
 
     def _converted(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
         """Images for a model that takes prompts, or from it, in this size and with these channels."""
         if self._prompts is None or not len(images):
             return images
-        rule = self._given.resize if size else None
+        rule = self._config.resize if size else None
         return np.stack([convert_pixels(each, size=size, resize=rule, channels=channels) for each in images])
 
     def _conditions(self, labels: tuple[str, ...], carried: Conditions, seeds: Seeds) -> Conditions:

@@ -36,9 +36,9 @@ class TextPrompts:
     attributes: Mapping[str, Prompts]
 
     @classmethod
-    def of(cls, given: Drawn) -> TextPrompts:
+    def of(cls, config: Drawn) -> TextPrompts:
         """Read a recipe; raise RecipeError if a list is empty, or a name cannot be that of an attribute."""
-        attributes = given.attributes or {}
+        attributes = config.attributes or {}
         for name in attributes:
             if name in _TAKEN or not _COLUMN.fullmatch(name):
                 raise RecipeError(
@@ -46,7 +46,7 @@ class TextPrompts:
                     f"{', '.join(_TAKEN)}."
                 )
         return cls(
-            Prompts.of(given.prompts),
+            Prompts.of(config.prompts),
             {name: Prompts.of(values, f"attributes.{name}") for name, values in attributes.items()},
         )
 
@@ -95,11 +95,11 @@ class Asking:
     least_words: int
 
     @classmethod
-    def of(cls, given: Written) -> Asking:
+    def of(cls, config: Written) -> Asking:
         """Read a recipe; raise RecipeError if a wording or a list is missing."""
-        ladder = Ladder.of(WORDINGS[given.variation] if given.wordings is None else given.wordings)
-        fills = given.variation == "fill_in"
-        return cls(TextPrompts.of(given), ladder, fills, given.length_sigma, given.least_words)
+        ladder = Ladder.of(WORDINGS[config.variation] if config.wordings is None else config.wordings)
+        fills = config.variation == "fill_in"
+        return cls(TextPrompts.of(config), ladder, fills, config.length_sigma, config.least_words)
 
     def describe(self, degree: float) -> str:
         """Describe `degree` for `pe plan`."""
@@ -137,8 +137,8 @@ class Asking:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
         if "{text}" not in wording:
             wording = f"{wording}\n\n{{text}}"
-        shown = blanked(text, degree, seed) if self.fills else text
-        return fill_names(wording, {**values, "text": shown, "words": str(self._length(text, degree, seed))})
+        text_sent = blanked(text, degree, seed) if self.fills else text
+        return fill_names(wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))})
 
     def _length(self, text: str, degree: float, seed: int) -> int:
         """Number of words to write: the parent's and a normal draw."""
@@ -159,8 +159,8 @@ def share_of(count: int, degree: float) -> int:
 def blanked(text: str, degree: float, seed: int) -> str:
     """Replace the share `degree` of the words, drawn by the seed, by blanks; all else stays as it is."""
     words = words_of(text)
-    chosen = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
-    for place in sorted(chosen.tolist(), reverse=True):
+    picks = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
+    for place in sorted(picks.tolist(), reverse=True):
         start, end = words[place].span()
         text = f"{text[:start]}{BLANK}{text[end:]}"
     return text
@@ -199,8 +199,8 @@ Mistral and Zhipu, as gateways pass them on."""
 class TextAnswers:
     """The answers of one model, counted; any thread may hand them over."""
 
-    def __init__(self, given: Written) -> None:
-        self._given = given
+    def __init__(self, config: Written) -> None:
+        self._config = config
         self._taken, self._faults, self._answers = Counter[str](), Counter[str](), 0
         self._lock = Lock()
 
@@ -211,7 +211,7 @@ class TextAnswers:
             answer: as it came; white space, a template's markup and quotation marks around all of it are taken off.
             ended: the model ended it; else it was cut off.
         """
-        answer_text, given = unwrap(plain(answer)), self._given
+        answer_text, config = unwrap(plain(answer)), self._config
         with self._lock:
             self._answers += 1
             self._taken.update(answer_text.taken)
@@ -225,12 +225,12 @@ class TextAnswers:
         if len(text) > 1 and text[0] + text[-1] in ('""', "“”") and not {'"', "“", "”"} & set(text[1:-1]):
             text = text[1:-1].strip()
         if not text:
-            spent = "" if ended else f": its {given.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
-            return Failed(f"the model wrote nothing{spent}")
-        if not given.cut and not ended:
-            return Failed(f"the text was cut off after {given.max_tokens} tokens: raise max_tokens, or set cut: true")
-        if not given.cut and len(text.encode()) > given.longest:
-            return Failed(f"the text has more than {given.longest:,} bytes: raise longest, or set cut: true")
+            hint = "" if ended else f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
+            return Failed(f"the model wrote nothing{hint}")
+        if not config.cut and not ended:
+            return Failed(f"the text was cut off after {config.max_tokens} tokens: raise max_tokens, or set cut: true")
+        if not config.cut and len(text.encode()) > config.longest:
+            return Failed(f"the text has more than {config.longest:,} bytes: raise longest, or set cut: true")
         return text
 
     def take_finished(self, answer: str, reason: object) -> str | Failed | Refused:

@@ -67,16 +67,16 @@ class PictureRule:
         width: of the samples, pixels.
         channels: 1 (grey) or 3.
         resize: how an image of another size gets there: crop, fit or stretch.
-        sent: (height, width) that the endpoint was asked for: another size counts as failed; None: any.
-        kept: (height, width) at which samples are kept to be varied; None: they are not.
+        fixed_size: (height, width) that the endpoint was asked for: another size counts as failed; None: any.
+        kept_size: (height, width) at which samples are kept to be varied; None: they are not.
     """
 
     height: int
     width: int
     channels: Channels = 3
     resize: Resize = "crop"
-    sent: tuple[int, int] | None = None
-    kept: tuple[int, int] | None = None
+    fixed_size: tuple[int, int] | None = None
+    kept_size: tuple[int, int] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -89,7 +89,7 @@ class PictureRule:
         if len(data) > MOST_BYTES or not (webp or data.startswith(_STARTS)):
             return Failed(f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image")
         try:
-            return decode_image(data, size=self.sent, resize=None, channels=3, name="The endpoint's image")
+            return decode_image(data, size=self.fixed_size, resize=None, channels=3, name="The endpoint's image")
         except BadImage as error:
             return Failed(str(error))
 
@@ -126,10 +126,12 @@ def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditi
     missing = {i: entry for i, entry in enumerate(entries) if isinstance(entry, Failed | Refused)}
     samples = _stacked(images, (rule.height, rule.width), rule.resize, rule.channels)
     columns = Conditions()
-    if rule.kept is not None:
+    if rule.kept_size is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
-        columns = Conditions({**rest, DRAWN: _stacked(images, rule.kept, rule.resize, 3)})
-    pixels = sum(math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.sent or (0,)) for one in received)
+        columns = Conditions({**rest, DRAWN: _stacked(images, rule.kept_size, rule.resize, 3)})
+    pixels = sum(
+        math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,)) for one in received
+    )
     usage = Usage(outcome.calls, len(received), megapixels=pixels / 1e6) + (billed or NOTHING)
     return Answer(Images(samples), columns, missing, usage)
 

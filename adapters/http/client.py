@@ -111,14 +111,14 @@ class _Clock:
     def start(self, _: httpx2.Request) -> None:
         self._of_thread.end = time.monotonic() + self._seconds
 
-    def left(self, timeout: float | None) -> float | None:
+    def rest(self, timeout: float | None) -> float | None:
         """`timeout`, or the rest of the request's time if that is less; raise ReadTimeout if there is none."""
         import httpcore2
 
-        left: float = getattr(self._of_thread, "end", float("inf")) - time.monotonic()
-        if left <= _CLOSE:
+        rest: float = getattr(self._of_thread, "end", float("inf")) - time.monotonic()
+        if rest <= _CLOSE:
             raise httpcore2.ReadTimeout(f"no whole answer within total_timeout, {self._seconds:g} s") from None
-        return left if timeout is None else min(timeout, left)
+        return rest if timeout is None else min(timeout, rest)
 
 
 class _Backend:
@@ -128,7 +128,7 @@ class _Backend:
         self._backend, self._clock = backend, clock
 
     def connect_tcp(self, *, timeout: float | None = None, **address: Any) -> _Stream:
-        return _Stream(self._backend.connect_tcp(timeout=self._clock.left(timeout), **address), self._clock)
+        return _Stream(self._backend.connect_tcp(timeout=self._clock.rest(timeout), **address), self._clock)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -144,18 +144,18 @@ class _Stream:
         import httpcore2
 
         try:
-            data: bytes = self._stream.read(max_bytes, self._clock.left(timeout))
+            data: bytes = self._stream.read(max_bytes, self._clock.rest(timeout))
         except httpcore2.ReadTimeout:
-            self._clock.left(timeout)  # says so if it was the whole request's
+            self._clock.rest(timeout)  # says so if it was the whole request's
             raise
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE):
-            self._stream.write(buffer[start : start + _PIECE], self._clock.left(timeout))
+            self._stream.write(buffer[start : start + _PIECE], self._clock.rest(timeout))
 
     def start_tls(self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None) -> _Stream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._clock.left(timeout)), self._clock)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._clock.rest(timeout)), self._clock)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

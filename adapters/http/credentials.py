@@ -41,7 +41,7 @@ class Credentials:
     """
 
     def __init__(self, connection: Connection, *, header: str | None = "Authorization", scheme: str = "Bearer") -> None:
-        self._given, self._header, self._scheme, self._renewing = connection, header, scheme, Lock()
+        self._config, self._header, self._scheme, self._renewing = connection, header, scheme, Lock()
         self._headers = {
             name: value_of(f"headers_env.{name}", variable) for name, variable in (connection.headers_env or {}).items()
         }
@@ -66,7 +66,7 @@ class Credentials:
             for name in ("Authorization", "api-key"):
                 request.headers.pop(name, None)
             if key:
-                bare = self._header != "Authorization" or self._given.basic_auth_env is not None
+                bare = self._header != "Authorization" or self._config.basic_auth_env is not None
                 request.headers[self._header] = key if bare else f"{self._scheme} {key}"
         request.headers.update(self._headers)
         return key
@@ -97,7 +97,7 @@ class Credentials:
         Raises:
             RecipeError: the key is refused, and none can be read in its place.
         """
-        if fault.status not in (401, 403) or fault.refusal or not self._given.key_expires:
+        if fault.status not in (401, 403) or fault.refusal or not self._config.key_expires:
             return False
         with self._renewing:
             if self._key == key:
@@ -117,31 +117,31 @@ class Credentials:
 
     def _read_key(self) -> str:
         """Read the key, and remember it so that no message holds it."""
-        given = self._given
-        if given.key_file is not None:
-            key = _of_file(given.key_file)
-        elif given.key_command is not None:
-            key = _of_command(given.key_command)
-        elif given.basic_auth_env is not None:
-            pair = value_of("basic_auth_env", given.basic_auth_env)
+        config = self._config
+        if config.key_file is not None:
+            key = _of_file(config.key_file)
+        elif config.key_command is not None:
+            key = _of_command(config.key_command)
+        elif config.basic_auth_env is not None:
+            pair = value_of("basic_auth_env", config.basic_auth_env)
             if ":" not in pair:
                 raise RecipeError(
-                    f"basic_auth_env: the environment variable {given.basic_auth_env} has no colon: "
+                    f"basic_auth_env: the environment variable {config.basic_auth_env} has no colon: "
                     "export user:password in it."
                 )
             self.hide(pair, pair.partition(":")[2])
             key = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
-            key = "" if given.key_env is None else value_of("key_env", given.key_env)
+            key = "" if config.key_env is None else value_of("key_env", config.key_env)
         self.hide(key.removeprefix("Basic "))
         return key
 
     def _file_version(self) -> tuple[int, int, int] | None:
         """A value that changes when `key_file` does; None: there is no such file now."""
-        if self._given.key_file is None:
+        if self._config.key_file is None:
             return None
         try:
-            status = self._given.key_file.stat()
+            status = self._config.key_file.stat()
         except OSError:
             return None
         return status.st_mtime_ns, status.st_size, status.st_ino

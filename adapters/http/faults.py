@@ -177,14 +177,14 @@ def body_words(body: str | bytes) -> tuple[str, str]:
 def _without_tags(page: str) -> str:
     """The text of a page of HTML, each character looked at once."""
     first, *pieces = page.split("<")
-    shown, hidden = [first], False
+    visible, hidden = [first], False
     for piece in pieces:
         tag, end, text = piece.partition(">")
         name = tag.lower()
         hidden = name.startswith(_HIDDEN) or (hidden and not name.startswith(tuple(f"/{name}" for name in _HIDDEN)))
         if not hidden:
-            shown.append(text if end else f"<{piece}")
-    return " ".join(shown)
+            visible.append(text if end else f"<{piece}")
+    return " ".join(visible)
 
 
 def _json_words(content: Any) -> tuple[str, str]:

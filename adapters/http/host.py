@@ -35,7 +35,7 @@ from pe.plugins.settings import read_settings
 if TYPE_CHECKING:
     import httpx2
 
-Given = TypeVar("Given", bound=Prompted)
+Config = TypeVar("Config", bound=Prompted)
 Result = TypeVar("Result")
 Request = RandomRequest | VariationRequest
 Sending = tuple[str, dict[str, Any]]
@@ -89,7 +89,7 @@ class ImageCall:
         return int(self.seeds[0] % 2**31)
 
 
-class Host(ABC, Generic[Given]):
+class Host(ABC, Generic[Config]):
     """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as condition `prompt`.
 
     Attributes:
@@ -104,25 +104,26 @@ class Host(ABC, Generic[Given]):
         RecipeError: a setting is wrong.
     """
 
-    Settings: type[Given]
+    Settings: type[Config]
     shares: ClassVar[Literal["condition", "parent"]] = "condition"
     batch: ClassVar[str] = ""
     key_hosts: ClassVar[tuple[str, ...]] = ()
     info = PluginInfo(machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",))
 
     def __init__(self, **settings: Any) -> None:
-        self._given = given = self._read_settings(settings)
-        self._prompts, self._ladder = Prompts.of(given.prompts), given.ladder
-        self._rule = PictureRule(*given.image_size, given.channels, given.resize, given.drawn, given.kept)
+        self._config = config = self._read_settings(settings)
+        self._prompts, self._ladder = Prompts.of(config.prompts), config.ladder
+        sizes = (config.fixed_size, config.kept_size)
+        self._rule = PictureRule(*config.image_size, config.channels, config.resize, *sizes)
         self._opened = OnFirstUse(self._open)
-        self._host = urlsplit(given.url).netloc
+        self._host = urlsplit(config.url).netloc
         self.info = replace(
             self.info,
             hosts=(self._host,),
             by_label=self._prompts.by_label,
             shape=self._rule.shape,
             drawn=self._requested_size,
-            kept=given.kept,
+            kept=config.kept_size,
         )
 
     @abstractmethod
@@ -136,9 +137,9 @@ class Host(ABC, Generic[Given]):
     @property
     def capabilities(self) -> Capabilities:
         """One prompt, or one parent, per request."""
-        given = self._given
-        most = getattr(given, self.batch) if self.batch else 1
-        return Capabilities(most, workers_for(given.concurrency), self.shares, self._ladder.degree, deterministic=False)
+        most = getattr(self._config, self.batch) if self.batch else 1
+        workers = workers_for(self._config.concurrency)
+        return Capabilities(most, workers, self.shares, self._ladder.degree, deterministic=False)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -146,12 +147,12 @@ class Host(ABC, Generic[Given]):
 
     def describe_wait(self) -> str:
         """The reason for which requests wait now; empty: none."""
-        opened = self._opened.made
-        return "" if opened is None else opened[1].wait
+        endpoint = self._opened.made
+        return "" if endpoint is None else endpoint[1].wait
 
     def check_machine(self) -> None:
         """Raise RecipeError if the key is not there: see `check_key`."""
-        check_key(self._given)
+        check_key(self._config)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""
@@ -178,8 +179,8 @@ class Host(ABC, Generic[Given]):
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
-        drawn = request.conditions.get(DRAWN) if self._rule.kept else None
-        parents = encoded(request.samples if drawn is None else Images(drawn))
+        pixels = request.conditions.get(DRAWN) if self._rule.kept_size else None
+        parents = encoded(request.samples if pixels is None else Images(pixels))
 
         def call() -> ImageCall:
             prompt, degree = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
@@ -194,18 +195,18 @@ class Host(ABC, Generic[Given]):
     @property
     def _requested_size(self) -> tuple[int, int] | None:
         """(height, width) that new images are asked for, whatever comes; None: the endpoint's own."""
-        return self._given.drawn
+        return self._config.fixed_size
 
-    def _read_settings(self, settings: dict[str, Any]) -> Given:
+    def _read_settings(self, settings: dict[str, Any]) -> Config:
         return read_settings(self.Settings, settings, type(self).__name__)
 
     def _credentials(self) -> Credentials:
-        return Credentials(self._given)
+        return Credentials(self._config)
 
     def _open(self) -> tuple[HTTPClient, Policy]:
-        given, credentials = self._given, self._credentials()
-        policy = Policy.of(given, self._host, given.concurrency, credentials)
-        return HTTPClient(given.url, given, given.concurrency, credentials, self.key_hosts), policy
+        config, credentials = self._config, self._credentials()
+        policy = Policy.of(config, self._host, config.concurrency, credentials)
+        return HTTPClient(config.url, config, config.concurrency, credentials, self.key_hosts), policy
 
     def _prepare(self) -> None:
         """Find out before the first call what calls depend on."""

@@ -39,15 +39,15 @@ class Ended(Exception):  # no Fault: the policy would make the request again
 
     Args:
         words: why.
-        refused: a content filter ended it, though the words may not say so.
+        is_refusal: a content filter ended it, though the words may not say so.
 
     Attributes:
         fault: why; perhaps a refusal.
     """
 
-    def __init__(self, words: str, *, refused: bool = False) -> None:
+    def __init__(self, words: str, *, is_refusal: bool = False) -> None:
         super().__init__(words)
-        fault = Fault(words, 400, "content_filter" if refused else "")
+        fault = Fault(words, 400, "content_filter" if is_refusal else "")
         self.fault = fault if fault.refusal else Fault(words)
 
 
@@ -151,14 +151,14 @@ class ByJobs(Prompted):
 
     @property
     def ladder(self) -> Ladder:
-        """How the endpoint is told a degree of variation."""
+        """Wordings and fields that tell the endpoint a degree of variation."""
         return Ladder.of(self.wordings)
 
 
-Given = TypeVar("Given", bound=ByJobs)
+Config = TypeVar("Config", bound=ByJobs)
 
 
-class JobHost(Host[Given]):
+class JobHost(Host[Config]):
     """RANDOM_API and VARIATION_API by a host that answers by jobs; a request is one job.
 
     `response` reads the host's words on a job that is done. Faults of `look` are retried for free.
@@ -179,7 +179,7 @@ class JobHost(Host[Given]):
     @property
     def capabilities(self) -> Capabilities:
         """One parent, or one prompt, per request; a job at a time for each worker."""
-        return replace(super().capabilities, concurrency=self._given.concurrency)
+        return replace(super().capabilities, concurrency=self._config.concurrency)
 
     @abstractmethod
     def look(self, job: str) -> JobStatus:
@@ -208,8 +208,8 @@ class JobHost(Host[Given]):
             self._opened.get()[1],
             start=start,
             look=self.look,
-            poll=self._given.poll,
-            timeout=self._given.job_timeout,
+            poll=self._config.poll,
+            timeout=self._config.job_timeout,
             cancel=self.cancel,
         )
 
@@ -235,8 +235,8 @@ class JobHost(Host[Given]):
         """Decode the image of a data URI, or of an address that is asked without credentials."""
         if not isinstance(url, str) or url.startswith("data:"):
             return self._rule.decode_text(url)
-        hosts = self._given.result_hosts
-        addresses = Addresses(self._given.url, self.result_hosts if hosts is None else tuple(hosts))
+        hosts = self._config.result_hosts
+        addresses = Addresses(self._config.url, self.result_hosts if hosts is None else tuple(hosts))
         if refusal := addresses.refusal(url):
             return Failed(f"the host {refusal} (result_hosts names others)")
         return self._rule.fetch(url, lambda: self._client.read(url), call.images)

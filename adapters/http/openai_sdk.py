@@ -62,7 +62,7 @@ class SDKEndpoint:
         policy: retries and rates.
 
     Args:
-        given: how it is reached.
+        config: how it is reached.
         concurrency: most requests at once.
         purpose: what the SDK is needed for.
 
@@ -71,21 +71,21 @@ class SDKEndpoint:
         RecipeError: what a setting names is not there.
     """
 
-    def __init__(self, given: OpenAIConnection, concurrency: int, purpose: str) -> None:
-        self.host, credentials = urlsplit(given.url).netloc, given.read_credentials()
-        pool = open_client(given, concurrency, credentials)
+    def __init__(self, config: OpenAIConnection, concurrency: int, purpose: str) -> None:
+        self.host, credentials = urlsplit(config.url).netloc, config.read_credentials()
+        pool = open_client(config, concurrency, credentials)
         finalize(self, pool.close)
-        self.policy = Policy.of(given, self.host, concurrency, credentials)
+        self.policy = Policy.of(config, self.host, concurrency, credentials)
         try:
             import openai
         except ImportError as error:
             raise MissingDependency.of("openai", "http", purpose) from error
         common: dict[str, Any] = {"api_key": credentials.key or "none", "max_retries": 0, "http_client": pool}
-        if given.azure_api_version is None:
-            self.client = openai.OpenAI(base_url=given.url, **common)
+        if config.azure_api_version is None:
+            self.client = openai.OpenAI(base_url=config.url, **common)
         else:
-            version = given.azure_api_version
-            self.client = openai.AzureOpenAI(azure_endpoint=given.url, api_version=version, **common)
+            version = config.azure_api_version
+            self.client = openai.AzureOpenAI(azure_endpoint=config.url, api_version=version, **common)
 
     def ask(
         self,
@@ -94,10 +94,10 @@ class SDKEndpoint:
         check_stop: CheckStop = lambda: None,
     ) -> Outcome[Result]:
         """Make one call by the SDK, whose answer is a JSON object; see `Policy.call`."""
-        return self.policy.call(lambda: sent(send), lambda response: read(object_of(response)), check_stop)
+        return self.policy.call(lambda: call_sdk(send), lambda response: read(object_of(response)), check_stop)
 
 
-def sent(send: Callable[[], Any]) -> httpx2.Response:
+def call_sdk(send: Callable[[], Any]) -> httpx2.Response:
     """Return the response to one call by the SDK; raise Fault, the SDK's error translated, if there is none."""
     import openai
 
@@ -209,7 +209,7 @@ class Batches:
         note.calls += 1
         fields = {"input_file_id": file, "endpoint": self._path, "completion_window": "24h", "metadata": {_KEY: name}}
         try:
-            answer = sent(lambda: self._batches.create(**fields))
+            answer = call_sdk(lambda: self._batches.create(**fields))
         except Fault as fault:
             if fault.status is not None and 400 <= fault.status < 500:  # it was not taken
                 note.write("")
@@ -219,7 +219,7 @@ class Batches:
     def _upload(self, content: bytes) -> str:
         file = ("requests.jsonl", content, "application/jsonl")
         try:
-            return _id_of(object_of(sent(lambda: self._files.create(file=file, purpose="batch"))))
+            return _id_of(object_of(call_sdk(lambda: self._files.create(file=file, purpose="batch"))))
         except Fault as fault:
             if fault.status not in (404, 405, 501):
                 raise
@@ -230,7 +230,7 @@ class Batches:
             ) from None
 
     def _look(self, job: str, note: JobNote) -> JobStatus:
-        batch = self._named(job) if job.startswith(_OURS) else self._find(job)
+        batch = self._find_by_name(job) if job.startswith(_OURS) else self._find(job)
         if batch is None:
             return "unknown"
         name, status = _id_of(batch), str(batch.get("status"))
@@ -245,17 +245,17 @@ class Batches:
 
     def _find(self, job: str) -> dict[str, Any] | None:
         try:
-            return object_of(sent(lambda: self._batches.retrieve(job)))
+            return object_of(call_sdk(lambda: self._batches.retrieve(job)))
         except Fault as fault:
             if fault.status != 404:
                 raise
             return None
 
-    def _named(self, name: str) -> dict[str, Any] | None:
+    def _find_by_name(self, name: str) -> dict[str, Any] | None:
         """Find the batch of this name of ours among all that the endpoint lists."""
         after: dict[str, str] = {}
         while True:
-            page = object_of(sent(partial(self._batches.list, limit=100, **after)))
+            page = object_of(call_sdk(partial(self._batches.list, limit=100, **after)))
             batches = [batch for batch in page.get("data") or [] if isinstance(batch, dict)]
             for batch in batches:
                 if isinstance(marks := batch.get("metadata"), dict) and marks.get(_KEY) == name:
@@ -267,7 +267,7 @@ class Batches:
     def _lines(self, file: str) -> list[dict[str, Any]]:
         """The JSON objects of a file; another line of it answers nothing."""
         try:
-            response = sent(lambda: self._files.content(file))
+            response = call_sdk(lambda: self._files.content(file))
         except Fault as fault:
             if fault.status != 404:
                 raise

@@ -216,9 +216,9 @@ class Policy:
                 if isinstance(verdict, Outcome):
                     return verdict
                 end = time.monotonic() + verdict
-                while (left := end - time.monotonic()) > 0:
+                while (rest := end - time.monotonic()) > 0:
                     check_stop()
-                    time.sleep(min(EVERY, left))
+                    time.sleep(min(EVERY, rest))
         finally:
             with self._changed:
                 self._under_way -= 1
@@ -264,10 +264,10 @@ class Policy:
         try:
             with self._changed:
                 while outage is not None and self._outage is outage:
-                    left = outage.until - time.monotonic()
-                    if outage.queue[0] == me and left <= 0:  # and stays the first until it has left
+                    rest = outage.until - time.monotonic()
+                    if outage.queue[0] == me and rest <= 0:  # and stays the first until it has left
                         break
-                    self._changed.wait(min(EVERY, left) if left > 0 else EVERY)
+                    self._changed.wait(min(EVERY, rest) if rest > 0 else EVERY)
                     check_stop()
                 is_probe = outage is not None and self._outage is outage
             yield outage if is_probe else None

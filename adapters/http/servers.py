@@ -42,12 +42,12 @@ class Served(Prompted):
         """Profile of the server that need not be asked; None: it is asked, or is none of those known."""
         return None if self.server is None else profile(self.api, self.server)
 
-    def served_by(self, profile: Profile | None, named: bool = True) -> Self:
+    def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
         """Return these settings, with the server's in place of those that are not stated.
 
         Args:
             profile: of the server; None: nothing is known of it.
-            named: by the recipe. A server that was recognised in mid-run is sent one parent a request all the same,
+            is_named: by the recipe. A server that was recognised in mid-run is sent one parent a request all the same,
                 because a run measures before its first request whether several come back mixed up.
 
         Raises:
@@ -59,15 +59,15 @@ class Served(Prompted):
         sets = {name: value for name, value in profile.sets.items() if name not in stated}
         if stated.get("degree_field", field) != field:
             sets.pop("degree_exact", None)  # which holds for the profile's own field alone
-        if not named:
+        if not is_named:
             sets.pop("several_parents", None)
         return self.model_copy(update=sets)
 
 
-Given = TypeVar("Given", bound=Served)
+Config = TypeVar("Config", bound=Served)
 
 
-class ServedHost(Host[Given]):
+class ServedHost(Host[Config]):
     """A host that asks its server who it is before the first call, with `server: auto`, and takes its settings."""
 
     def __init__(self, **settings: Any) -> None:
@@ -79,20 +79,20 @@ class ServedHost(Host[Given]):
         """See `LooksAtEndpoint.look`."""
         return look_at(cls.Settings, settings, cls.Settings.default_url)
 
-    def _read_settings(self, settings: dict[str, Any]) -> Given:
-        given = super()._read_settings(settings)
-        return given.served_by(given.profile)
+    def _read_settings(self, settings: dict[str, Any]) -> Config:
+        config = super()._read_settings(settings)
+        return config.served_by(config.profile)
 
     def _prepare(self) -> None:
         self._asked_server.get()
 
     def _ask_server(self) -> bool:
-        given = self._given
-        if given.server == "auto" and given.profile is None:
-            found = recognised(given.api, given.url, asker(self._client.pool))
-            log.info("%s: %s", self._host, "not recognised" if found is None else f"recognised as {found.title}")
-            self._given = given.served_by(found, named=False)
-            self._ladder = self._given.ladder
+        config = self._config
+        if config.server == "auto" and config.profile is None:
+            its = recognised(config.api, config.url, asker(self._client.pool))
+            log.info("%s: %s", self._host, "not recognised" if its is None else f"recognised as {its.title}")
+            self._config = config.served_by(its, is_named=False)
+            self._ladder = self._config.ladder
         return True
 
 

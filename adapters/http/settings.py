@@ -336,7 +336,7 @@ class Prompted(Concurrent, Pictures):
 
     @model_validator(mode="after")
     def _check_drawn(self) -> Self:
-        if self.keep_size is True and self.drawn is None:
+        if self.keep_size is True and self.fixed_size is None:
             raise RecipeError(
                 "keep_size: true needs one known size at which the endpoint draws: give size, or the pixels to keep "
                 "(keep_size: 512)."
@@ -350,18 +350,18 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def ladder(self) -> Ladder:
-        """How the endpoint is told a degree of variation."""
+        """Wordings and fields that tell the endpoint a degree of variation."""
         return Ladder.of(None, self.strength_field, exact=self.strength_field is not None)
 
     @property
-    def drawn(self) -> tuple[int, int] | None:
+    def fixed_size(self) -> tuple[int, int] | None:
         """(height, width) that every image must have; None: any."""
         return None
 
     @property
-    def kept(self) -> tuple[int, int] | None:
+    def kept_size(self) -> tuple[int, int] | None:
         """(height, width) at which samples are kept to be varied, beside `image_size`; None: they are not."""
-        size = self.drawn if self.keep_size is True else self.keep_size or None
+        size = self.fixed_size if self.keep_size is True else self.keep_size or None
         return None if size == self.image_size else size
 
 
@@ -381,5 +381,5 @@ class Worded(Prompted):
 
     @property
     def ladder(self) -> Ladder:
-        """How the endpoint is told a degree of variation."""
+        """Wordings and fields that tell the endpoint a degree of variation."""
         return Ladder.of(self.wordings, self.degree_field, self.degree_exact)

@@ -214,7 +214,7 @@ def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words
     assert script.seen[""] == 1
     wrong, _ = make()
     with pytest.raises(Rejected, match="404"):
-        random(Chat(model="m", prompts="a", base_url=wrong._given.url.replace("/v1", "/v9"), key_env=None))
+        random(Chat(model="m", prompts="a", base_url=wrong._config.url.replace("/v1", "/v9"), key_env=None))
 
 
 def test_parents_of_another_modality_are_refused(make: Make) -> None:
@@ -257,7 +257,7 @@ def test_tokens_are_counted_as_far_as_the_server_tells_them(told: object, counte
 
 def test_pe_doctor_looks_at_the_endpoint_and_speaks_of_no_server_of_images(make: Make) -> None:
     api, script = make()
-    said = [finding.what for finding in Chat.look({"base_url": api._given.url, "key_env": None})]
+    said = [finding.what for finding in Chat.look({"base_url": api._config.url, "key_env": None})]
     assert len(said) == 1
     assert re.search(r"serves m, answers in", said[0])
     assert not script.requests

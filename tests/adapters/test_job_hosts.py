@@ -103,7 +103,7 @@ def test_a_torn_image_fails_alone_and_so_does_one_of_another_size(make: Make) ->
     api, server = make()
     server.outcomes = ["torn", "large"]
     assert "truncated" in random(api, seed=1).missing[0].reason
-    assert bool(random(api, seed=2).missing) == (api._rule.sent is not None)
+    assert bool(random(api, seed=2).missing) == (api._rule.fixed_size is not None)
 
 
 def test_a_noted_job_is_waited_for_and_not_submitted_again(make: Make) -> None:
@@ -158,7 +158,7 @@ def test_what_cannot_heal_stops_the_run_without_the_key(make: Make) -> None:
     with pytest.raises(Unavailable, match="Connect"):
         random(api)
     good, _ = make()
-    api, _ = make(base_url=f"{good._given.base_url}/nowhere")
+    api, _ = make(base_url=f"{good._config.base_url}/nowhere")
     with pytest.raises(APIError, match="HTTP 404: Not Found") as error:
         random(api)
     assert CANARY not in str(error.value)
