@@ -227,12 +227,9 @@ class CaptionThenDraw(OfSeveral):
         return Answer(images.samples, conditions.take(good), missing, usage + (images.usage or Usage(0)))
 
     def _write(self, request: Request) -> tuple[Answer, JobNote]:
-        """The captions, those that are noted and new ones, and where the job of their drawing is noted.
-
-        Captions that would be the same if they were asked for again are not noted.
-        """
+        """The captions, those that are noted and new ones, and the note for the job of their drawing."""
         can = self._captions.api.capabilities
-        note = None if can.deterministic else CaptionNote.of(request.job)
+        note = None if can.deterministic else CaptionNote.of(request.job)  # equal ones can be asked for again
         parts = [] if note is None else note.parts
         noted_items = {int(item) for items, _ in parts for item in items}
         for items in cut(request, np.array([i for i in range(len(request)) if i not in noted_items], np.int64), can):
@@ -258,11 +255,7 @@ class CaptionThenDraw(OfSeveral):
         return tokens
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for this generator.
-
-        Raises:
-            RecipeError: the generator of captions cannot obey it.
-        """
+        """Describe what this degree means for this generator; RecipeError if that of captions cannot obey it."""
         if degree == 0:
             return "the parent itself"
         return f"the caption: {self._captions.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"
@@ -290,11 +283,7 @@ def _member(name: str, spec: PartSpec, settings: dict[str, Any], noun: str) -> M
 
 
 def _drawer_settings(spec: PartSpec) -> dict[str, Any]:
-    """The settings of the generator that draws: as given, and without prompts with the caption alone.
-
-    Raises:
-        RecipeError: it draws from no prompts, or one of its prompts has no place for the caption.
-    """
+    """The settings of the generator that draws: as given, and without prompts with the caption alone."""
     require("pe.adapters", spec.kind)
     if "prompts" not in settings_of(load("pe.adapters", spec.kind)).model_fields:
         raise RecipeError(f"draw: {spec.kind} draws from no prompts: name a text-to-image generator.")

@@ -172,20 +172,11 @@ class Chat:
         return self._asking.prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Write new texts of the request's one prompt, or in a batch of their prompts.
-
-        Raises:
-            Rejected: the endpoint will not answer however often it is asked.
-        """
+        """Write new texts of the request's one prompt, or in a batch of their prompts; errors: see `Policy`."""
         return self._ask(request, self._asking.for_new(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary the request's one parent, or in a batch their parents; at degree 0 return these, without a call.
-
-        Raises:
-            Rejected: see `random_api`.
-            APIError: the parents are no texts.
-        """
+        """Vary the request's one parent, or in a batch their parents; at degree 0 return these, without a call."""
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         return self._ask(request, self._asking.for_variations(request))
@@ -204,11 +195,7 @@ class Chat:
         return answer_of(outcomes, self._config.longest, request.conditions, Usage(outcome.calls, len(texts)) + tokens)
 
     def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
-        """The answers of a batch; where they cannot be had for now, the run stops, so that none is paid twice.
-
-        Raises:
-            APIError: the endpoint is away, has forgotten the batch, or will not take it (`Rejected`).
-        """
+        """The answers of a batch; where they cannot be had for now, the run stops, so that none is paid twice."""
         (endpoint, batches), job = self._opened.get(), request.job
         bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
         try:

@@ -328,11 +328,7 @@ class Glyphs:
             self._choices(label)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw one image per item, all parameters drawn from their ranges.
-
-        Raises:
-            RecipeError: no font draws the text of a label.
-        """
+        """Draw one image per item, all parameters drawn from their ranges; RecipeError if no font draws a text."""
         if self._prompts is None:
             return self._new(request.labels, request.seeds, None, 1.0)
         prompts = prompts_of(request.conditions, len(request))
@@ -433,12 +429,9 @@ class Glyphs:
         return text, font, scores.astype(np.float32, copy=False)
 
     def _draw(self, scores: Floats, rows: Indices) -> npt.NDArray[np.uint8]:
-        """uint8, n×size×size×channels: the templates `rows` with the parameters `scores`.
-
-        Blocks are padded to one size, so that the same instructions meet every image.
-        """
+        """uint8, n×size×size×channels: the templates `rows` with the parameters `scores`."""
         templates, count = self._book.templates, len(rows)
-        padding = -count % BLOCK
+        padding = -count % BLOCK  # to one size, so that the same instructions meet every image
         scores = np.concatenate([scores, np.zeros((padding, PARAMETERS), dtype=np.float32)])
         rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])
         pixels = np.empty((count + padding, self._size, self._size), dtype=np.uint8)

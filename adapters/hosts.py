@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
@@ -38,11 +39,8 @@ AspectRatio = Literal["21:9", "16:9", "3:2", "5:4", "1:1", "4:5", "2:3", "9:16",
 
 # Stability's models on Amazon Bedrock, by InvokeModel: a true strength.
 #
-# Read from botocore 1.44.5's description of bedrock-runtime (path, SigV4 under the name `bedrock` or a bearer's key,
-# errors and their statuses) and AWS's page on Stable Diffusion 3.5 Large, as stored in 2026: one image per request,
-# of about one megapixel; `strength` with `mode: image-to-image`; `seed` of 32 bits, 0 draws one; `finish_reasons`.
-# Amazon's own image models are not served: Titan Image Generator v2 ended on 2026-06-30 (awslabs/startups, pull request
-# 304) and Nova Canvas on 2026-09-30 (aws-samples/generative-ai-ml-latam-samples, pull request 109).
+# From botocore 1.44.5 (bedrock-runtime; SigV4 under the name `bedrock`, or a bearer's key) and AWS's page on Stable
+# Diffusion 3.5 Large, 2026: one image per request; seed 0 draws one. Amazon's own image models ended in 2026.
 # Not confirmed: the least size of a parent (64×64 at Stability's own API), that Stable Image Ultra takes a parent here,
 # whether a filtered image is billed, Retry-After with a 429, that equal seeds give equal images.
 
@@ -164,25 +162,11 @@ class AWSCredentials(Credentials):
 
 # Google's Gemini models that draw, by generateContent: on the Gemini API or on Vertex AI; a wording.
 #
-# Read from googleapis/python-genai 2.19.0 (commit 6680718, 2026-08-21): the fields of requests and answers, the
-# reasons for which a prompt is blocked or an image withheld, x-goog-api-key; and from answers that users published
-# (LiteLLM's issue 20357 of 2026-02-03; 429s with google.rpc.RetryInfo). One image per request: the models reject
-# candidateCount above 1 (ENTERPILOT/GoModel's pull request 764, 2026-08-25). `seed` makes an answer "mostly
-# deterministic". An answer counts its tokens. Not confirmed: that image models heed the seed, whether a withheld image
-# is billed, Retry-After. Imagen takes no parent, so it has no VARIATION_API and is not served.
+# From googleapis/python-genai 2.19.0 (commit 6680718) and published answers (LiteLLM's issue 20357; 429s with
+# google.rpc.RetryInfo): the models reject candidateCount above 1. Imagen takes no parent, so it is not served.
+# Not confirmed: that image models heed the seed, whether a withheld image is billed, Retry-After.
 
-_REFUSED = frozenset(
-    {
-        "BLOCKLIST",
-        "IMAGE_PROHIBITED_CONTENT",
-        "IMAGE_RECITATION",
-        "IMAGE_SAFETY",
-        "PROHIBITED_CONTENT",
-        "RECITATION",
-        "SAFETY",
-        "SPII",
-    }
-)
+_REFUSED = re.compile("BLOCKLIST|SPII|(IMAGE_)?(PROHIBITED_CONTENT|RECITATION|SAFETY)")
 """Finish reasons that are about what an image, or its words, would have shown."""
 
 
@@ -253,7 +237,7 @@ class Gemini(Host[GeminiSettings]):
         prose = " ".join(str(part["text"]) for part in parts if part.get("text"))
         words = one_line(f"{reason}: {candidate.get('finishMessage') or prose or 'the answer holds no image'}")
         # A model that declines in prose ends with STOP: no field tells, so it has failed.
-        return [Refused(words) if reason in _REFUSED else Failed(words)], usage
+        return [Refused(words) if _REFUSED.fullmatch(reason) else Failed(words)], usage
 
     def _credentials(self) -> Credentials:
         config = self._config
@@ -285,12 +269,10 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 # Stability AI's own API, v2beta: Stable Diffusion 3.5 and Stable Image Ultra, with a true strength.
 #
-# Read from the OpenAPI description behind its reference, as tadasant/mcp-server-stability-ai (commit d2f0a57,
-# 2025-06-24) holds it. Stated there: one image per request, of about one megapixel; `strength` is the denoising, 0 the
-# parent and 1 as without one; `seed` is of 32 bits, 0 draws one; 403 `content_moderation` is not charged, an image
-# that is blurred for its content (`finish-reason: CONTENT_FILTERED`) is; more than 150 requests in 10 seconds bring a
-# 429. Its price in credits stands in no answer. Not confirmed: Retry-After with a 429, the size of a variation, that
-# equal seeds give equal images, and what has changed since.
+# From its OpenAPI description (tadasant/mcp-server-stability-ai, commit d2f0a57, 2025-06-24): one image per request;
+# strength 1 is as without a parent; seed 0 draws one; 403 `content_moderation` is not charged, an image that is blurred
+# for its content is; more than 150 requests in 10 seconds bring a 429. Not confirmed: Retry-After with a 429, the size
+# of a variation, that equal seeds give equal images, and what has changed since.
 
 LEAST = 64
 """Pixels that each side of a parent must have."""
@@ -366,13 +348,10 @@ class Stability(Host[StabilitySettings]):
 
 # Together AI's images/generations, which varies a parent that a request names: a wording.
 #
-# Read from its OpenAPI description (togethercomputer/openapi, commit 090263a, 2026-04-28) and its pages on images,
-# reference images and rate limits, as stored in 2026. Stated there: FLUX.1 Kontext takes the parent as `image_url`,
-# FLUX.2 [dev] and Google's models as `reference_images`, FLUX.2 [pro] and [flex] as either; up to four images of a
-# prompt; `seed`; above an organisation's rate a 429, at or below it a 503. There is no strength, and no usage in an
-# answer. That a parent may be a data URI stands in no page: LiteLLM (commit babe3cb) and Vercel's AI SDK (commit
-# 05efde8) send one as `image_url`. Not confirmed: data URIs in `reference_images`, how a content filter refuses, the
-# unit of x-ratelimit-reset, which models draw several images of one seed.
+# From its OpenAPI description (togethercomputer/openapi, commit 090263a, April 2026) and its pages: up to four images
+# of a prompt; above an organisation's rate a 429, at or below it a 503; no strength, and no usage in an answer. That a
+# parent may be a data URI is known of `image_url` alone, from LiteLLM (babe3cb) and Vercel's AI SDK (05efde8).
+# Not confirmed: data URIs in `reference_images`, how a content filter refuses, which models draw several of one seed.
 
 
 class TogetherSettings(Worded):

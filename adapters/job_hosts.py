@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,11 +31,10 @@ from pe.plugins.settings import Count
 
 # Black Forest Labs: FLUX by its own API, whose variations are edits of `input_image` by a wording.
 #
-# Read from black-forest-labs/skills (bfl-api, commit d0793c8, February 2026) and docs.bfl.ai's page on errors: POST
-# /v1/MODEL with `x-key` is answered by an id and a `polling_url`, which is asked with the key; statuses are Pending,
-# Ready, Error, Request Moderated, Content Moderated and Task not found; an image's address is valid for ten minutes.
-# Pages of other users show Reasoning, Generating and Failed, too: what is not known counts as at work. No key against
-# double submission is documented. Not confirmed: the HTTP status of Task not found; how long a result can be asked for.
+# From black-forest-labs/skills (bfl-api, commit d0793c8, February 2026) and docs.bfl.ai's page on errors: the answer's
+# `polling_url` is asked with the key; an image's address is valid for ten minutes. A status that is not known counts as
+# at work. No key against double submission is documented. Not confirmed: the HTTP status of Task not found; how long a
+# result can be asked for.
 
 
 class BFLSettings(ByJobs):
@@ -112,6 +110,8 @@ class BFL(JobHost[BFLSettings]):
 
 # Hosts of many models, each of which describes its own inputs, under names of its own.
 
+Inputs = Mapping[str, Any]
+"""Input of a model → its schema."""
 IMAGES = ("image", "image_url", "input_image", "init_image", "image_urls", "input_images", "images")
 COUNTS = ("num_outputs", "num_images")
 DEEPEST = 8
@@ -149,73 +149,6 @@ class ManyModels(ByJobs):
 Config = TypeVar("Config", bound=ManyModels)
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model, as its host describes it.
-
-    Attributes:
-        name: as the host names it.
-        inputs: input → its schema.
-    """
-
-    name: str
-    inputs: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, name: str, document: Any, schema: Any) -> Model:
-        """Read an OpenAPI document and the schema in it, or a reference to that; raise Fault without a prompt."""
-        for _ in range(DEEPEST):
-            if not (isinstance(schema, dict) and isinstance(schema.get("$ref"), str)):
-                break
-            keys, schema = schema["$ref"].removeprefix("#/").split("/"), document
-            for key in keys:
-                schema = schema.get(key.replace("~1", "/")) if isinstance(schema, dict) else None
-        inputs = schema.get("properties") if isinstance(schema, dict) else None
-        if not isinstance(inputs, dict) or "prompt" not in inputs:
-            raise Fault(f"{name} describes no input `prompt`: it is no model that draws from prompts", 400)
-        return cls(name, inputs)
-
-    def fill(self, config: ManyModels, call: ImageCall, parent: str) -> dict[str, Any]:
-        """Return a call under the model's names; raise Rejected if the model has no input for a part of it.
-
-        Args:
-            config: further inputs, sizes and names.
-            call: what is asked for.
-            parent: address of the image to be varied, or a data URI.
-        """
-        filled: dict[str, Any] = {**(config.inputs or {}), "prompt": call.prompt, **call.degree}
-        for name in filled:
-            self._check(name)
-        if "seed" in self.inputs:
-            filled["seed"] = call.seed
-        counts = [name for name in COUNTS if name in self.inputs]
-        if counts:
-            filled[counts[0]] = len(call.seeds)
-        elif config.n > 1:
-            raise Rejected(f"{self.name} has no input for the number of images: set `n` to 1.")
-        if config.size is not None:
-            sides = {"height": config.size[0], "width": config.size[1]}
-            if sides.keys() <= self.inputs.keys():
-                filled |= sides
-            elif "image_size" in self.inputs:
-                filled["image_size"] = sides
-            elif not call.parents:
-                words = "has no input for a size: leave it out, or set the model's own in `inputs`"
-                raise Rejected(f"{self.name} {words}.")
-        if call.parents:
-            name = config.image_field or next((name for name in IMAGES if name in self.inputs), IMAGES[0])
-            self._check(name)
-            schema = self.inputs[name]
-            kinds = [schema, *schema.get("anyOf", ())] if isinstance(schema, dict) else []
-            is_list = any(isinstance(kind, dict) and kind.get("type") == "array" for kind in kinds)
-            filled[name] = [parent] if is_list else parent
-        return filled
-
-    def _check(self, name: str) -> None:
-        if name not in self.inputs:
-            raise Rejected(f"{self.name} has no input '{name}'; {nearest_name(name, self.inputs)}")
-
-
 class ModelHost(JobHost[Config]):
     """A host whose models describe themselves; they are asked to once, before the first job."""
 
@@ -224,30 +157,75 @@ class ModelHost(JobHost[Config]):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         names = {self._config.model, self._config.variation_model or self._config.model}
-        self._models = {name: OnFirstUse(partial(self._describe, name)) for name in names}
+        self._inputs = {name: OnFirstUse(partial(self._describe, name)) for name in names}
 
     @abstractmethod
-    def _describe(self, name: str) -> Model:
-        """A model as the host describes it; a `Fault` where it does not."""
+    def _describe(self, name: str) -> Inputs:
+        """The inputs of a model, as the host describes it; a `Fault` where it does not."""
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
         return self._config.size
 
-    def _model(self, call: ImageCall) -> Model:
+    def _model(self, call: ImageCall) -> str:
         config = self._config
-        return self._models[(config.variation_model or config.model) if call.parents else config.model].get()
+        return (config.variation_model or config.model) if call.parents else config.model
+
+    def _fill(self, call: ImageCall, place: Callable[[bytes], str] = data_uri) -> dict[str, Any]:
+        """The call under the model's names, a parent at its address; Rejected if the model has no input for it."""
+        config, model = self._config, self._model(call)
+        inputs = self._inputs[model].get()
+        fields: dict[str, Any] = {**(config.inputs or {}), "prompt": call.prompt, **call.degree}
+        image = config.image_field or next((name for name in IMAGES if name in inputs), IMAGES[0])
+        for name in [*fields, image] if call.parents else fields:
+            if name not in inputs:
+                raise Rejected(f"{model} has no input '{name}'; {nearest_name(name, inputs)}")
+        if "seed" in inputs:
+            fields["seed"] = call.seed
+        counts = [name for name in COUNTS if name in inputs]
+        if counts:
+            fields[counts[0]] = len(call.seeds)
+        elif config.n > 1:
+            raise Rejected(f"{model} has no input for the number of images: set `n` to 1.")
+        if config.size is not None:
+            sides = {"height": config.size[0], "width": config.size[1]}
+            if sides.keys() <= inputs.keys():
+                fields |= sides
+            elif "image_size" in inputs:
+                fields["image_size"] = sides
+            elif not call.parents:
+                words = "has no input for a size: leave it out, or set the model's own in `inputs`"
+                raise Rejected(f"{model} {words}.")
+        if call.parents:
+            schema = inputs[image]
+            kinds = [schema, *schema.get("anyOf", ())] if isinstance(schema, dict) else []
+            is_list = any(isinstance(kind, dict) and kind.get("type") == "array" for kind in kinds)
+            parent = place(call.parents[0])
+            fields[image] = [parent] if is_list else parent
+        return fields
+
+
+def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
+    """The inputs of a model: in a schema of an OpenAPI document, or in a reference to one."""
+    for _ in range(DEEPEST):
+        if not (isinstance(schema, dict) and isinstance(schema.get("$ref"), str)):
+            break
+        keys, schema = schema["$ref"].removeprefix("#/").split("/"), document
+        for key in keys:
+            schema = schema.get(key.replace("~1", "/")) if isinstance(schema, dict) else None
+    inputs = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(inputs, dict) or "prompt" not in inputs:
+        raise Fault(f"{name} describes no input `prompt`: it is no model that draws from prompts", 400)
+    return inputs
 
 
 # fal: any of its models that draws from a prompt, by its queue and the inputs that the model describes.
 #
-# Read from fal-client (fal-ai/fal, commit c6f0afa, August 2026) and fal.ai's pages on the queue and on errors: POST
-# queue.fal.run/MODEL is answered by `request_id` and `response_url`; that address with /status says IN_QUEUE,
-# IN_PROGRESS or COMPLETED, with /cancel (PUT) it cancels, and itself brings the result, or the model's error. A model
-# is described, without a key, at fal.ai/api/openapi/queue/openapi.json. `sync_mode` is not asked for: such images are
-# not kept for a run that was killed. No key against double submission is documented. Images lie at fal.media. Not
-# confirmed: whether COMPLETED with an `error` is ever followed by a result; the status of a request that is not known
-# any more.
+# From fal-client (fal-ai/fal, commit c6f0afa, August 2026) and fal.ai's pages on queue and errors: `response_url`
+# with /status says IN_QUEUE, IN_PROGRESS or COMPLETED, with /cancel (PUT) it cancels, and itself brings the result, or
+# the model's error. `sync_mode` is not asked for: such images are not kept for a run that was killed. No key against
+# double submission is documented. Not confirmed: whether COMPLETED with an `error` is ever followed by a result; the
+# status of a request that is not known any more.
 
 
 class FalSettings(ManyModels):
@@ -280,9 +258,7 @@ class Fal(ModelHost[FalSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """POST to the model's queue."""
-        model = self._model(call)
-        parent = data_uri(call.parents[0]) if call.parents else ""
-        return f"/{model.name}", {"json": model.fill(self._config, call, parent)}
+        return f"/{self._model(call)}", {"json": self._fill(call)}
 
     def look(self, job: str) -> JobStatus:
         """GET the status, and then the result."""
@@ -317,22 +293,20 @@ class Fal(ModelHost[FalSettings]):
     def _credentials(self) -> Credentials:
         return Credentials(self._config, scheme="Key")
 
-    def _describe(self, name: str) -> Model:
+    def _describe(self, name: str) -> Inputs:
         document = object_of(self._client.read(f"{self._config.description_url}?endpoint_id={name}"))
         path = f"/{name}".replace("/", "~1")
         schema = {"$ref": f"#/paths/{path}/post/requestBody/content/application~1json/schema"}
-        return Model.of(name, document, schema)
+        return _inputs_in(name, document, schema)
 
 
 # Replicate: any of its models that draws from a prompt, by the inputs that the model describes.
 #
-# Read from replicate-python (commit 0110c2c, June 2025: its requests and recorded answers) and replicate.com's pages
-# on input and output files: a model is described at /v1/models/OWNER/NAME, or /versions/ID below it, in
-# `openapi_schema`; POST /v1/predictions runs a version, /v1/models/OWNER/NAME/predictions an official model; GET
-# /v1/predictions/ID says starting, processing, succeeded, failed or canceled; images lie at replicate.delivery for an
-# hour. `Prefer: wait` is not sent: the answer with the id would come only after the wait. No key against double
-# submission is documented. Models tell that an image was refused in words alone. Not confirmed: the status of a
-# prediction that was deleted.
+# From replicate-python (commit 0110c2c, June 2025: its requests and recorded answers) and replicate.com's pages on
+# files: /v1/predictions runs a version, /v1/models/OWNER/NAME/predictions an official model; images lie at
+# replicate.delivery for an hour. `Prefer: wait` is not sent: the answer with the id would come only after the wait. No
+# key against double submission is documented. Models tell that an image was refused in words alone. Not confirmed: the
+# status of a prediction that was deleted.
 
 LARGEST = 1_000_000
 """Bytes of a parent that goes into a request; a larger one is uploaded as a file."""
@@ -363,10 +337,8 @@ class Replicate(ModelHost[ReplicateSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """POST a prediction, after the upload of a large parent."""
-        model = self._model(call)
-        parent = self._place(call.parents[0]) if call.parents else ""
-        name, _, version = model.name.partition(":")
-        body = {"input": model.fill(self._config, call, parent), **({"version": version} if version else {})}
+        name, _, version = self._model(call).partition(":")
+        body = {"input": self._fill(call, self._place), **stated(version=version or None)}
         return "/v1/predictions" if version else f"/v1/models/{name}/predictions", {"json": body}
 
     def look(self, job: str) -> JobStatus:
@@ -390,12 +362,12 @@ class Replicate(ModelHost[ReplicateSettings]):
         output = answer.get("output")
         return [self._image(call, url) for url in (output if isinstance(output, list) else [output])], None
 
-    def _describe(self, name: str) -> Model:
+    def _describe(self, name: str) -> Inputs:
         model, _, version = name.partition(":")
         answer = object_of(self._client.ask("GET", f"/v1/models/{model}" + (f"/versions/{version}" if version else "")))
         latest = answer if version else answer.get("latest_version")
         document = latest.get("openapi_schema") if isinstance(latest, dict) else None
-        return Model.of(name, document, {"$ref": "#/components/schemas/Input"})
+        return _inputs_in(name, document, {"$ref": "#/components/schemas/Input"})
 
     def _place(self, parent: bytes) -> str:
         """The address of a parent, for the host to read."""

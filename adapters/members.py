@@ -209,11 +209,7 @@ def part_of(request: Request, items: Items) -> Request:
 
 
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
-    """Put the answers to parts of a request, each with its items, together.
-
-    Raises:
-        ContractError: their samples differ in shape.
-    """
+    """Put the answers to parts of a request, each with its items, together."""
     missing: dict[int, Refused | Failed] = {}
     usage, filled = NOTHING, []
     for items, answer in parts:

@@ -66,11 +66,7 @@ class FromPool(ABC):
             self._of_label(label)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Deal places to new samples: of each label its own in random order, over again where they end.
-
-        Raises:
-            RecipeError: the pool has no samples of a label.
-        """
+        """Deal places to new samples: of each label its own in random order, over again where they end."""
         places = np.empty(len(labels), dtype=np.int64)
         for label, items in _group(labels):
             pool, rng = self._of_label(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
@@ -79,11 +75,7 @@ class FromPool(ABC):
         return Conditions({"pool": places})
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Return the samples that `draw_conditions` dealt.
-
-        Raises:
-            APIError: the request carries no places in this pool.
-        """
+        """Return the samples that `draw_conditions` dealt; raise APIError if it dealt none from this pool."""
         return self._answer(self._places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:

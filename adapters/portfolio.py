@@ -211,11 +211,7 @@ class Portfolio(OfSeveral):
         return replace(answer, conditions=columns)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for each generator that has words for it.
-
-        Raises:
-            RecipeError: one of them cannot obey it.
-        """
+        """Describe what this degree means for each generator; raise RecipeError if one cannot obey it."""
         words = {}
         for member in self._members:
             try:

@@ -161,11 +161,7 @@ class ServerClient:
         return Capabilities(self._config.chunk, workers, "nothing", degree_of(self._config.vary))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means to a server that varies images as the recipe says.
-
-        Raises:
-            RecipeError: it leaves no step to run.
-        """
+        """Describe what this degree means to such a server; raise RecipeError if it leaves no step to run."""
         vary = self._config.vary
         if vary == "instruction" and 0 < degree < 1:
             return "told by the server, in words of its own"
@@ -200,13 +196,7 @@ class ServerClient:
         return self._ask(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, of its own class or prompt; at degree 0 return the parents, without a call.
-
-        Raises:
-            RecipeError: see `random_api`.
-            APIError: the parents are no images.
-            Rejected: see `random_api`.
-        """
+        """Vary each parent, of its own class or prompt; at degree 0 return the parents. Errors: see `random_api`."""
         if request.degree == 0:
             return Answer(request.samples, request.conditions, usage=Usage(0))
         if not isinstance(request.samples, Images):

@@ -117,11 +117,7 @@ class Asking:
         return [str(prompt) for prompt in prompts_of(conditions, conditions.rows or 0)]
 
     def for_variations(self, request: VariationRequest) -> list[str]:
-        """Return the text that asks for a variation of each parent; where no word of it would stay, its own prompt.
-
-        Raises:
-            APIError: the parents are no texts.
-        """
+        """Return the text that asks for a variation of each parent; where no word of it would stay, its own prompt."""
         carried = self.prompts.of_request(request)
         columns = {name: carried[name] for name in (PROMPT, *self.prompts.attributes) if name in carried}
         texts = []

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from adapters.http.client import fetch
-from adapters.http.faults import Fault
+from adapters.http.faults import LOOKED_AT, Fault, body_words
 from adapters.http.policy import Outcome
 from pe.data.decoding import Channels, Resize, convert_pixels, decode_image
 from pe.data.images import Images
@@ -108,9 +107,25 @@ class PictureRule:
             return Failed("the endpoint sent an image whose base64 is broken")
 
     def fetch(self, url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]) -> Pixels | Failed:
-        """Decode the image behind an address; see `client.fetch`."""
-        data = fetch(url, get, images)
-        return data if isinstance(data, Failed) else self.decode(data)
+        """Decode the image behind an address; a Failed if it is gone for good, Fault if a later try may bring it.
+
+        Args:
+            url: the address.
+            get: asks for it.
+            images: address → bytes that earlier tries of the same request brought.
+        """
+        if url not in images:
+            try:
+                response = get()
+                if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
+                    raise Fault(f"a page in place of an image: {body_words(response.content[:LOOKED_AT])[0]}")
+            except Fault as fault:
+                if not (fault.heals or fault.untrusted):
+                    return Failed(f"an image could not be fetched: {fault}")
+                fault.words = f"an image could not be fetched: {fault.words}"
+                raise
+            images[url] = response.content
+        return self.decode(images[url])
 
 
 def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions) -> Answer:

@@ -17,10 +17,9 @@ from weakref import finalize
 from pydantic import Field
 
 from adapters.http.credentials import Credentials
-from adapters.http.faults import LOOKED_AT, Fault, Rejected, body_words
+from adapters.http.faults import Fault, Rejected
 from adapters.http.settings import Connection
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.protocols import Failed
 
 if TYPE_CHECKING:
     import httpx2
@@ -62,10 +61,7 @@ class OnFirstUse(Generic[Value]):
 def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
     """Open a pool of connections; it heeds HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
-    Args:
-        connection: how the endpoint is reached.
-        concurrency: most connections.
-        credentials: sent with every request; without them no client certificate is shown either.
+    Without credentials no client certificate is shown either.
 
     Raises:
         MissingDependency: httpx2 is not installed.
@@ -98,7 +94,7 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
     for transport in (client._transport, *client._mounts.values()):
         if transport is not None:  # a host for which there is no proxy
             pool: Any = transport._pool  # type: ignore[attr-defined]
-            pool._network_backend = _Backend(pool._network_backend, clock)
+            pool._network_backend = _Timed(pool._network_backend, clock)
     return client
 
 
@@ -111,7 +107,7 @@ class _Clock:
     def start(self, _: httpx2.Request) -> None:
         self._of_thread.end = time.monotonic() + self._seconds
 
-    def rest(self, timeout: float | None) -> float | None:
+    def remaining(self, timeout: float | None) -> float | None:
         """`timeout`, or the rest of the request's time if that is less; raise ReadTimeout if there is none."""
         import httpcore2
 
@@ -121,44 +117,34 @@ class _Clock:
         return rest if timeout is None else min(timeout, rest)
 
 
-class _Backend:
-    """httpcore2's network backend with streams that obey the clock."""
+class _Timed:
+    """httpcore2's network backend, or a connection of it, that obeys the clock."""
 
-    def __init__(self, backend: Any, clock: _Clock) -> None:
-        self._backend, self._clock = backend, clock
-
-    def connect_tcp(self, *, timeout: float | None = None, **address: Any) -> _Stream:
-        return _Stream(self._backend.connect_tcp(timeout=self._clock.rest(timeout), **address), self._clock)
+    def __init__(self, inner: Any, clock: _Clock) -> None:
+        self._inner, self._clock = inner, clock
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
+        return getattr(self._inner, name)
 
+    def connect_tcp(self, *, timeout: float | None = None, **address: Any) -> _Timed:
+        return _Timed(self._inner.connect_tcp(timeout=self._clock.remaining(timeout), **address), self._clock)
 
-class _Stream:
-    """A connection that obeys the clock."""
-
-    def __init__(self, stream: Any, clock: _Clock) -> None:
-        self._stream, self._clock = stream, clock
+    def start_tls(self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None) -> _Timed:
+        return _Timed(self._inner.start_tls(ssl_context, server_hostname, self._clock.remaining(timeout)), self._clock)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         import httpcore2
 
         try:
-            data: bytes = self._stream.read(max_bytes, self._clock.rest(timeout))
+            data: bytes = self._inner.read(max_bytes, self._clock.remaining(timeout))
         except httpcore2.ReadTimeout:
-            self._clock.rest(timeout)  # says so if it was the whole request's
+            self._clock.remaining(timeout)  # says so if it was the whole request's
             raise
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE):
-            self._stream.write(buffer[start : start + _PIECE], self._clock.rest(timeout))
-
-    def start_tls(self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None) -> _Stream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._clock.rest(timeout)), self._clock)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+            self._inner.write(buffer[start : start + _PIECE], self._clock.remaining(timeout))
 
 
 def bound_size(response: httpx2.Response) -> None:
@@ -182,11 +168,7 @@ def bound_size(response: httpx2.Response) -> None:
 
 
 def trusted_authorities() -> ssl.SSLContext:
-    """Trust the authorities of SSL_CERT_FILE or SSL_CERT_DIR, else of REQUESTS_CA_BUNDLE, else the system's.
-
-    Raises:
-        RecipeError: the variable names no file or folder of certificates.
-    """
+    """Trust the authorities of SSL_CERT_FILE or SSL_CERT_DIR, else of REQUESTS_CA_BUNDLE, else the system's."""
     import httpx2
 
     name = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if os.environ.get(name)), "")
@@ -262,7 +244,7 @@ class HTTPClient:
 
     Args:
         base_url: address of the endpoint.
-        connection: how it is reached.
+        connection: settings of its connections.
         concurrency: most connections.
         credentials: see above.
         key_hosts: names of further hosts that are asked with the credentials.
@@ -353,29 +335,3 @@ def read_json(content: bytes, charset: str | None = None) -> Any:
     encoding = json.detect_encoding(content)
     text = content.decode(charset if charset and encoding == "utf-8" else encoding, "surrogateescape")
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None)
-
-
-def fetch(url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]) -> bytes | Failed:
-    """Return the bytes behind an image's address, or a Failed if it is gone for good.
-
-    Args:
-        url: the address.
-        get: asks for it.
-        images: address → bytes that earlier tries of the same request brought.
-
-    Raises:
-        Fault: a later try may bring it.
-    """
-    if url not in images:
-        try:
-            response = get()
-            if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
-                words, _ = body_words(response.content[:LOOKED_AT])
-                raise Fault(f"a page in place of an image: {words}")
-        except Fault as fault:
-            if not (fault.heals or fault.untrusted):
-                return Failed(f"an image could not be fetched: {fault}")
-            fault.words = f"an image could not be fetched: {fault.words}"
-            raise
-        images[url] = response.content
-    return images[url]

@@ -20,18 +20,9 @@ LOOKED_AT = 2**16
 
 _HEALS = frozenset({408, 409, 424, 429})  # 424: a model that failed, at Bedrock
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-_REFUSAL_CODES = frozenset(
-    {
-        "moderation_blocked",
-        "content_moderation",
-        "content_policy_violation",
-        "content_filter",
-        "content_filtered",
-        "contentfilter",
-        "data_inspection_failed",
-        "responsibleaipolicyviolation",
-        "responsible_ai_policy_violation",
-    }
+_REFUSAL_CODE = re.compile(
+    "moderation_blocked|content_(moderation|policy_violation|filter|filtered)|contentfilter|data_inspection_failed"
+    "|responsibleaipolicyviolation|responsible_ai_policy_violation"
 )
 _BLOCKED = re.compile(
     r"""\b(?:block\w*|reject\w*|flagged|filtered|denied|withheld|limited|violat\w+|failed(?!\ to))\b .{0,120}?
@@ -145,7 +136,7 @@ class Fault(Exception):
         if self.status not in (400, 403, 422, 451) and not self._in_answer:
             return False
         blocked = _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
-        return self.code in _REFUSAL_CODES or blocked
+        return blocked or _REFUSAL_CODE.fullmatch(self.code) is not None
 
     def __str__(self) -> str:
         status = "" if self.status is None else f"HTTP {self.status}: "
@@ -198,7 +189,7 @@ def _json_words(content: Any) -> tuple[str, str]:
     inner += value[:1] if isinstance(value, list) else []  # FastAPI's, and so fal's
     each = [content, *(one for one in inner if isinstance(one, dict))]
     codes = [str(one[key]).lower() for one in each for key in ("code", "type", "name") if one.get(key)]
-    return one_line(words), next((code for code in codes if code in _REFUSAL_CODES), codes[0] if codes else "")
+    return one_line(words), next(filter(_REFUSAL_CODE.fullmatch, codes), codes[0] if codes else "")
 
 
 def one_line(text: str) -> str:

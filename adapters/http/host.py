@@ -172,11 +172,7 @@ class Host(ABC, Generic[Config]):
         return self._ask(request, lambda: ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, as it was drawn if that is kept; at degree 0 return the parents, without a call.
-
-        Raises:
-            Rejected: see `random_api`.
-        """
+        """Vary each parent, as it was drawn if that is kept; at degree 0 return the parents, without a call."""
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         pixels = request.conditions.get(DRAWN) if self._rule.kept_size else None
@@ -238,11 +234,8 @@ class Endpoints:
 
     Args:
         urls: their addresses, at least one.
-        connection: how each is reached, under the same key.
+        connection: settings of each; they have the same key.
         concurrency: most requests at once, to each.
-
-    Raises:
-        RecipeError: a key or a header that the connection names is not there.
     """
 
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
@@ -261,14 +254,7 @@ class Endpoints:
         check_stop: CheckStop = lambda: None,
         **request: Any,
     ) -> Outcome[Result]:
-        """Make a GET, or a POST of `request`, at the least busy of them.
-
-        Args:
-            path: below each address.
-            read: see `Policy.call_one_of`, also for what is raised.
-            check_stop: see `Policy.call_one_of`.
-            request: see `HTTPClient.ask`.
-        """
+        """Make a GET, or a POST of `request`, at the least busy of them: see `Policy.call_one_of`."""
 
         def choose() -> tuple[Gate, Callable[[], httpx2.Response]]:
             with self._choosing:

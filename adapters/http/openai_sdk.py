@@ -54,21 +54,11 @@ class OpenAIConnection(Connection):
 
 
 class SDKEndpoint:
-    """An endpoint by the SDK, under the one policy.
-
-    Attributes:
-        host: as messages call it.
-        client: the SDK.
-        policy: retries and rates.
-
-    Args:
-        config: how it is reached.
-        concurrency: most requests at once.
-        purpose: what the SDK is needed for.
+    """An endpoint by the SDK (`client`), under the one policy.
 
     Raises:
         MissingDependency: it is not installed; the message begins with `purpose`.
-        RecipeError: what a setting names is not there.
+        RecipeError: a file, a program or an environment variable that a setting names is not there.
     """
 
     def __init__(self, config: OpenAIConnection, concurrency: int, purpose: str) -> None:
@@ -113,14 +103,11 @@ def call_sdk(send: Callable[[], Any]) -> httpx2.Response:
 
 # OpenAI's Batch API: many requests in a file, answered within a day, at a lower price.
 #
-# As OpenAI's API reference and the SDK's types (3.52) have it in November 2026: POST /files (purpose batch) takes JSON
-# lines of custom_id, method, url and body; POST /batches starts a batch of the file; GET /batches/{id} tells its
-# status; the answers stand in output_file_id, and those with errors in error_file_id, both in any order. Error codes
-# of lines: batch_expired, batch_cancelled, request_timeout. A batch that exceeds the tokens that may be queued ends as
-# `failed` with the code token_limit_exceeded (openai/openai-python, issue 2084). There is no key against double
-# submission; but a batch carries `metadata` of ours, by which GET /batches, a list, finds it. How soon a new batch
-# stands in that list, and in which order, is not documented. Azure documents the same of its v1 API; there a batch
-# never expires.
+# From OpenAI's API reference and the SDK's types (3.52), November 2026: the answers stand in output_file_id, and those
+# with errors in error_file_id, both in any order. A batch that exceeds the tokens that may be queued ends as `failed`
+# with the code token_limit_exceeded (openai/openai-python, issue 2084). There is no key against double submission; but
+# a batch carries `metadata` of ours, by which GET /batches, a list, finds it. How soon a new batch stands in that list,
+# and in which order, is not documented. Azure documents the same of its v1 API; there a batch never expires.
 
 MOST = 50_000
 """Requests of one batch."""
@@ -136,12 +123,9 @@ Line = dict[str, Any] | Fault
 
 
 class Batches:
-    """Batches of requests to one path of an endpoint. A batch is noted under a name of ours before it is submitted.
+    """Batches of requests to one path of an endpoint, which are looked at every `poll` seconds, later more rarely.
 
-    Args:
-        endpoint: takes the batches.
-        path: where each request of a batch goes, such as /v1/chat/completions.
-        poll: seconds before a batch is first looked at; later looks come up to ten times as rarely.
+    A batch is noted under a name of ours before it is submitted.
     """
 
     def __init__(self, endpoint: SDKEndpoint, path: str, poll: float) -> None:

@@ -126,9 +126,8 @@ class Outcome(Generic[Result]):
 class Policy:
     """One endpoint's rate and patience, shared by all of its workers.
 
-    A request whose fault may pass (faults.py says which: no connection, 429, 5xx, …) is made again, after a random
-    wait that doubles from FIRST to MOST, or the wait that the server asked for. A 429 slows all workers
-    down, and its wait holds all of them back.
+    A request whose fault may pass (`Fault.heals`) is made again, after a random wait that doubles from FIRST to MOST,
+    or the wait that the server asked for. A 429 slows all workers down, and its wait holds all of them back.
 
     When a request has failed `tries` times, and none brought an answer meanwhile, the server counts as away: all
     requests wait, and one at a time, in turn, is made to see whether it is back. After `patience` the run stops.
@@ -166,11 +165,6 @@ class Policy:
         return cls(name, concurrency=concurrency, tries=tries, patience=patience, clean=credentials.clean)
 
     @property
-    def width(self) -> int:
-        """Requests that may be under way at once, now."""
-        return self._gate.width
-
-    @property
     def wait(self) -> str:
         """The reason for which requests wait now, if it takes long, in a clause; empty: none."""
         return self._wait if self._outage is not None or time.monotonic() < self._wait_ends else ""
@@ -189,15 +183,12 @@ class Policy:
     ) -> Outcome[Result]:
         """Do the same where several endpoints, each with a gate of its own, give the same answer.
 
-        Args:
-            choose: for each try, the gate to pass and what makes the request once behind it; raises `Fault` when it
-                brings nothing.
-            read: makes the result of what was sent back, while others ask; raises `Fault` when there is none in it.
-            check_stop: asked again and again by a request that waits; raises what ends the waiting.
+        The outcome has a fault for a refusal, a whole answer that is not the result, or a fault of this request alone.
 
-        Returns:
-            The answer; or the fault: a refusal, a whole answer that is not the result, or a fault of this request
-            alone.
+        Args:
+            choose: for each try, the gate to pass and the function that makes the request, or raises `Fault`.
+            read: makes the result of the answer, while others ask; raises `Fault` when there is none in it.
+            check_stop: called again and again by a request that waits; raises what ends the waiting.
 
         Raises:
             Rejected: it will not succeed however often it is made (401, 403, 404, 400 …).

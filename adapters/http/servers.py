@@ -45,13 +45,8 @@ class Served(Prompted):
     def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
         """Return these settings, with the server's in place of those that are not stated.
 
-        Args:
-            profile: of the server; None: nothing is known of it.
-            is_named: by the recipe. A server that was recognised in mid-run is sent one parent a request all the same,
-                because a run measures before its first request whether several come back mixed up.
-
-        Raises:
-            RecipeError: the server cannot vary samples in this way.
+        A server that the recipe does not name, recognised in mid-run, is sent one parent a request all the same: a run
+        measures before its first request whether several come back mixed up.
         """
         if profile is None:
             return self
