@@ -105,10 +105,10 @@ def unpriced(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
     """Return the declarations of the generators whose price the recipe does not state."""
     if recipe.api.price.stated or api is None:
         return []
-    if not isinstance(api, AsksOthers):
+    members = members_of(recipe.api)
+    if not members or not isinstance(api, AsksOthers):
         return [info_of(api)]
-    members = zip(members_of(recipe.api).values(), api.others, strict=True)
-    return [info for member, info in members if not member.price.stated]
+    return [info for member, info in zip(members.values(), api.others, strict=True) if not member.price.stated]
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
