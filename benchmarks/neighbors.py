@@ -1,6 +1,6 @@
 """Exact nearest neighbours beside a bare float32 matmul: python benchmarks/neighbors.py [PICTURES].
 
-PICTURES is the folder of a picture set (pe/engine/demo/picture_set.py); without it, only digits stand for real rows.
+PICTURES is the folder of a picture set (examples/emoji.py); without it, only digits stand for real rows.
 
 The matmul computes n×m×d multiply-adds in blocks and throws them away, so it bounds from below what any
 exhaustive search on this machine can take. Runs alternate and the best of each counts; cosine runs once. Writes

