@@ -48,7 +48,7 @@ def made_up(path: Path, seed: int, count: int, side: int, channels: int) -> None
 
 
 def read(path: Path, side: int, channels: int):
-    from pe.evaluation.real import read_real
+    from pe.evaluation.sets import read_real
     from pe.private.npz import ImageNpz
 
     names = tuple("0123456789")
@@ -59,13 +59,13 @@ def work(task: str, folder: Path) -> None:
     """One row's work."""
     from embeddings.pixels import Pixels
     from pe.evaluation.classifiers import Classifier, NetworkSettings
-    from pe.evaluation.features import Seen, features, frechet_distance
-    from pe.evaluation.fidelity import fidelity
+    from pe.evaluation.features import CachedEmbedding
+    from pe.evaluation.fidelity import features, fidelity, frechet_distance
     from pe.evaluation.memorisation import memorisation
     from pe.evaluation.utility import utility
     from pe.progress import Progress, Task
 
-    seen = Seen("pixels", Pixels(size=SIDE, blur=0))
+    seen = CachedEmbedding("pixels", Pixels(size=SIDE, blur=0))
     if task == "frechet":
         one, other = (
             features(read(folder / name, SIDE, 3).images, seen, 0, Task()).moments for name in ("a.npz", "b.npz")
@@ -90,13 +90,13 @@ def bare_loop(train, epochs: int) -> float:
     import torch
     from torch.nn import functional
 
-    from pe.evaluation.training import Training, _Batches, resnet9
+    from pe.evaluation.training import _Batches, resnet9
 
     model = resnet9(train.images.shape[2], 10).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9, weight_decay=5e-4, nesterov=True)
     pixels = torch.from_numpy(train.images.pixels.astype(np.float32) / 255).permute(0, 3, 1, 2)
     labels = torch.from_numpy(train.labels.astype(np.int64))
-    steps = len(_Batches(train, Training(), np.random.default_rng(0)))
+    steps = len(_Batches(train, False, np.random.default_rng(0)))
     started = time.perf_counter()
     for _ in range(epochs):
         for rows in torch.randperm(len(labels)).tensor_split(steps):

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pe.evaluation.labelled import Labelled, fit_linear_probe
+from pe.evaluation.classifiers import fit_linear_probe
+from pe.evaluation.labelled import Labelled
 from pe.lookahead import embed
 from pe.plugins.protocols import Embedding
 from pe.progress import Progress

@@ -12,8 +12,9 @@ from torch import nn
 
 from adapters.trained.dp_imgsyn_networks import Reader
 from pe.data.images import Images
+from pe.evaluation.classifiers import NetworkSettings
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.training import Training, fit_network
+from pe.evaluation.training import fit_network
 from tests.fake_cards import Cards, claim, fake_cards
 
 
@@ -84,7 +85,7 @@ def test_without_the_fakes_nothing_is_claimed() -> None:
 def test_a_classifier_is_trained_and_asked_on_mps() -> None:
     images = np.random.default_rng(0).integers(0, 256, (16, 8, 8, 1)).astype(np.uint8)
     given = Labelled(Images(images), np.arange(16, dtype=np.int32) % 2)
-    answer = fit_network(given, given, 2, 0, Training(epochs=1, device="mps"))(given)
+    answer = fit_network(given, given, 2, 0, NetworkSettings(epochs=1, device="mps"))(given)
     assert answer.shape == (16, 2)
     assert answer.dtype == np.float64
 

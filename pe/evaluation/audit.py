@@ -1,6 +1,7 @@
-"""From how often a test is right and wrong to lower bounds on μ and ε, and how much such a test can see.
+"""Audit: the shipped histogram, run many times on neighbouring data sets, shows a lower bound on its ε.
 
-A test that says "the canary was there" does so with probability TPR when it was and FPR when it was not. From
+A canary is one privacy unit that is in the data (or, under replace-one, is itself) in one world and is not in the
+other. A test that says "the canary was there" does so with probability TPR when it was and FPR when it was not. From
 k of n outcomes Clopper and Pearson (1934) bound either with an exact confidence. Then
 
     μ ≥ Φ⁻¹(TPR) − Φ⁻¹(FPR)                                     for whatever is μ-GDP (Dong, Roth, Su 2022),
@@ -8,6 +9,18 @@ k of n outcomes Clopper and Pearson (1934) bound either with an exact confidence
 
 The first becomes an ε(δ) by the closed form of Gaussian noise; the others assume nothing, and so need outcomes
 far out in the tails, where there are few.
+
+Everything is the shipped code: the search, the votes, the ledger, the noise from the operating system. Δ is the
+canary's effect on the votes; the statistic of a run is ⟨Δ, histogram⟩, summed over the iterations, which no test can
+improve on if the noise is Gaussian. Thresholds are fixed before any outcome is seen: one at half of ‖Δ‖², which bounds
+μ; two in the tails, which bound the likelihood ratio.
+
+One call of the mechanism holds many trials side by side. Each has a block of bins of its own, far from all others in
+the embedding space, records of its own and a canary of its own, in the data or not by a coin. For one block, all else
+held fixed, the two worlds are neighbouring data sets, and its part of the mechanism's output is looked at. A canary
+reaches no block but its own (a vote depends on the record and the candidates alone), so that blocks are independent as
+far as their noise is. Noise that comes twice is looked for beside the bounds; tests/privacy/test_noise.py shows that
+the bins of one call have independent noise.
 """
 
 from __future__ import annotations
@@ -36,26 +49,30 @@ from pe.private.embeddings import PrivateEmbeddings
 from pe.progress import Progress
 
 Reals = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
-_THRESHOLDS = 400
-_REPLAYS = 4000
+LABELS = 2
+BLOCKS = 400
+"""Trials side by side, at most."""
+SCALE = 2.0**30
+"""Scale of DP-SGD's noise for σ = 1, in grid steps."""
+
+_THRESHOLDS, _REPLAYS = 400, 4000
+_DIMENSIONS, _SEED, _MOST_NEIGHBORS = 16, 20, 50
+_BITS, _BINS, _TAIL = 16, 64, 3.5  # higher bits are not even: the density falls over their period
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Both error rates of one test, bounded on the side that lowers ε.
+    """Both error rates of one test, bounded on the side that lowers ε."""
 
-    Attributes:
-        true_positive: lower bound of the TPR.
-        false_positive: upper bound of the FPR.
-    """
-
-    true_positive: float
-    false_positive: float
+    true_positive: float  # lower bound of the TPR
+    false_positive: float  # upper bound of the FPR
 
     @classmethod
     def of(cls, hits: int, alarms: int, runs: int, error: float) -> Rates:
-        """From `hits` and `alarms` in `runs` runs a world; each bound is wrong with probability ≤ `error`."""
+        """Bound the rates from `hits` and `alarms` in `runs` runs a world; each is wrong with probability ≤ `error`."""
         return cls(float(lower(hits, runs, error)), float(upper(alarms, runs, error)))
 
     @property
@@ -64,7 +81,7 @@ class Rates:
         return max(0.0, float(ndtri(self.true_positive) - ndtri(self.false_positive)))
 
     def epsilon(self, delta: float) -> float:
-        """The least ε with which these rates are possible, by the likelihood ratio; 0 if all are."""
+        """Return the least ε with which these rates are possible, by the likelihood ratio; 0 if all are."""
         return max(0.0, float(_log_ratio(self.true_positive, self.false_positive, delta)))
 
     @property
@@ -74,36 +91,34 @@ class Rates:
 
 
 def lower(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
-    """Clopper–Pearson: above the true probability in at most a share `error` of all experiments."""
+    """Bound a probability by Clopper–Pearson: above the true one in at most a share `error` of all experiments."""
     k = np.asarray(hits, dtype=np.float64)
     return np.where(k > 0, betaincinv(np.maximum(k, 1e-12), runs - k + 1, error), 0.0)
 
 
 def upper(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
-    """Clopper–Pearson: below the true probability in at most a share `error` of all experiments."""
+    """Bound a probability by Clopper–Pearson: below the true one in at most a share `error` of all experiments."""
     return 1 - lower(runs - np.asarray(hits, dtype=np.float64), runs, error)
 
 
 def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
-    """Where to put the likelihood ratio's threshold: where a mechanism with this μ promises the largest bound.
+    """Return the likelihood ratio's threshold at which a mechanism with this μ promises the largest bound.
 
-    It is given in standard deviations above the middle between the two worlds, and depends on public
-    numbers alone.
+    It is given in standard deviations above the middle between the two worlds, and depends on public numbers alone.
     """
     thresholds = _thresholds(mu)
     return float(thresholds[np.argmax(_expected_bound(mu, thresholds, delta, runs, error))])
 
 
 def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
-    """With which probability the threshold in the middle refutes μ where μ is `actual` (by simulation)."""
+    """Simulate with which probability the threshold in the middle refutes μ if it is `actual`."""
     rng = np.random.default_rng(0)
     hits, alarms = (rng.binomial(runs, ndtr(sign * actual / 2), _REPLAYS) for sign in (1, -1))
-    found = ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error))
-    return float(np.mean(found > mu))
+    return float(np.mean(ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error)) > mu))
 
 
 def runs_to_flag(actual: float, epsilon: float, delta: float, error: float) -> float:
-    """How many runs a world the likelihood ratio needs to refute `epsilon` where μ is `actual`; ∞ above 1e12.
+    """Return the runs a world that the likelihood ratio needs to refute `epsilon` if μ is `actual`; ∞ above 1e12.
 
     At two standard deviations of bad luck, so that it nearly always succeeds.
     """
@@ -129,51 +144,26 @@ def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: float, err
 
 
 def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delta: float) -> Reals:
-    """ln((TPR − δ)/FPR); −∞ where TPR ≤ δ. A bound of the FPR is never 0."""
+    """ln((TPR − δ)/FPR); −∞ for TPR ≤ δ. A bound of the FPR is never 0."""
     above = np.maximum(np.asarray(true_positive) - delta, 0.0)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(above) - np.log(np.asarray(false_positive)))
 
 
-# The worlds of an audit: a claim, and small data sets that differ in one canary each.
-#
-# All of it is made up here and public; nothing is private but in name.
-
-
-Mask = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int64]
-
-LABELS = 2
-BLOCKS = 400
-"""Trials side by side, at most."""
-
-_DIMENSIONS = 16
-_SEED = 20
-_MOST_NEIGHBORS = 50
-
-
 @dataclass(frozen=True)
 class Claim:
-    """What is audited: T histograms and what is promised for all of them together. Public numbers only.
-
-    Attributes:
-        noise_multiplier: σ, of each histogram.
-        delta: δ at which ε is stated; there is no default.
-        iterations: T ≥ 1.
-        relation: which two worlds are neighbours.
-        unit: "record"; any other name makes the canary a user of four records under two labels.
-        neighbors: q, candidates that each record votes for, 1 to 50.
+    """T histograms and the promise for all of them together. Public numbers only.
 
     Raises:
         PrivacyError: a value out of range.
     """
 
-    noise_multiplier: float
-    delta: float
-    iterations: int = 1
+    noise_multiplier: float  # σ, of each histogram
+    delta: float  # at which ε is stated; there is no default
+    iterations: int = 1  # T ≥ 1
     relation: Relation = Relation.ADD_REMOVE
-    unit: str = "record"
-    neighbors: int = 1
+    unit: str = "record"  # any other name makes the canary a user of four records under two labels
+    neighbors: int = 1  # q, candidates that each record votes for, 1 to 50
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
@@ -183,11 +173,7 @@ class Claim:
             raise PrivacyError(f"An audit takes 1 to {_MOST_NEIGHBORS} neighbors, not {self.neighbors}.")
 
     def within(self, target: float) -> Claim:
-        """The same with the least noise that meets ε = `target`; its own noise multiplier does not matter.
-
-        Raises:
-            PrivacyError: no noise does.
-        """
+        """Return the claim with the least noise that meets ε = `target`; PrivacyError if no noise does."""
 
         def releases(noise_multiplier: float) -> list[Release]:
             return [replace(self._release(1, noise_multiplier), count=self.iterations)]
@@ -201,7 +187,7 @@ class Claim:
 
     @cached_property
     def epsilon(self) -> float:
-        """What the ledger charges for them at δ."""
+        """The ledger's charge for them at δ."""
         return epsilon(self.releases, self.delta)
 
     @cached_property
@@ -217,34 +203,29 @@ class Claim:
 
 
 def influence(claim: Claim) -> float:
-    """‖Δ‖ as a share of the declared sensitivity."""
+    """Return ‖Δ‖ as a share of the declared sensitivity."""
     with_canary, without = clean_votes(claim)
     release = claim.releases[0]
-    moved = math.sqrt(sum(int(step) ** 2 for step in with_canary - without))
-    return moved / (release.grid * release.sensitivity)
+    norm = math.sqrt(sum(int(step) ** 2 for step in with_canary - without))
+    return norm / (release.grid * release.sensitivity)
 
 
 def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
-    """One block's votes with and without the canary, in grid steps. The records are the audit's own, not private."""
+    """Count one block's votes with and without the canary, in grid steps. The records are made up, not private."""
+    places, grid, voting = candidates(claim, 1), claim.releases[0].grid, Voting(claim.neighbors)
     with_canary, without = (
-        count_votes(
-            records(claim, np.array([present])),
-            *candidates(claim, 1),
-            claim.releases[0].grid,
-            Voting(claim.neighbors),
-        )
-        for present in (True, False)
+        count_votes(records(claim, np.array([present])), *places, grid, voting) for present in (True, False)
     )
     return with_canary, without
 
 
 def _bins(claim: Claim) -> int:
-    """Bins of a block under each label: room for the votes of a canary, of what replaces it, and of others between."""
+    """Bins of a block under each label: room for the votes of a canary, of its replacement, and of others between."""
     return max(10, 3 * claim.neighbors + 4)
 
 
 def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
-    """Each block's bins under each label: a row of points, one apart."""
+    """Return each block's bins under each label: a row of points, one apart."""
     m = _bins(claim)
     place = np.tile(np.arange(m, dtype=np.float32), blocks * LABELS)
     labels = np.tile(np.repeat(np.arange(LABELS, dtype=np.int32), m), blocks)
@@ -252,7 +233,7 @@ def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32
 
 
 def records(claim: Claim, present: Mask) -> PrivateEmbeddings:
-    """Every block's records: those in both worlds, and the canary or what takes its place.
+    """Return every block's records: those in both worlds, and the canary or its replacement.
 
     In both worlds: two records at one bin, one half-way between two bins, one that is not finite, one under the
     other label. They vote for other bins than the canary: were votes counted wrongly, theirs would not hide it.
@@ -266,15 +247,14 @@ def records(claim: Claim, present: Mask) -> PrivateEmbeddings:
         other = [(label, last) for label, _ in canary]
     elif claim.relation is Relation.ZERO_OUT:
         other = [(label, math.nan) for label, _ in canary]
-    block, label, place, unit = [], [], [], []
-    for index, there in enumerate(present):
-        own = canary if there else other
-        block += [index] * (len(both) + len(own))
-        label += [each for each, _ in both + own]
-        place += [each for _, each in both + own]
-        unit += [index * (len(both) + 1) + i for i in range(len(both))] + [(index + 1) * (len(both) + 1) - 1] * len(own)
-    vectors = _points(claim, np.array(block), np.array(place, np.float32))
-    return PrivateEmbeddings(vectors, np.array(label, np.int32), np.array(unit, np.int64), ("0", "1"))
+    rows: list[tuple[int, int, float, int]] = []  # block, label, place, unit
+    for block, is_there in enumerate(present):
+        unit = block * (len(both) + 1)
+        rows += [(block, label, place, unit + i) for i, (label, place) in enumerate(both)]
+        rows += [(block, label, place, unit + len(both)) for label, place in (canary if is_there else other)]
+    blocks, labels, places, units = map(np.array, zip(*rows, strict=True))
+    vectors = _points(claim, blocks, places.astype(np.float32))
+    return PrivateEmbeddings(vectors, labels.astype(np.int32), units.astype(np.int64), ("0", "1"))
 
 
 def _points(claim: Claim, block: Integers, place: npt.NDArray[np.float32]) -> Vectors:
@@ -284,62 +264,38 @@ def _points(claim: Claim, block: Integers, place: npt.NDArray[np.float32]) -> Ve
     return np.concatenate([corners[block], place[:, None]], axis=1)
 
 
-# Audit: the shipped histogram, run many times on neighbouring data sets, tells how much it gives away.
-#
-# A canary is one privacy unit that is in the data (or, under replace-one, is itself) in one world and is not in the
-# other. Everything is the shipped code: the search, the votes, the ledger, the noise from the operating system. Δ is
-# what the canary does to the votes; the statistic of a run is ⟨Δ, histogram⟩, summed over the iterations, which no
-# test can improve on where the noise is Gaussian. Thresholds are fixed before any outcome is seen: one at half of
-# ‖Δ‖², which bounds μ; two in the tails, which bound the likelihood ratio.
-#
-# One call of the mechanism holds many trials side by side. Each has a block of bins of its own, far from all others in
-# the embedding space, records of its own and a canary of its own, in the data or not by a coin. For one block, all
-# else held fixed, the two worlds are two neighbouring data sets, and what is looked at is its part of the mechanism's
-# output. A canary reaches no block but its own (a vote depends on the record and the candidates alone), so that blocks
-# are independent as far as their noise is. Noise that comes twice is looked for beside the bounds; that the bins of
-# one call have independent noise is shown in tests/privacy/test_noise.py.
-
-
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Each bound on ε and μ holds with probability `confidence`, all of them at once; so a mechanism that keeps its
     claim is called a violation with probability at most 1 − confidence.
-
-    Attributes:
-        claim: what was audited.
-        runs: in each of the two worlds.
-        confidence: in (0, 1).
-        mu: lower bound on μ.
-        epsilon_gaussian: the same as ε at δ, as if the noise is Gaussian, of whatever size.
-        epsilon_any: lower bound on ε at δ that assumes nothing about the noise.
-        influence: what the canary does to the votes, as a share of the declared sensitivity.
-        repeated: how many blocks of noise came more than once; fresh noise gives 0.
     """
 
     claim: Claim
-    runs: int
-    confidence: float
-    mu: float
-    epsilon_gaussian: float
-    epsilon_any: float
-    influence: float
-    repeated: int
+    runs: int  # in each of the two worlds
+    confidence: float  # in (0, 1)
+    mu: float  # lower bound on μ
+    epsilon_gaussian: float  # the same as ε at δ, as if the noise is Gaussian, of whatever size
+    epsilon_any: float  # lower bound on ε at δ that assumes nothing about the noise
+    influence: float  # of the canary on the votes, as a share of the declared sensitivity
+    repeated: int  # blocks of noise that came more than once; fresh noise gives 0
 
     @property
     def violations(self) -> list[str]:
-        """What contradicts the claim, one sentence each; empty if nothing does."""
-        claim, found = self.claim, []
+        """Contradictions to the claim, one sentence each."""
+        claim, violations = self.claim, []
         if self.influence > 1 + 1e-9:
-            found.append(f"one {claim.unit} moves the votes by {self.influence:.4g} times the declared sensitivity")
+            violations.append(
+                f"one {claim.unit} moves the votes by {self.influence:.4g} times the declared sensitivity"
+            )
         if self.repeated:
-            found.append(f"{self.repeated} blocks of noise came more than once")
+            violations.append(f"{self.repeated} blocks of noise came more than once")
         if self.mu > claim.mu:
-            found.append(f"the noise is too small: μ is at least {self.mu:.4g}, not {claim.mu:.4g}")
+            violations.append(f"the noise is too small: μ is at least {self.mu:.4g}, not {claim.mu:.4g}")
         if self.epsilon_any > claim.epsilon:
-            found.append(f"ε is at least {self.epsilon_any:.4g}, whatever the noise, not {claim.epsilon:.4g}")
-        return found
+            violations.append(f"ε is at least {self.epsilon_any:.4g}, whatever the noise, not {claim.epsilon:.4g}")
+        return violations
 
     @property
     def verdict(self) -> str:
@@ -348,48 +304,50 @@ class Audit:
 
     @property
     def chance_to_flag(self) -> float:
-        """With which probability such an audit finds noise of two thirds of the claimed size."""
+        """The probability that such an audit finds noise of two thirds of the claimed size."""
         return chance_to_flag(self.claim.mu, 1.5 * self.claim.mu, self.runs, _errors(self.confidence)[0])
 
     @property
     def runs_without_assumption(self) -> float:
-        """How many runs a world `epsilon_any` needs to do so."""
+        """The runs a world that `epsilon_any` needs for it."""
         claim, error = self.claim, _errors(self.confidence)[1]
         return runs_to_flag(1.5 * claim.mu, claim.epsilon, claim.delta, error)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        claimed = {"epsilon": self.claim.epsilon, "mu": self.claim.mu}
-        bounds = {"mu": self.mu, "epsilon_gaussian": self.epsilon_gaussian, "epsilon_any": self.epsilon_any}
-        needed = self.runs_without_assumption
+        """Return the result as JSON values."""
+        claim, runs = self.claim, self.runs_without_assumption
         return {
             "verdict": self.verdict,
             "violation": bool(self.violations),
-            "claimed": asdict(self.claim) | {"relation": str(self.claim.relation)} | claimed,
-            "at_least": bounds,
+            "claimed": asdict(claim) | {"relation": str(claim.relation), "epsilon": claim.epsilon, "mu": claim.mu},
+            "at_least": {
+                "mu": self.mu,
+                "epsilon_gaussian": self.epsilon_gaussian,
+                "epsilon_any": self.epsilon_any,
+            },
             "confidence": self.confidence,
             "runs": self.runs,
             "influence": self.influence,
             "repeated": self.repeated,
             "chance_to_flag_two_thirds": self.chance_to_flag,
-            "runs_for_epsilon_any_to_flag_two_thirds": needed if math.isfinite(needed) else None,
+            "runs_for_epsilon_any_to_flag_two_thirds": runs if math.isfinite(runs) else None,
         }
 
 
 def audit(
     claim: Claim, runs: int, confidence: float, noise: Noise | None = None, progress: Progress | None = None
 ) -> Audit:
-    """Runs the shipped histogram `runs` times in each of two neighbouring worlds and bounds ε from below.
+    """Run the shipped histogram `runs` times in each of two neighbouring worlds and bound ε from below.
 
     A mechanism that keeps its claim is flagged with probability at most 1 − confidence by the bounds of Clopper
     and Pearson, each of which gets a share of it; with the claim met exactly, as here, two of them must be wrong
     at once, which at 99.9 % happens less than once in a million audits.
 
     Args:
-        claim: what is audited.
+        claim: to be audited.
         runs: in each world, ≥ 100. 20,000 see noise of two thirds of the claimed size.
         confidence: of all bounds together, in (0, 1).
-        noise: what the mechanism draws from; None: the operating system's entropy, as shipped.
+        noise: the mechanism's source; None: the operating system's entropy, as shipped.
         progress: told how many runs are done.
 
     Raises:
@@ -423,13 +381,11 @@ def audit(
 
 
 def _errors(confidence: float) -> tuple[float, float]:
-    """How wrong each bound may be: half for the two in the middle, half for the four in the tails."""
+    """The error of each bound: half for the two in the middle, half for the four in the tails."""
     return (1 - confidence) / 4, (1 - confidence) / 8
 
 
-def _sample(
-    claim: Claim, worlds: npt.NDArray[np.bool_], noise: Noise, progress: Progress
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def _sample(claim: Claim, worlds: Mask, noise: Noise, progress: Progress) -> tuple[Reals, Integers]:
     """The test statistic of a run in each of `worlds`, and a fingerprint of each block of noise."""
     statistics, noises = np.zeros(len(worlds)), []
     with progress.task("auditing", len(worlds)) as task:
@@ -443,17 +399,16 @@ def _sample(
 
 
 def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Reals, Integers]]:
-    """All T histograms of one run of the mechanism, trial by trial.
+    """Yield two arrays (blocks,) for each of the T histograms of one run of the mechanism.
 
-    Yields:
-        per iteration: the statistic in standard deviations of the claimed noise, 0 in the middle between the
-        worlds, float64 (blocks,); and a fingerprint of the block's noise, int64 (blocks,).
+    The statistic in standard deviations of the claimed noise, 0 in the middle between the worlds; and a fingerprint of
+    the block's noise.
     """
     private, (vectors, labels) = records(claim, present), candidates(claim, len(present))
     with_canary, without = clean_votes(claim)
     clean = np.where(present[:, None], with_canary, without)
     key = np.random.default_rng(_SEED).integers(-(2**62), 2**62, clean.shape[1]) | 1
-    # The ledger refuses what exceeds the claim. An ε of 0, where δ alone is met, is no budget.
+    # The ledger refuses to exceed the claim. An ε of 0, where δ alone is met, is no budget.
     budget = Budget(max(claim.epsilon, 1e-9), claim.delta)
     ledger = Ledger(budget, claim.relation, claim.unit, claim.releases, MemoryStore(), noise)
     direction, middle = (with_canary - without).astype(np.float64), (with_canary + without) / 2
@@ -465,58 +420,42 @@ def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Rea
         yield (steps - middle) @ direction / (length * release.scale), (np.rint(steps).astype(np.int64) - clean) @ key
 
 
-# Does the noise hide what it is added to, to the last bit? A statistical test of the noise as it is shipped.
-#
-# Noise that lies on a lattice coarser than the integers, in its tail or anywhere, lets whoever knows all records but
-# one tell from a released bit pattern whether that one was there. So the low bits of exact noise are fair coins, of
-# large draws as of all, and the draws as a whole follow the Gaussian law.
-
-
-SCALE = 2.0**30
-"""That of DP-SGD's noise for σ = 1, in grid steps."""
-_BITS, _BINS, _TAIL = 16, 64, 3.5  # higher bits are not even: the density falls over their period
-
-
 @dataclass(frozen=True)
 class NoiseAudit:
-    """What the tests say.
-
-    Attributes:
-        draws: how many were looked at.
-        tail: how many of them lie _TAIL standard deviations out or more.
-        p_values: chance, if the noise is exact, of an outcome as unlikely as what was seen; by test.
-    """
+    """The result of a test of the noise's bits."""
 
     draws: int
-    tail: int
-    p_values: dict[str, float]
+    tail: int  # draws that lie _TAIL standard deviations out or more
+    p_values: dict[str, float]  # by test: chance, if the noise is exact, of an outcome as unlikely as the one seen
 
     @property
     def p_value(self) -> float:
-        """Of all tests together (Bonferroni)."""
+        """The p-value of all tests together (Bonferroni)."""
         return min(1.0, len(self.p_values) * min(self.p_values.values()))
 
 
 def audit_noise(noise: Noise, draws: int = 4_000_000) -> NoiseAudit:
-    """Test `draws` draws of discrete Gaussian noise of scale SCALE; takes 100 bytes for each."""
-    drawn = np.abs(noise.discrete_gaussian(draws, SCALE))
-    tail = drawn[drawn >= _TAIL * SCALE]
-    share = special.erf((drawn + 0.5) / SCALE / np.sqrt(2))
-    seen = np.bincount(np.minimum((share * _BINS).astype(np.int64), _BINS - 1), minlength=_BINS)
-    square = float(np.square(seen - draws / _BINS).sum() / (draws / _BINS))
-    return NoiseAudit(
-        draws,
-        len(tail),
-        {
-            "the Gaussian law": float(special.chdtrc(_BINS - 1, square)),
-            "low bits of all draws": _evenness(drawn),
-            "low bits of the tail": _evenness(tail),
-        },
-    )
+    """Test `draws` draws of discrete Gaussian noise of scale SCALE, to the last bit; takes 100 bytes for each.
+
+    Noise that lies on a lattice coarser than the integers, in its tail or anywhere, lets whoever knows all records but
+    one tell from a released bit pattern whether that one was there. So the low bits of exact noise are fair coins, of
+    large draws as of all, and the draws as a whole follow the Gaussian law.
+    """
+    sizes = np.abs(noise.discrete_gaussian(draws, SCALE))
+    tail = sizes[sizes >= _TAIL * SCALE]
+    share = special.erf((sizes + 0.5) / SCALE / np.sqrt(2))
+    counts = np.bincount(np.minimum((share * _BINS).astype(np.int64), _BINS - 1), minlength=_BINS)
+    square = float(np.square(counts - draws / _BINS).sum() / (draws / _BINS))
+    p_values = {
+        "the Gaussian law": float(special.chdtrc(_BINS - 1, square)),
+        "low bits of all draws": _evenness(sizes),
+        "low bits of the tail": _evenness(tail),
+    }
+    return NoiseAudit(draws, len(tail), p_values)
 
 
-def _evenness(drawn: npt.NDArray[np.int64]) -> float:
+def _evenness(sizes: Integers) -> float:
     """The p-value of the hypothesis that the low bits are independent fair coins."""
-    ones = np.array([np.sum(drawn >> bit & 1) for bit in range(_BITS)], dtype=np.float64)
-    square = float(np.square(2 * ones - len(drawn)).sum() / max(1, len(drawn)))
+    ones = np.array([np.sum(sizes >> bit & 1) for bit in range(_BITS)], dtype=np.float64)
+    square = float(np.square(2 * ones - len(sizes)).sum() / max(1, len(sizes)))
     return float(special.chdtrc(_BITS, square))

@@ -1,93 +1,222 @@
-"""Words of texts, and the classifier on them: TF-IDF of the training set, and logistic regression."""
+"""The classifiers: scikit-learn's, several side by side on one thread each, and ResNet-9."""
 
 from __future__ import annotations
 
+import copy
 import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from functools import lru_cache
+from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.images import Images
 from pe.data.texts import Texts
 from pe.errors import MissingDependency, RecipeError, nearest_name
-from pe.evaluation.labelled import (
-    Labelled,
-    Predict,
-    fit_linear_probe,
-    fit_logistic_regression,
-    fit_mlp,
-    log_probabilities,
-    on_one_thread,
-)
+from pe.evaluation.labelled import Labelled, Labels
 
-_ALONE = (
+Logits = npt.NDArray[np.float64]
+Predict = Callable[[Labelled], Logits]
+"""Samples → log-probabilities up to a constant per sample, float64 (n, classes). Their labels are not read."""
+
+MEMORY = 2**31
+"""Bytes of features that parallel trainings hold at once."""
+
+_LEAST = 1e-12  # probability whose logarithm is taken
+_PASSES, _PATIENCE = 50, 10
+_STEPS, _SMALLEST, _LARGEST = 32, 16, 200  # steps of a pass, where there are images enough; images of a batch
+
+_SPACELESS = (  # scripts without spaces between words: Burmese, Thai, Lao, Khmer, Japanese, Chinese
     "\u1000-\u109f\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Letters of scripts that are written without spaces: Burmese, Thai, Lao, Khmer, Japanese, Chinese."""
-_WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")
-_MIXED = np.uint64(0x9E3779B97F4A7C15)
-_STEPS = 100
+_WORD = re.compile(rf"[{_SPACELESS}]|[^\W{_SPACELESS}]+")
 
-Hashes = npt.NDArray[np.uint64]
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 
-def words(text: str) -> list[str]:
-    """The text's words in small letters; a letter is one where a script knows no spaces."""
-    return _WORD.findall(text.casefold())
+@lru_cache(maxsize=1)
+def _libraries(_modules: int) -> Any:
+    """Return the libraries that have threads; the search is slow, so it is repeated only after more imports."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
-def runs(tokens: list[list[str]], length: int) -> list[Hashes]:
-    """For each text the hashes of all runs of `length` words of it, uint64; none where it is shorter."""
-    known: dict[str, int] = {}
-    flat = np.fromiter((known.setdefault(word, len(known)) for word in chain(*tokens)), np.uint64)
-    with np.errstate(over="ignore"):
-        codes = np.array([hash_of(word) for word in known], np.uint64)[flat.astype(np.int64)]
-        found = np.zeros(max(len(codes) - length + 1, 0), np.uint64)
-        for i in range(length):
-            found = (found ^ codes[i : len(codes) - length + 1 + i]) * _MIXED
-            found ^= found >> np.uint64(29)
-    ends = np.cumsum([len(each) for each in tokens])
-    starts = ends - [len(each) for each in tokens]
-    return [found[start : max(end - length + 1, start)] for start, end in zip(starts, ends, strict=True)]
+class _OneThread:
+    """Limit the process to one thread per product, from the first user that enters to the last that leaves."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._limits = Lock(), 0, ExitStack()
+
+    @contextmanager
+    def limit(self, libraries: Any, ignored: type[Warning]) -> Iterator[None]:
+        with self._lock:
+            if not self._users:
+                self._limits.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore", ignored)
+                self._limits.enter_context(libraries.limit(limits=1))
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._limits.close()
 
 
-def hash_of(word: str) -> int:
-    """64 bits of a word, the same in every process."""
-    from hashlib import blake2b
+_ONE_THREAD = _OneThread()
 
-    return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
+
+@contextmanager
+def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
+    """Run scikit-learn on one thread, where products this small are fastest, and without its ConvergenceWarning.
+
+    Raises:
+        MissingDependency: scikit-learn is not installed; `extra` brings it.
+    """
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+
+        libraries = _libraries(len(sys.modules))
+    except ImportError as error:
+        raise MissingDependency.of("scikit-learn", extra, "Measuring accuracy") from error
+    with _ONE_THREAD.limit(libraries, ConvergenceWarning):  # max_iter is a stopping rule, no fault
+        yield
+
+
+def at_once(jobs: int, features: int) -> int:
+    """Return how many trainings to run in parallel, ≥ 1: as many as BLAS would take threads, within MEMORY.
+
+    Args:
+        jobs: their number.
+        features: numbers, as float64, that the largest of them trains on.
+    """
+    pools = _libraries(len(sys.modules)).info()
+    threads = max((pool["num_threads"] for pool in pools if pool["user_api"] == "blas"), default=1)
+    return max(1, min(threads, jobs, MEMORY // max(8 * features, 1)))
+
+
+@contextmanager
+def side_by_side(
+    train: Callable[[Job], Result], jobs: Sequence[Job], threads: int, extra: str = "evaluation"
+) -> Iterator[Iterator[Result]]:
+    """Yield the results of all jobs in their order, from so many threads. On leaving, other jobs are dropped."""
+    if threads == 1:
+        yield map(train, jobs)
+        return
+    with on_one_thread(extra), ThreadPoolExecutor(threads) as pool:
+        results = [pool.submit(train, job) for job in jobs]
+        try:
+            yield (each.result() for each in results)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+    """Fit logistic regression on pixels: scikit-learn's defaults, at most 100 steps; `validation` is not used."""
+
+    def pixels(samples: Labelled) -> Any:
+        return pixels_in_unit_interval(samples.images)
+
+    return _fit_regression(pixels(train), train.labels, pixels, classes, steps=100)
+
+
+def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+    """Fit logistic regression on the samples' vectors; its one setting is fixed, so `validation` is not used.
+
+    All dimensions are centred and divided by one number, the root mean square of the training part's deviations times
+    √(d/10), so that the penalty ‖w‖²/2 (scikit-learn's default, C = 1) means the same for any embedding. With a number
+    for each dimension, one that hardly varies in the training part would outweigh all others in a real image.
+    """
+    assert train.vectors is not None
+    mean = train.vectors.mean(axis=0, dtype=np.float64)
+    deviation = float(np.sqrt(train.vectors.var(axis=0, dtype=np.float64).mean()))
+    scale = (deviation or 1.0) * np.sqrt(len(mean) / 10)
+
+    def scaled(samples: Labelled) -> Any:
+        assert samples.vectors is not None
+        return (samples.vectors - mean) / scale
+
+    return _fit_regression(scaled(train), train.labels, scaled, classes, steps=200)
 
 
 def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Logistic regression on TF-IDF, both of the training part alone; nothing is chosen, so nothing is validated.
+    """Fit logistic regression on TF-IDF, both from the training part alone; `validation` is not used.
 
     scikit-learn's defaults, but for the words (`words`), sublinear counts and at most 100 steps.
-
-    Raises:
-        MissingDependency: scikit-learn is not installed.
     """
     with on_one_thread():
         from sklearn.feature_extraction.text import TfidfVectorizer
+
+        # the empty word, so that every set of texts has a vocabulary
+        tfidf = TfidfVectorizer(analyzer=lambda text: words(text) or [""], sublinear_tf=True)
+        x = tfidf.fit_transform(strings_of(train))
+    return _fit_regression(x, train.labels, lambda samples: tfidf.transform(strings_of(samples)), classes, steps=100)
+
+
+def _fit_regression(x: Any, labels: Labels, features: Callable[[Labelled], Any], classes: int, steps: int) -> Predict:
+    with on_one_thread():
         from sklearn.linear_model import LogisticRegression
 
-        features = TfidfVectorizer(analyzer=_words_or_none, sublinear_tf=True)
-        model = LogisticRegression(max_iter=_STEPS).fit(features.fit_transform(strings_of(train)), train.labels)
-    return lambda given: log_probabilities(model, features.transform(strings_of(given)), classes)
+        model = LogisticRegression(max_iter=steps).fit(x, labels)
+    return lambda samples: log_probabilities(model, features(samples), classes)
 
 
-def _words_or_none(text: str) -> list[str]:
-    """The words; the empty one for a text without any, so that every set of texts has a vocabulary."""
-    return words(text) or [""]
+def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+    """Fit an MLP on pixels: scikit-learn's defaults (100 hidden units, Adam), stopped where validation is best.
+
+    Batches have 200 images, fewer for small training sets, so that a pass has steps.
+    """
+    with on_one_thread():
+        from sklearn.neural_network import MLPClassifier
+
+        batch = min(max(len(train) // _STEPS, _SMALLEST), _LARGEST, len(train))
+        model = MLPClassifier(random_state=seed, batch_size=batch)
+        x, y = pixels_in_unit_interval(train.images), pixels_in_unit_interval(validation.images)
+        best, best_model, passes_since = -1.0, model, 0
+        for _ in range(_PASSES):
+            model.partial_fit(x, train.labels, classes=np.arange(classes))
+            score = float(np.mean(model.predict(y) == validation.labels))
+            passes_since += 1
+            if score > best:
+                best, best_model, passes_since = score, copy.deepcopy(model), 0
+            if passes_since == _PATIENCE:
+                break
+    return lambda samples: log_probabilities(best_model, pixels_in_unit_interval(samples.images), classes)
 
 
-def strings_of(of: Labelled) -> list[str]:
-    """The texts."""
-    assert isinstance(of.samples, Texts)
-    return of.samples.strings
+def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
+    """Return the pixels in [0, 1], float32 (n, h·w·c)."""
+    return images.pixels.reshape(len(images), -1).astype(np.float32) / np.float32(255)
 
 
-# The classifiers by name.
+def log_probabilities(model: Any, features: Any, classes: int) -> Logits:
+    """Return the model's log-probabilities of all classes; one that training has never seen has the least."""
+    probabilities = np.full((features.shape[0], classes), _LEAST)
+    with on_one_thread():
+        probabilities[:, model.classes_] = model.predict_proba(features)
+    logits: Logits = np.log(np.maximum(probabilities, _LEAST))
+    return logits
+
+
+def words(text: str) -> list[str]:
+    """Return the text's words, case-folded; in scripts without spaces each letter is a word."""
+    return _WORD.findall(text.casefold())
+
+
+def strings_of(whole: Labelled) -> list[str]:
+    """Return the samples, which must be texts."""
+    assert isinstance(whole.samples, Texts)
+    return whole.samples.strings
 
 
 LINEAR_PROBE = "linear_probe"
@@ -99,17 +228,11 @@ KNOWN = (*SHALLOW, "resnet9")
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Settings of ResNet-9's training.
+    """Settings of ResNet-9's training."""
 
-    Attributes:
-        epochs: passes over the training part, ≥ 1.
-        flip: mirror half of the images; wrong for digits and text.
-        device: of torch; None: the GPU if there is one.
-    """
-
-    epochs: int = 20
-    flip: bool = False
-    device: str | None = None
+    epochs: int = 20  # passes over the training part, ≥ 1; the best by validation is kept
+    flip: bool = False  # mirror half of the images; wrong for digits and text
+    device: str | None = None  # of torch; None: the GPU if there is one
 
 
 @dataclass(frozen=True)
@@ -129,24 +252,18 @@ class Classifier:
 
     @property
     def shallow(self) -> bool:
-        """Whether it is one of scikit-learn's, which may be trained side by side."""
+        """True for scikit-learn's, which may be trained side by side."""
         return self.name in SHALLOW
 
     @property
     def kind(self) -> str | None:
-        """The modality that it can be trained on; None: any, by what an embedding makes of it."""
+        """The modality that it can be trained on; None: any, through an embedding."""
         if self.name == LINEAR_PROBE:
             return None
         return "texts" if self.name in ON_WORDS else "images"
 
     def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-        """Train it; the stopping point is chosen on `validation`.
-
-        Args:
-            train: what it learns from.
-            validation: held out of the same training set.
-            classes: their number.
-            seed: of all randomness.
+        """Train the classifier on `train`; its stopping point is chosen on `validation`, held out of the same set.
 
         Raises:
             MissingDependency: scikit-learn or torch is not installed.
@@ -154,30 +271,7 @@ class Classifier:
         if self.shallow:
             return SHALLOW[self.name](train, validation, classes, seed)
         try:
-            from pe.evaluation.training import Training, fit_network
+            from pe.evaluation.training import fit_network
         except ImportError as error:
             raise MissingDependency.of("torch", "evaluation", f"The classifier '{self.name}'") from error
-        settings = Training(self.settings.epochs, self.settings.flip, device=self.settings.device)
-        return fit_network(train, validation, classes, seed, settings)
-
-
-# Whether a thing is more frequent among generated samples than chance brings it.
-
-
-LEVEL = 0.01
-"""How often the answer would be yes, if generated samples were as held-out ones are."""
-
-
-def beyond_chance(made_with: int, made: int, unseen_with: int, unseen: int) -> bool:
-    """Whether a larger share of the generated than of the held-out samples has it, by Fisher's exact test, one-sided.
-
-    Args:
-        made_with: generated samples that have it.
-        made: generated samples.
-        unseen_with: held-out samples that have it.
-        unseen: held-out samples.
-    """
-    from scipy.stats import hypergeom
-
-    tail = hypergeom.sf(made_with - 1, made + unseen, made_with + unseen_with, made)
-    return made_with > 0 and bool(tail < LEVEL)
+        return fit_network(train, validation, classes, seed, self.settings)

@@ -1,4 +1,7 @@
-"""The kernel distance: the unbiased estimate of MMD² with a cubic kernel (Bińkowski et al. 2018)."""
+"""Fidelity: how near a set of samples is to a reference set, under an embedding.
+
+Fréchet and kernel distance; precision, recall, density and coverage.
+"""
 
 from __future__ import annotations
 
@@ -11,36 +14,141 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Samples
-from pe.evaluation.features import Features, Reals, Seen, features, frechet_distance
+from pe.data.samples import Samples, generator
+from pe.errors import RecipeError
+from pe.evaluation.features import KEPT, CachedEmbedding, Reals
 from pe.plugins.protocols import Embedding, info_of
-from pe.progress import Progress, tell_left
+from pe.progress import Progress, Task, tell_left
 
 Vectors = npt.NDArray[np.floating]
 
 LARGEST, FEWEST = 1000, 10
-"""Vectors of a subset, at the most; subsets, where there are vectors enough for two in each."""
+"""Most vectors of a subset for the kernel distance; least number of subsets, where there are two vectors for each."""
+
+NEIGHBORS = 5
+REPORTED = 50_000
+"""Images of each set in published FIDs."""
+
+_COMPARED = 5000  # vectors of each set, at most, that are compared in pairs
+_ROWS = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """A Gaussian fitted to vectors."""
+
+    count: int  # n, vectors seen, ≥ 2
+    mean: Reals  # float64 (d,)
+    covariance: Reals  # float64 (d, d), with the divisor n − 1; of rank n − 1 at most
+    # for n ≤ d, A with AAᵀ = covariance, float64 (d, n): the centred vectors over √(n − 1); else None
+    factor: Reals | None = None
+
+
+class StreamedMoments:
+    """Moments of blocks of vectors; memory is d² whatever their number.
+
+    Vectors are shifted by the first block's mean before they are squared, so that a mean that is large beside
+    the spread costs no digits. The first d vectors are stored as they are, since fewer need no sum of squares.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions, self._count = dimensions, 0
+        self._centre: Reals | None = None
+        self._sum = np.zeros(dimensions)
+        self._few: list[Reals] = []  # shifted vectors, until there are more than d
+        self._squares: Reals | None = None  # after that the upper triangle of Σ (x − c)(x − c)ᵀ, in Fortran's order
+
+    def add(self, vectors: npt.NDArray[np.floating]) -> None:
+        """Add a block of finite vectors, (n, d) with n ≥ 1."""
+        rows = np.ascontiguousarray(vectors, dtype=np.float64)
+        if self._centre is None:
+            self._centre = rows.mean(axis=0)
+        rows = rows - self._centre
+        self._count += len(rows)
+        self._sum += rows.sum(axis=0)
+        if self._squares is not None:
+            self._square(rows)
+            return
+        self._few.append(rows)
+        if self._count > self._dimensions:
+            self._squares = np.zeros((self._dimensions, self._dimensions), order="F")
+            self._square(np.concatenate(self._few))
+            self._few.clear()
+
+    def _square(self, rows: Reals) -> None:
+        from scipy.linalg.blas import dsyrk
+
+        self._squares = dsyrk(1.0, rows.T, beta=1.0, c=self._squares, overwrite_c=1)
+
+    def moments(self) -> Moments:
+        """Return the moments of all vectors added.
+
+        Raises:
+            ValueError: fewer than two vectors.
+        """
+        if self._count < 2 or self._centre is None:
+            raise ValueError("A covariance needs two vectors or more.")
+        shift = self._sum / self._count
+        mean = self._centre + shift
+        if self._squares is None:
+            centred = (np.concatenate(self._few) - shift) / np.sqrt(self._count - 1)
+            return Moments(self._count, mean, centred.T @ centred, centred.T)
+        covariance = np.triu(self._squares) + np.triu(self._squares, 1).T
+        covariance -= self._count * np.outer(shift, shift)
+        covariance /= self._count - 1
+        return Moments(self._count, mean, covariance)
+
+
+def frechet_distance(first: Moments, second: Moments) -> float:
+    """Return ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½, ≥ 0 (Dowson & Landau 1982; FID: Heusel et al. 2017).
+
+    With Σᵢ = AᵢAᵢᵀ the last trace is the sum of the singular values of A₁ᵀA₂: the eigenvalues of Σ₁Σ₂ are their
+    squares. So no square root of a matrix is taken, and rounding errors stay of the order of d·2⁻⁵² of the
+    largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose half of the digits. Aᵢ is the
+    Cholesky factor; of no more vectors than dimensions, these vectors; of a covariance that is singular all the
+    same, the eigenvectors with eigenvalues over that order.
+
+    Raises:
+        ValueError: vectors of different dimensions.
+    """
+    if first.mean.shape != second.mean.shape:
+        raise ValueError(f"Vectors of {len(first.mean)} and {len(second.mean)} dimensions have no distance.")
+    from scipy.linalg import svdvals
+
+    shift = first.mean - second.mean
+    common = svdvals(_factor(first).T @ _factor(second), check_finite=False).sum()
+    traces = np.trace(first.covariance) + np.trace(second.covariance)
+    return max(float(shift @ shift + traces - 2 * common), 0.0)
+
+
+def _factor(moments: Moments) -> Reals:
+    """A with AAᵀ = Σ, float64 (d, r)."""
+    if moments.factor is not None:
+        return moments.factor
+    covariance, dimensions = moments.covariance, len(moments.mean)
+    try:
+        triangle: Reals = np.linalg.cholesky(covariance).astype(np.float64, copy=False)
+        return triangle
+    except np.linalg.LinAlgError:
+        pass  # some dimension is constant, or a sum of others
+    values, vectors = np.linalg.eigh(covariance)
+    positive = values > dimensions * np.finfo(np.float64).eps * max(values[-1], 0.0)
+    factor: Reals = vectors[:, positive] * np.sqrt(values[positive])
+    return factor if positive.any() else np.zeros((dimensions, 1))
 
 
 @dataclass(frozen=True)
 class KernelDistance:
-    """MMD² estimated from disjoint subsets.
+    """MMD² estimated from disjoint subsets."""
 
-    Attributes:
-        mean: the estimate; may be a little below 0, since it is unbiased.
-        standard_error: of the mean, from the subsets' spread; NaN where there is one subset.
-        subsets: their number.
-        subset_size: vectors of each set in a subset.
-    """
-
-    mean: float
-    standard_error: float
-    subsets: int
-    subset_size: int
+    mean: float  # the estimate; may be a little below 0, since it is unbiased
+    standard_error: float  # of the mean, from the subsets' spread; NaN for a single subset
+    subsets: int  # their number
+    subset_size: int  # vectors of each set in a subset
 
 
 def kernel_distance(first: Vectors, second: Vectors) -> KernelDistance:
-    """MMD² between the distributions of the rows of `first` (n×d) and `second` (m×d), which must be in random order.
+    """Estimate MMD² with a cubic kernel (Bińkowski et al. 2018) from rows in random order, (n, d) and (m, d).
 
     The subsets are disjoint, so their estimates are independent and the standard error is an honest one: at
     least FEWEST subsets of at most LARGEST, as many as the smaller set holds. (KID's usual 100 subsets overlap
@@ -56,12 +164,12 @@ def kernel_distance(first: Vectors, second: Vectors) -> KernelDistance:
     size = min(smaller // subsets, LARGEST)
     parts = (slice(i * size, (i + 1) * size) for i in range(subsets))
     values = [squared_mmd(first[part], second[part]) for part in parts]
-    spread = float(np.std(values, ddof=1)) / math.sqrt(subsets) if subsets > 1 else math.nan
-    return KernelDistance(float(np.mean(values)), spread, subsets, size)
+    error = float(np.std(values, ddof=1)) / math.sqrt(subsets) if subsets > 1 else math.nan
+    return KernelDistance(float(np.mean(values)), error, subsets, size)
 
 
 def squared_mmd(first: Vectors, second: Vectors) -> float:
-    """The unbiased estimate of MMD² from the rows of `first` (n×d) and `second` (m×d), n, m ≥ 2; float64."""
+    """Return the unbiased estimate of MMD² in float64, from n, m ≥ 2 rows."""
     x, y = first.astype(np.float64), second.astype(np.float64)
     n, m = len(x), len(y)
     within = [(k.sum() - np.trace(k)) / (len(k) * (len(k) - 1)) for k in (_kernel(x, x), _kernel(y, y))]
@@ -74,34 +182,21 @@ def _kernel(x: Reals, y: Reals) -> Reals:
     return values
 
 
-# Precision, recall, density and coverage: where one set lies in the k-NN balls of the other.
-#
-# Improved precision and recall: Kynkäänniemi et al. (2019); density and coverage: Naeem et al. (2020).
-
-
-NEIGHBORS = 5
-_ROWS = 1024
-
-
 @dataclass(frozen=True)
 class Manifold:
-    """How two sets lie in each other. Balls are around each vector and reach to its k-th neighbour in its own set.
+    """Where two sets lie in each other's balls, which reach from each vector to its k-th neighbour in its own set.
 
-    Attributes:
-        precision: share of generated vectors inside some real vector's ball: are they realistic?
-        recall: share of real vectors inside some generated vector's ball: is everything real there?
-        density: real balls that a generated vector lies in, over k; may exceed 1.
-        coverage: share of real vectors whose ball holds a generated one.
+    Precision and recall: Kynkäänniemi et al. (2019); density and coverage: Naeem et al. (2020).
     """
 
-    precision: float
-    recall: float
-    density: float
-    coverage: float
+    precision: float  # share of generated vectors inside some real vector's ball: are they realistic?
+    recall: float  # share of real vectors inside some generated vector's ball: is everything real there?
+    density: float  # real balls that a generated vector lies in, over k; may exceed 1
+    coverage: float  # share of real vectors whose ball holds a generated one
 
 
 def manifold(real: Vectors, generated: Vectors, k: int = NEIGHBORS) -> Manifold:
-    """Precision, recall, density and coverage of `generated` (m×d) in `real` (n×d), in float64, block by block.
+    """Compare `generated` (m, d) with `real` (n, d) in float64, block by block.
 
     A vector on the rim of a ball is outside, as in the authors' `prdc`.
 
@@ -114,13 +209,13 @@ def manifold(real: Vectors, generated: Vectors, k: int = NEIGHBORS) -> Manifold:
     r, g = (_with_squares(vectors.astype(np.float64) - centre) for vectors in (real, generated))
     real_radii, generated_radii = _radii(r, k), _radii(g, k)
     inside = np.zeros(len(generated), np.int64)
-    recalled = covered = 0
+    recalls = covers = 0
     for rows, distances in _blocks(r, g):
         within = distances < real_radii[rows, None]
         inside += within.sum(axis=0)
-        covered += int(within.any(axis=1).sum())
-        recalled += int((distances < generated_radii).any(axis=1).sum())
-    return Manifold(float((inside > 0).mean()), recalled / len(real), float(inside.mean()) / k, covered / len(real))
+        covers += int(within.any(axis=1).sum())
+        recalls += int((distances < generated_radii).any(axis=1).sum())
+    return Manifold(float((inside > 0).mean()), recalls / len(real), float(inside.mean()) / k, covers / len(real))
 
 
 def _with_squares(vectors: Reals) -> tuple[Reals, Reals]:
@@ -137,96 +232,124 @@ def _radii(vectors: tuple[Reals, Reals], k: int) -> Reals:
 
 
 def _blocks(x: tuple[Reals, Reals], y: tuple[Reals, Reals]) -> Iterator[tuple[npt.NDArray[np.int64], Reals]]:
-    """Squared distances of some rows of x to all of y: (the rows, distances)."""
+    """Yield some rows of x, and their squared distances to all of y."""
     for start in range(0, len(x[0]), _ROWS):
         rows = np.arange(start, min(start + _ROWS, len(x[0])))
         distances = x[1][rows, None] + y[1] - 2 * (x[0][rows] @ y[0].T)
         yield rows, np.maximum(distances, 0)
 
 
-# Fidelity: how near a set of samples is to a reference set, under an embedding.
+@dataclass(frozen=True, eq=False)
+class Features:
+    """A set of samples under an embedding."""
+
+    moments: Moments  # of all of them
+    vectors: Vectors  # of a random choice, in random order, float32 (≤ KEPT, d)
 
 
-REPORTED = 50_000
-"""Images of each set in published FIDs."""
+def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task) -> Features:
+    """Embed all samples, block by block; memory is d² and the stored vectors, whatever their number.
 
-_COMPARED = 5000  # of each set, at the most, each with each
+    Args:
+        samples: two or more.
+        embedding: maps them to vectors.
+        seed: of the choice.
+        task: advanced with every block.
 
-
-@dataclass(frozen=True)
-class Fidelity:
-    """What was measured under one embedding.
-
-    Attributes:
-        values: as docs/evaluation.md has them, for the first set and, under `controls`, for the others.
-        notes: one sentence for each number that has too few samples behind it.
+    Raises:
+        RecipeError: fewer than two samples.
+        ContractError: a vector that is not finite.
     """
+    if len(samples) < 2:
+        raise RecipeError(f"A distance needs two samples or more of each set, not {len(samples)}.")
+    order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]
+    place = np.full(len(samples), -1)
+    place[order] = np.arange(len(order))
+    moments: StreamedMoments | None = None
+    stored: Vectors | None = None
+    start = 0
+    for vectors in embedding.blocks(samples):
+        if moments is None or stored is None:
+            moments = StreamedMoments(vectors.shape[1])
+            stored = np.empty((len(order), vectors.shape[1]), np.float32)
+        moments.add(vectors)
+        places = place[start : start + len(vectors)]
+        stored[places[places >= 0]] = vectors[places >= 0]
+        start += len(vectors)
+        task.advance(len(vectors))
+    assert moments is not None
+    assert stored is not None
+    return Features(moments.moments(), stored)
 
-    values: dict[str, Any]
-    notes: list[str]
 
-
-def standard_inception(embedding: Embedding) -> bool:
-    """Whether the embedding is Inception with the standard weights: only then are the distances FID and KID."""
+def is_standard_inception(embedding: Embedding) -> bool:
+    """True for Inception with the standard weights: only then are the distances FID and KID."""
     return info_of(embedding).standard_inception
 
 
-def fidelity(seen: Seen, sets: Mapping[str, Samples], reference: Samples, seed: int, progress: Progress) -> Fidelity:
+def fidelity(
+    embedding: CachedEmbedding, sets: Mapping[str, Samples], reference: Samples, seed: int, progress: Progress
+) -> tuple[dict[str, Any], list[str]]:
     """Compare sets of samples with a reference set.
 
     Guarantee: none. With a private reference the numbers are confidential.
 
     Args:
-        seen: the embedding, which embeds what it has not seen yet.
+        embedding: under which they are compared.
         sets: name → samples; the first is what is evaluated, the others are its controls.
         reference: real samples.
         seed: of random choices among the samples.
         progress: told of what is embedded.
 
+    Returns:
+        The values as docs/evaluation.md has them, and a sentence on each number that has too few samples behind it.
+
     Raises:
         RecipeError: fewer than two samples in a set.
     """
-    name, embedding = seen.name, seen.embedding
-    with progress.task(f"embedding with {name}", None) as task:  # how many real samples there are is not told
-        real = features(reference, seen, seed, task)  # not timed: a network is loaded
+    name, standard = embedding.name, is_standard_inception(embedding.embedding)
+    with progress.task(f"embedding with {name}", None) as task:  # the number of real samples is not told
+        real = features(reference, embedding, seed, task)  # not timed: a network is loaded
         first, *others = sets
         started = time.perf_counter()
-        made = {first: features(sets[first], seen, seed, task)}
+        by_set = {first: features(sets[first], embedding, seed, task)}
         each = (time.perf_counter() - started) / len(sets[first])
         tell_left(progress, f"embedding with {name}", each * sum(len(sets[key]) for key in others))
-        made |= {key: features(sets[key], seen, seed, task) for key in others}
+        by_set |= {key: features(sets[key], embedding, seed, task) for key in others}
+    compared = {}
+    with progress.task(f"comparing under {name}", len(by_set)) as task:
+        for key, generated in by_set.items():
+            compared[key] = _compare(generated, real)
+            task.advance(1)
     values = {
         "dimensions": len(real.moments.mean),
-        "standard_inception": standard_inception(embedding),
+        "standard_inception": standard,
         "reference_samples": len(reference),
+        **compared[first],
+        "controls": {key: compared[key] for key in others},
     }
-    with progress.task(f"comparing under {name}", len(made)) as task:
-        compared = {}
-        for key in made:
-            compared[key] = _compare(made[key], real)
-            task.advance(1)
-    values |= compared[first] | {"controls": {key: compared[key] for key in others}}
-    return Fidelity(values, _notes(name, made[first], real, standard_inception(embedding), reference.noun))
+    return values, _notes(name, by_set[first], real, standard, reference.noun)
 
 
-def _compare(made: Features, real: Features) -> dict[str, Any]:
-    kernel = asdict(kernel_distance(made.kept, real.kept))
+def _compare(generated: Features, real: Features) -> dict[str, Any]:
+    kernel = asdict(kernel_distance(generated.vectors, real.vectors))
     values: dict[str, Any] = {
-        "samples": made.moments.count,
-        "frechet": frechet_distance(made.moments, real.moments),
+        "samples": generated.moments.count,
+        "frechet": frechet_distance(generated.moments, real.moments),
         "kernel": {key: None if math.isnan(value) else value for key, value in kernel.items()},
     }
-    fewest = min(len(made.kept), len(real.kept), _COMPARED)
-    if fewest > NEIGHBORS:
-        found = manifold(real.kept[:fewest], made.kept[:fewest])  # equal numbers: density and recall depend on them
-        values |= asdict(found) | {"neighbors": NEIGHBORS, "neighborhood_samples": fewest}
+    fewest = min(len(generated.vectors), len(real.vectors), _COMPARED)
+    if fewest > NEIGHBORS:  # equal numbers: density and recall depend on them
+        values |= asdict(manifold(real.vectors[:fewest], generated.vectors[:fewest]))
+        values |= {"neighbors": NEIGHBORS, "neighborhood_samples": fewest}
     return values
 
 
-def _notes(name: str, made: Features, real: Features, standard: bool, noun: str) -> list[str]:
+def _notes(name: str, generated: Features, real: Features, standard: bool, noun: str) -> list[str]:
     notes = []
     dimensions = len(real.moments.mean)
-    for what, count in ((f"{noun} evaluated", made.moments.count), (f"reference {noun}", real.moments.count)):
+    counts = {f"{noun} evaluated": generated.moments.count, f"reference {noun}": real.moments.count}
+    for what, count in counts.items():
         if count <= dimensions:
             notes.append(
                 f"The Fréchet distance under '{name}' is biased upward: {count:,} {what} cannot fill a covariance of "
@@ -236,7 +359,7 @@ def _notes(name: str, made: Features, real: Features, standard: bool, noun: str)
             notes.append(
                 f"The FID is from {count:,} {what}, so it is larger than with the {REPORTED:,} of published figures."
             )
-    fewest = min(len(made.kept), len(real.kept))
+    fewest = min(len(generated.vectors), len(real.vectors))
     if fewest <= NEIGHBORS:
         notes.append(
             f"Precision, recall, density and coverage under '{name}' are left out: {fewest} {noun} are too few for "

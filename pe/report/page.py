@@ -1,4 +1,4 @@
-"""Small line charts: where everything lies; templates/parts.html draws it."""
+"""Fill in the templates: every page is one file that needs nothing else, and every value in it is escaped."""
 
 from __future__ import annotations
 
@@ -19,31 +19,77 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-
 Line = tuple[str, Sequence[float], Sequence[float]]
 """A curve: its name, its x, ascending, and as many y."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 548, 12, 200  # of the plot in a picture of 560 × 240
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def render(template: str, values: Mapping[str, object]) -> str:
+    """Return the page that a file of templates/ makes of `values`; a missing one is an error."""
+    return environment().get_template(template).render(values) + "\n"
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates and their filters; Jinja2 is imported only to make a page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("pe.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_without_controls,
+    )
+    environment.globals["guarantee"] = guarantee
+    environment.tests["bytes"] = lambda value: isinstance(value, bytes)
+    environment.filters |= {"chart": chart, "inlined": inlined, "prose": prose, "round_up": round_up, "shown": shown}
+    return environment
+
+
+def _without_controls(value: object) -> object:
+    """Replace control characters, which no page holds, by escapes."""
+    if not isinstance(value, str) or not _CONTROL.search(value):
+        return value
+    return type(value)(_CONTROL.sub(lambda match: printable(match[0]), value))
+
+
+def prose(text: str) -> Markup:
+    """Return plain text as HTML, in which `…` is code and e^ε a power."""
+    from markupsafe import Markup, escape
+
+    marked = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(marked.replace("e^ε", "e<sup>ε</sup>"))  # noqa: S704
+
+
+def shown(value: float | None, form: str = ",") -> str:
+    """Return a number in the form of `format`; a dash for None."""
+    return "–" if value is None else format(value, form)
+
+
+def inlined(png: bytes) -> tuple[str, int, int]:
+    """Return a PNG file in base64, its width and its height."""
+    return base64.b64encode(png).decode(), *Image.open(io.BytesIO(png)).size
 
 
 class Chart(NamedTuple):
-    """Where things lie in the picture.
+    """Places in the picture of a small line chart, which templates/parts.html draws."""
 
-    Attributes:
-        x_ticks: places of the horizontal axis, and their numbers.
-        y_ticks: likewise of the vertical one.
-        curves: of each line its name, how much of the accent colour it has, in per cent, and its points.
-    """
-
-    x_ticks: list[tuple[float, float]]
-    y_ticks: list[tuple[float, float]]
-    curves: list[tuple[str, int, list[tuple[float, float]]]]
+    x_ticks: list[tuple[float, float]]  # places of the horizontal axis, and their numbers
+    y_ticks: list[tuple[float, float]]  # the same of the vertical one
+    curves: list[tuple[str, int, list[tuple[float, float]]]]  # name, per cent of the accent colour, points
 
 
 def chart(lines: Sequence[Line]) -> Chart:
-    """A chart of lines of at least one point each; colours go from pale to strong in their order."""
+    """Lay out lines of at least one point each; colours go from pale to strong in their order."""
     every_x, every_y = [x for _, xs, _ in lines for x in xs], [0.0, *(y for *_, ys in lines for y in ys)]
-    x_ticks, y_ticks = (ticks(min(each), max(each), whole=_are_whole(each)) for each in (every_x, every_y))
+    x_ticks, y_ticks = (
+        ticks(min(values), max(values), whole=all(float(value).is_integer() for value in values))
+        for values in (every_x, every_y)
+    )
 
     def x(value: float) -> float:
         return round(_LEFT + (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (_RIGHT - _LEFT), 1)
@@ -59,12 +105,8 @@ def chart(lines: Sequence[Line]) -> Chart:
     return Chart([(x(value), value) for value in x_ticks], [(y(value), value) for value in y_ticks], curves)
 
 
-def _are_whole(values: Sequence[float]) -> bool:
-    return all(float(value).is_integer() for value in values)
-
-
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
-    """Round numbers that span from `low` to `high`: at least two; whole ones alone for what is counted."""
+    """Return round numbers that span from `low` to `high`: at least two; whole ones alone for counts."""
     half = 1.0 if whole else 0.5
     if high <= low:
         low, high = low - half, low + half
@@ -73,59 +115,3 @@ def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
     first, last = floor(low / step), -floor(-high / step)
     return [step * i for i in range(first, last + 1)]
-
-
-# Fill in the templates: every page is one file that needs nothing else, and every value in it is escaped.
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-
-def render(template: str, values: Mapping[str, object]) -> str:
-    """The page that a file of templates/ makes of `values`; one that it names and is not given is an error."""
-    return environment().get_template(template).render(values) + "\n"
-
-
-@cache
-def environment() -> Environment:
-    """The templates and their filters; Jinja2 is imported only where a page is made."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("pe.report")
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_without_controls,
-    )
-    environment.globals["guarantee"] = guarantee
-    environment.tests["bytes"] = lambda value: isinstance(value, bytes)
-    environment.filters |= {"chart": chart, "inlined": inlined, "prose": prose, "round_up": round_up, "shown": shown}
-    return environment
-
-
-def _without_controls(value: object) -> object:
-    """A value as a page shows it: an escape in place of each control character, which no page holds."""
-    if not isinstance(value, str) or not _CONTROL.search(value):
-        return value
-    return type(value)(_CONTROL.sub(lambda found: printable(found[0]), value))
-
-
-def prose(text: str) -> Markup:
-    """Plain text as HTML, in which `…` is code and e^ε a power."""
-    from markupsafe import Markup, escape
-
-    marked = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(marked.replace("e^ε", "e<sup>ε</sup>"))  # noqa: S704
-
-
-def shown(value: float | None, form: str = ",") -> str:
-    """A number in the form of `format`; a dash for None."""
-    return "–" if value is None else format(value, form)
-
-
-def inlined(png: bytes) -> tuple[str, int, int]:
-    """A PNG file in base64, its width and its height."""
-    return base64.b64encode(png).decode(), *Image.open(io.BytesIO(png)).size

@@ -1,10 +1,10 @@
-"""Pictures of a run as PNG files: the contact sheet, and rows of samples; of samples that are text, the texts."""
+"""Pictures of a run as PNG files, or texts where samples are texts; and how different its samples are."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import reduce
 from itertools import accumulate
 from math import ceil, inf, isqrt, sqrt
@@ -18,33 +18,41 @@ from pe.data.population import Population
 from pe.data.samples import CAPTION, Readable, Samples, distinct, generator
 from pe.steps import Step
 
-_CELL = (96, 96)
-_CARDS, _CARD = 3, (384, 102)  # of texts: so many below each other, and of each its beginning, not shrunk
-_WIDEST = 288  # pixels of a column whose label is long
-_GAP, _BETWEEN = 8, 16  # between rows, and between columns
-_LEFT, _TOP = 56, 34
-_PAPER, _INK, _RULE = (255, 255, 255), (40, 40, 40), (210, 210, 210)
-_TEXT, _FOOT = 15, 26
-_NUMBERED = "Labels whose letters no font here has are numbered; recipe.yaml has their names."
-_PER_STRIP, _EXTREMES = 12, 10
-_LARGEST = 96  # pixels of a picture's longer side in a row, at the most
-
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-
 Strip = bytes | tuple[str, ...]
 """Samples side by side: a PNG file, or texts."""
 Strips = list[tuple[str, Strip]]
 """Rows of samples, each with its name."""
 
+NEAR = 0.2
+"""Two samples are nearly equal if they are no further apart than this share of the usual distance in S_0."""
+PAIRS = 1000
+"""Random pairs of one label whose median distance is the usual one."""
+MOST, WORK = 1000, 1e8
+"""Samples of a label that are compared with each other, at most; and bytes times pairs of a population, at most."""
+COLLAPSED, FEW = 0.2, 10
+"""Share of the samples compared that differ clearly, below which a population has collapsed; of one that holds copies
+of what votes chose, as many of a label are enough."""
+
+_CELL = (96, 96)
+_CARDS, _CARD = 3, (384, 102)  # of texts: so many below each other, and of each its beginning, not shrunk
+_WIDEST = 288  # pixels of a column whose label is long
+_GAP, _BETWEEN = 8, 16  # between rows, and between columns
+_LEFT, _TOP, _TEXT, _FOOT = 56, 34, 15, 26
+_PAPER, _INK, _RULE = (255, 255, 255), (40, 40, 40), (210, 210, 210)
+_NUMBERED = "Labels whose letters no font here has are numbered; recipe.yaml has their names."
+_PER_STRIP, _EXTREMES = 12, 10
+_SMALLEST, _LARGEST = 48, 96  # pixels of a picture's longer side in a row
+
 
 def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per_cell: int = 9) -> bytes:
-    """A PNG of S_0 … S_T; each cell a square of up to `per_cell` members of a label, spread evenly over them.
+    """Return a PNG of S_0 … S_T; each cell a square of up to `per_cell` members of a label, spread evenly over them.
 
     Of texts a cell has the beginnings of _CARDS, below each other.
 
     Args:
         populations: one row each.
-        classes: the label names; one column each, headed by the name, or by its number where this machine has no font
+        classes: the label names; one column each, headed by the name, or by its number if this machine has no font
             with the name's letters, which the sheet then says.
         per_cell: samples per cell, ≥ 1.
     """
@@ -70,47 +78,49 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
         y = _TOP + row * (cell[1] + _GAP)
         pen.text((_LEFT // 2, y + cell[1] // 2), f"S{row}", fill=_INK, font=font, anchor="mm")
         for column in range(len(classes)):
-            shown = mosaic(population, column, per_cell)
-            if shown is not None:
-                sheet.paste(shown, (xs[column] + (widths[column] - cell[0]) // 2, y), shown)
+            if picture := mosaic(population, column, per_cell):
+                sheet.paste(picture, (xs[column] + (widths[column] - cell[0]) // 2, y), picture)
     return png(sheet)
 
 
 def _shortened(name: str, font: Font, wide: int) -> str:
     """The name, or as much of its beginning as a column is wide, in pixels, with dots."""
-    shown, length = name, len(name)
-    while font.getlength(shown) > wide and length > 1:
+    short, length = name, len(name)
+    while font.getlength(short) > wide and length > 1:
         length -= 1
-        shown = f"{name[:length]}..."
-    return shown
+        short = f"{name[:length]}..."
+    return short
 
 
 def mosaic(population: Population, label: int, count: int = 9) -> Image.Image | None:
-    """Up to `count` members of a label, spread evenly over them, in a square whose empty places are transparent.
+    """Draw up to `count` members of a label, spread evenly over them, in a square whose empty places are transparent.
 
-    Of texts the beginnings of _CARDS, below each other. None where the label has no member.
+    Of texts the beginnings of _CARDS, below each other. None if the label has no member.
     """
-    samples = population.samples
-    if isinstance(samples, Readable):
-        return _cards(samples.take(_spread(population, label, _CARDS)).pictures())
-    tiles = samples.take(_spread(population, label, count)).pictures()
-    if not tiles:
+    is_text = isinstance(population.samples, Readable)
+    pictures = population.samples.take(_spread(population, label, _CARDS if is_text else count)).pictures()
+    if not pictures:
         return None
-    side, (width, height) = ceil(sqrt(len(tiles))), tiles[0].size
+    if is_text:
+        (width, height), whole = _CARD, Image.new("RGBA", (_CARD[0], _CARDS * _CARD[1]))
+        for i, card in enumerate(pictures):
+            whole.paste(card.crop((0, 0, width, height)), (0, i * height))
+            ImageDraw.Draw(whole).line((0, i * height, width, i * height), fill=_RULE)
+        return whole
+    side, (width, height) = ceil(sqrt(len(pictures))), pictures[0].size
     whole = Image.new("RGBA", (side * width, side * height))
-    for i, tile in enumerate(tiles):
+    for i, tile in enumerate(pictures):
         whole.paste(tile, (i % side * width, i // side * height))
     return whole.resize(_CELL, Image.Resampling.LANCZOS)
 
 
 def sample_cell(population: Population, label: int) -> Strip | None:
-    """Some members of a label for a table's cell: texts, or a square of pictures; None where it has no member."""
+    """Return members of a label for a table's cell: texts, or a square of pictures; None if it has no member."""
     samples = population.samples
     if isinstance(samples, Readable):
-        shown = samples.take(_spread(population, label, _CARDS))
-        return tuple(shown.strings) or None
-    whole = mosaic(population, label)
-    return None if whole is None else png(whole)
+        return tuple(samples.take(_spread(population, label, _CARDS)).strings) or None
+    picture = mosaic(population, label)
+    return None if picture is None else png(picture)
 
 
 def _spread(population: Population, label: int, count: int) -> npt.NDArray[np.int64]:
@@ -119,115 +129,75 @@ def _spread(population: Population, label: int, count: int) -> npt.NDArray[np.in
     return members[np.linspace(0, members.size - 1, min(count, members.size)).astype(np.int64)]
 
 
-def _cards(cards: Sequence[Image.Image]) -> Image.Image | None:
-    """The upper parts of cards, below each other, a line between them; None: there are none."""
-    if not cards:
-        return None
-    (width, height), whole = _CARD, Image.new("RGBA", (_CARD[0], _CARDS * _CARD[1]))
-    for i, card in enumerate(cards):
-        whole.paste(card.crop((0, 0, width, height)), (0, i * height))
-        ImageDraw.Draw(whole).line((0, i * height, width, i * height), fill=_RULE)
-    return whole
-
-
 def strips(population: Population, classes: Sequence[str]) -> Strips:
-    """A row for each label that has members, evenly spread over them; of captions that they have, one more."""
+    """Return a row for each label that has members, evenly spread over them; and one with their captions, if any."""
     rows: Strips = []
     for label, name in enumerate(classes):
         members = np.flatnonzero(population.labels == label)
         if members.size:
-            spread = np.linspace(0, members.size - 1, min(_PER_STRIP, members.size)).round().astype(np.int64)
-            rows.append((name, _strip(population, members[spread])))
+            places = np.linspace(0, members.size - 1, min(_PER_STRIP, members.size)).round().astype(np.int64)
+            rows.append((name, _strip(population, members[places])))
             if CAPTION in population.conditions:
-                rows.append((f"captions of {name}", tuple(map(str, population.conditions[CAPTION][members[spread]]))))
+                rows.append((f"captions of {name}", tuple(map(str, population.conditions[CAPTION][members[places]]))))
     return rows
 
 
-def extremes(voted: Population, votes: npt.NDArray[np.float64]) -> Strips:
-    """A row of the members with most and one of those with fewest noisy votes, none of them in both."""
+def extremes(candidates: Population, votes: npt.NDArray[np.float64]) -> Strips:
+    """Return a row of the members with most and one of those with fewest noisy votes, none of them in both."""
     order = np.argsort(-votes, kind="stable")
     count = min(_EXTREMES, len(order) // 2)
     if not count:
         return []
-    return [("most", _strip(voted, order[:count])), ("fewest", _strip(voted, order[-count:]))]
+    return [("most", _strip(candidates, order[:count])), ("fewest", _strip(candidates, order[-count:]))]
 
 
 def png(image: Image.Image) -> bytes:
-    """An image as a PNG file."""
+    """Return an image as a PNG file."""
     buffer = io.BytesIO()
     image.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
 
 
 def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2) -> Strip:
-    """The samples of `members`: texts, or pictures side by side, with transparent gaps, as a PNG file."""
+    """The samples of `members`: texts, or pictures side by side, with transparent gaps."""
     samples = population.samples.take(members)
     if isinstance(samples, Readable):
         return tuple(samples.strings)
-    tiles = [_at_hand(picture) for picture in samples.pictures()]
-    height, width = tiles[0].height, tiles[0].width
+    tiles = [_resized(picture) for picture in samples.pictures()]
+    width, height = tiles[0].size
     whole = Image.new("RGBA", (len(tiles) * (width + gap) - gap, height))
     for i, tile in enumerate(tiles):
         whole.paste(tile, (i * (width + gap), 0))
     return png(whole)
 
 
-def _at_hand(picture: Image.Image) -> Image.Image:
-    """A picture as it is shown: small ones by whole-number enlargement, large ones reduced."""
+def _resized(picture: Image.Image) -> Image.Image:
+    """Enlarge a small picture by a whole number, reduce a large one."""
     longest = max(picture.size)
     if longest > _LARGEST:
         factor = _LARGEST / longest
         size = (max(1, round(picture.width * factor)), max(1, round(picture.height * factor)))
         return picture.resize(size, Image.Resampling.LANCZOS)
-    factor = max(1, ceil(48 / longest))
-    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
-
-
-# How different the samples of a population are: equal ones are counted, and nearly equal ones. All of it is public.
-
-
-NEAR = 0.2
-"""Two samples are nearly equal if they are no further apart than this share of the usual distance in S_0."""
-
-PAIRS = 1000
-"""Random pairs of one label whose median distance is the usual one."""
-
-MOST, WORK = 1000, 1e8
-"""Samples of a label that are compared with each other, at most; and bytes times pairs of a population, at most."""
-
-COLLAPSED, FEW = 0.2, 10
-"""Share of the samples compared that differ clearly, below which a population has collapsed; of one that holds copies
-of what votes chose, as many of a label are enough."""
+    times = max(1, ceil(_SMALLEST / longest))
+    return picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
 
 
 @dataclass(frozen=True)
 class Variety:
-    """How different samples of one label are; sums are of several labels.
-
-    Attributes:
-        samples: their number.
-        different: of them, those that equal no other, and one of each set of equal ones.
-        compared: samples drawn at random among them, each of which was compared with each.
-        apart: of these, those that differ clearly: in their order, none is nearly equal to one that was kept before.
-    """
+    """How different samples of one label are; sums are of several labels, which are not compared with each other."""
 
     samples: int
-    different: int
-    compared: int
-    apart: int
+    different: int  # those that equal no other, and one of each set of equal ones
+    compared: int  # samples drawn at random, each of which was compared with each
+    apart: int  # of these, those that differ clearly: in their order, none nearly equals one counted before
 
     def __add__(self, other: Variety) -> Variety:
-        """Both labels together; samples of different labels are not compared."""
-        return Variety(
-            self.samples + other.samples,
-            self.different + other.different,
-            self.compared + other.compared,
-            self.apart + other.apart,
-        )
+        """Add up both labels."""
+        return Variety(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 def varieties(populations: Sequence[Population], classes: Sequence[str], seed: int) -> list[dict[str, Variety]]:
-    """The variety of each of S_0 … S_t: label → its own, labels without samples left out.
+    """Return the variety of each of S_0 … S_t: label → its own, labels without samples left out.
 
     Guarantee: post-processing of the populations.
 
@@ -243,35 +213,35 @@ def varieties(populations: Sequence[Population], classes: Sequence[str], seed: i
 
 
 def whole(by_label: dict[str, Variety]) -> Variety:
-    """All labels together."""
+    """Add up all labels."""
     return reduce(Variety.__add__, by_label.values())
 
 
 def usual_distance(population: Population, seed: int) -> float:
-    """The median distance between random pairs of members of one label, in the modality's unit; 0 without a pair."""
+    """Return the median distance between random pairs of one label, in the modality's unit; 0 without a pair."""
     rng = generator(seed, "variety/pairs")
     one = rng.integers(len(population), size=PAIRS)
     other = np.empty_like(one)
     for label in np.unique(population.labels[one]):
         members, places = np.flatnonzero(population.labels == label), np.flatnonzero(population.labels[one] == label)
         other[places] = rng.choice(members, len(places))
-    apart = one != other
-    if not apart.any():
+    differ = one != other
+    if not differ.any():
         return 0.0
-    return float(np.median(population.samples.take(one[apart]).distances(population.samples.take(other[apart]))))
+    return float(np.median(population.samples.take(one[differ]).distances(population.samples.take(other[differ]))))
 
 
-def collapse_warnings(t: int, found: dict[str, Variety], step: Step | None) -> list[str]:
-    """A sentence on an S_t that has collapsed; none if it has not.
+def collapse_warnings(t: int, by_label: dict[str, Variety], step: Step | None) -> list[str]:
+    """Return a sentence on an S_t that has collapsed; none if it has not.
 
     Args:
         t: its number.
-        found: by label.
+        by_label: its variety.
         step: the iteration that made it; None for S_0.
     """
-    every = whole(found)
+    every = whole(by_label)
     copies = step is not None and not step.degree
-    if every.apart >= min(COLLAPSED * every.compared, FEW * len(found) if copies else inf):
+    if every.apart >= min(COLLAPSED * every.compared, FEW * len(by_label) if copies else inf):
         return []
     ways = ["a generator that varies more"] if step is None else ["more candidates"]
     ways += ["a lower threshold"] if step is not None and step.threshold > 0 else []
@@ -287,25 +257,25 @@ def _by_label(population: Population, classes: Sequence[str], near: float, seed:
     labels = np.unique(population.labels)
     size = population.samples.array[:1].nbytes or 1
     compared = min(MOST, max(2, isqrt(int(2 * WORK / (size * len(labels))))))
-    rng, found = generator(seed, "variety/compared"), {}
+    rng, by_label = generator(seed, "variety/compared"), {}
     for label in labels:
         members = np.flatnonzero(population.labels == label)
-        chosen = np.sort(rng.permutation(members)[:compared])
+        rows = np.sort(rng.permutation(members)[:compared])
         different = len(distinct(population.samples.take(members))[0])
-        apart = _apart(population.samples.take(chosen), near)
-        found[classes[label]] = Variety(len(members), different, len(chosen), apart)
-    return found
+        apart = _count_apart(population.samples.take(rows), near)
+        by_label[classes[label]] = Variety(len(members), different, len(rows), apart)
+    return by_label
 
 
-def _apart(samples: Samples, near: float) -> int:
-    """How many samples are kept if each is left out that is nearly equal to one kept before."""
+def _count_apart(samples: Samples, near: float) -> int:
+    """Count samples in their order, without those that nearly equal one counted before."""
     count = len(samples)
     close, places = np.zeros((count, count), bool), np.arange(count)
     for shift in range(1, count // 2 + 1):  # each pair once
         others = (places + shift) % count
         within = samples.distances(samples.take(others)) <= near
         close[places[within], others[within]] = close[others[within], places[within]] = True
-    kept = np.zeros(count, bool)
+    apart = np.zeros(count, bool)
     for place in range(count):
-        kept[place] = not close[place][kept].any()
-    return int(kept.sum())
+        apart[place] = not close[place][apart].any()
+    return int(apart.sum())

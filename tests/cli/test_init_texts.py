@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pe.evaluation.methods import text_source_at
+from pe.evaluation.methods import TextMethods
 from pe.recipe.schema import Recipe
 from tests.cli.test_init import planned
 from tests.cli.typed import pe
@@ -127,7 +127,9 @@ def test_a_list_of_labels_makes_no_table_of_a_folder(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     private = Recipe.load(tmp_path / "recipe.yaml").private
     assert (private.kind, private.class_names) == ("text_folder", ("a", "b"))
-    assert text_source_at(str(tmp_path / "notes"), private).kind == "text_folder"  # as `pe evaluate` reads a test set
+    assert (
+        TextMethods().source_at(str(tmp_path / "notes"), private).kind == "text_folder"
+    )  # as `pe evaluate` reads a test set
 
 
 def test_a_column_of_an_unusual_name_is_named_by_an_option(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pe.data.images import Images
 from pe.engine.loggers import Bars
-from pe.evaluation.features import Seen
+from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.fidelity import fidelity
 from pe.progress import Progress
 from tests.generators import Mean
@@ -71,5 +71,5 @@ def test_what_an_embedding_takes_to_load_is_not_counted_into_the_time_left(monke
 
     images = [Images(np.random.default_rng(i).integers(0, 255, (20, 4, 4, 1)).astype(np.uint8)) for i in range(4)]
     sets = {"synthetic": images[1], "unevolved": images[2], "real": images[3]}
-    fidelity(Seen("slow", Slow()), sets=sets, reference=images[0], seed=0, progress=Told())
+    fidelity(CachedEmbedding("slow", Slow()), sets=sets, reference=images[0], seed=0, progress=Told())
     assert told == ["embedding with slow: about 40 s left"]

@@ -15,7 +15,7 @@ import pe
 from embeddings.pixels import Pixels
 from pe.cli.evaluate import _page
 from pe.data.images import Images
-from pe.evaluation.features import Seen
+from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.memorisation import Copies, memorisation
 from pe.report.sections import internal_report
 from pe.store.run import Run
@@ -26,7 +26,7 @@ PRIVATE, HELDOUT, OTHERS = DIGITS[:900], DIGITS[900:1350], DIGITS[1350:]
 
 
 def copies_in(generated: np.ndarray, private: np.ndarray = PRIVATE, heldout: np.ndarray = HELDOUT) -> Copies:
-    seen = Seen("pixels", Pixels(size=8, blur=0))
+    seen = CachedEmbedding("pixels", Pixels(size=8, blur=0))
     return memorisation(Images(generated), Images(private), Images(heldout), seen).copies
 
 

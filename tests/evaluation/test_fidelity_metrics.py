@@ -15,8 +15,7 @@ from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics
 from torch_fidelity.metric_kid import kid_features_to_metric
 from torch_fidelity.metric_prc import calculate_precision_recall_full
 
-from pe.evaluation.features import Moments, StreamedMoments, frechet_distance
-from pe.evaluation.fidelity import kernel_distance, manifold, squared_mmd
+from pe.evaluation.fidelity import Moments, StreamedMoments, frechet_distance, kernel_distance, manifold, squared_mmd
 
 
 def two_sets(n: int, m: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

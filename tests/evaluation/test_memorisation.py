@@ -11,11 +11,11 @@ from sklearn.metrics import roc_auc_score
 
 from embeddings.pixels import Pixels
 from pe.data.images import Images
-from pe.evaluation.features import Seen
+from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.memorisation import PAIRS, membership, memorisation
-from pe.evaluation.methods import pairs_picture
+from pe.evaluation.methods import ImageMethods
 
-SEEN = Seen("pixels", Pixels(size=8, blur=0))
+SEEN = CachedEmbedding("pixels", Pixels(size=8, blur=0))
 
 
 def noise(count: int, seed: int, channels: int = 1) -> Images:
@@ -93,7 +93,8 @@ def test_one_private_record_is_enough() -> None:
 
 
 def test_pairs_are_drawn_side_by_side_and_called_confidential() -> None:
-    picture = pairs_picture(noise(9, 0, 3), noise(9, 1, 3), np.linspace(0, 1, 9))
+    suffix, picture = ImageMethods().pairs(noise(9, 0, 3), noise(9, 1, 3), np.linspace(0, 1, 9))
+    assert suffix == "png"
     with Image.open(io.BytesIO(picture)) as image:
         assert image.format == "PNG"
         assert image.size[0] > 4 * 2 * 96

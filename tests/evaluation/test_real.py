@@ -11,11 +11,12 @@ from PIL import Image
 import pe
 from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.methods import image_source_at as source_at
-from pe.evaluation.real import RealSet, leave_out, read_real
+from pe.evaluation.methods import ImageMethods
+from pe.evaluation.sets import RealSet, leave_out, read_real
 from pe.private.npz import ImageNpz
 from pe.private.tables import ImageParquet
 
+source_at = ImageMethods().source_at
 CLASSES = ("a", "b")
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)
 NAMES = np.array(["a", "b", "b", "a", "b", "b"])

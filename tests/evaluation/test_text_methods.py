@@ -15,11 +15,10 @@ import pe
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.evaluation.classifiers import fit_tfidf_regression, runs, words
+from pe.evaluation.classifiers import fit_tfidf_regression, words
 from pe.evaluation.evaluate import evaluate_run, pairs_file
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.memorisation import are_among
-from pe.evaluation.methods import TEXTS, contents, text_source_at, traces
+from pe.evaluation.methods import TextMethods, are_among, runs
 from pe.evaluation.sets import Request
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.private.tables import TextTable
@@ -28,6 +27,7 @@ TOPICS = {
     "sea": ["ship", "harbour", "wave", "sail", "anchor", "tide"],
     "sky": ["cloud", "wing", "storm", "flight", "wind", "star"],
 }
+TEXTS = TextMethods()
 EVERY = sorted({*TOPICS["sea"], *TOPICS["sky"]})
 
 
@@ -120,7 +120,7 @@ def test_texts_that_hold_runs_of_private_words_and_canaries_are_told_of() -> Non
     private = Texts.of([secret, "all is well in the harbour tonight and the wind is low"])
     made = Texts.of([f"News: {secret.upper()}!", *(f"{i} ships sail away" for i in range(9))])
     heldout = Texts.of([f"nothing of it, {i} times over, may stand here today or ever" for i in range(200)])
-    found = traces(made, private, heldout, ["Bed nine has a rare  fever", "bed ten has a cold"])
+    found = TEXTS.traces(made, private, heldout, ["Bed nine has a rare  fever", "bed ten has a cold"])
     assert (found["overlap"]["with_a_run"], found["overlap"]["heldout_with_a_run"]) == (1, 0)
     assert [one["generated"] for one in found["canaries"]] == [1, 0]
     assert found["canaries"][1]["longest_part"] == pytest.approx(2 / 5)  # "has a"
@@ -129,7 +129,7 @@ def test_texts_that_hold_runs_of_private_words_and_canaries_are_told_of() -> Non
 
 def test_chance_runs_are_no_warning() -> None:
     same = "a copy of a form that everybody fills in by hand"
-    found = traces(Texts.of([same]), Texts.of([same]), Texts.of([f"{same} {i}" for i in range(30)]), [])
+    found = TEXTS.traces(Texts.of([same]), Texts.of([same]), Texts.of([f"{same} {i}" for i in range(30)]), [])
     assert found["overlap"]["with_a_run"] == 1
     assert found["warnings"] == []
 
@@ -153,7 +153,7 @@ def test_a_script_without_spaces_has_a_word_for_each_letter() -> None:
 
 
 def test_what_the_words_of_a_set_are_is_measured_against_the_reference() -> None:
-    found = contents({"synthetic": Texts.of(["a b", "a", ""])}, Texts.of(["a c c c"]))["texts"]["sets"]
+    found = TEXTS.contents({"synthetic": Texts.of(["a b", "a", ""])}, Texts.of(["a c c c"]))["texts"]["sets"]
     assert found["synthetic"]["vocabulary"] == 2
     assert found["synthetic"]["covered"] == 0.25
     assert 0 < found["synthetic"]["divergence"] < 1
@@ -176,13 +176,13 @@ def test_a_test_set_is_read_as_the_run_reads_its_records(tmp_path: Path) -> None
     private = TextTable(tmp_path / "p.csv", classes=["sea", "sky"], label_column="topic", longest=50, declared_size=9)
     table(tmp_path / "t.csv", 1, 4)
     (tmp_path / "texts").mkdir()
-    same = text_source_at(str(tmp_path / "t.csv"), private)
+    same = TEXTS.source_at(str(tmp_path / "t.csv"), private)
     assert isinstance(same, TextTable)
     assert (same.label_column, same.longest, same.declared_size) == ("topic", 50, None)
-    assert text_source_at(str(tmp_path / "t.csv"), private, labelled=False).label_column is None
-    assert text_source_at(str(tmp_path / "texts"), private).kind == "text_folder"
+    assert TEXTS.source_at(str(tmp_path / "t.csv"), private, labelled=False).label_column is None
+    assert TEXTS.source_at(str(tmp_path / "texts"), private).kind == "text_folder"
     with pytest.raises(RecipeError, match=r"does not exist: name a folder of \.txt files"):
-        text_source_at(str(tmp_path / "no"), private)
+        TEXTS.source_at(str(tmp_path / "no"), private)
     assert TEXTS.equality == "character by character"
 
 

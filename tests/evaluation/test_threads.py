@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pe.evaluation.labelled import _libraries, on_one_thread
+from pe.evaluation.classifiers import _libraries, on_one_thread
 
 
 def test_libraries_with_threads_are_looked_for_again_only_when_a_module_was_loaded(

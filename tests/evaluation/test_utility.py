@@ -17,19 +17,10 @@ from threadpoolctl import threadpool_limits
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
 from pe.errors import Interrupted, RecipeError
-from pe.evaluation.classifiers import Classifier, NetworkSettings
-from pe.evaluation.labelled import (
-    LONGEST,
-    MEMORY,
-    Labelled,
-    at_once,
-    fit_linear_probe,
-    hold_out,
-    label_samples,
-    shrunk,
-    side_by_side,
-)
-from pe.evaluation.training import MovingAverage, Training, _Batches, _loss, resnet9
+from pe.evaluation.classifiers import MEMORY, Classifier, NetworkSettings, at_once, fit_linear_probe, side_by_side
+from pe.evaluation.labelled import Labelled, hold_out, label_samples
+from pe.evaluation.methods import shrink
+from pe.evaluation.training import MovingAverage, _Batches, _loss, resnet9
 from pe.evaluation.utility import Trial, accuracy, choose_classifiers, seconds_left, utility
 from pe.progress import Progress
 
@@ -216,9 +207,8 @@ def test_the_moving_average_follows_with_its_decay() -> None:
 def test_augmented_images_are_crops_and_mirrored_only_if_told(flip: bool) -> None:
     pixels = np.random.default_rng(0).integers(1, 255, (40, 8, 8, 1)).astype(np.uint8)
     training = Labelled(Images(pixels), np.arange(40, dtype=np.int32))
-    settings = Training(flip=flip, batch=16)
     mirrored = shifted = 0
-    for images, labels in _Batches(training, settings, np.random.default_rng(1)):
+    for images, labels in _Batches(training, flip, np.random.default_rng(1)):
         for image, label in zip(images, labels, strict=True):
             original = np.pad(pixels[label], ((1, 1), (1, 1), (0, 0)))
             crops = [original[i : i + 8, j : j + 8] for i in range(3) for j in range(3)]
@@ -257,7 +247,7 @@ def test_the_time_that_is_left_goes_with_the_images() -> None:
     ("shape", "small"), [((28, 28, 1), (28, 28, 1)), ((64, 64, 3), (32, 32, 3)), ((100, 40, 3), (32, 13, 3))]
 )
 def test_images_are_shrunk_only_where_they_are_larger(shape: tuple[int, int, int], small: tuple[int, int, int]) -> None:
-    assert shrunk(shape, LONGEST) == small
+    assert shrink(shape) == small
 
 
 def test_a_part_is_held_out_of_every_class() -> None:

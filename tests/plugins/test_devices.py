@@ -12,7 +12,8 @@ from adapters.diffusion.device import choose_devices
 from embeddings.networks import EfficientNetLite
 from pe.engine.health import findings
 from pe.errors import RecipeError
-from pe.evaluation.training import Training, fit_network
+from pe.evaluation.classifiers import NetworkSettings
+from pe.evaluation.training import fit_network
 from pe.plugins import devices
 from pe.plugins.devices import find_device, listed_cards, memory_refused, unseen_cards
 from tests.evaluation.test_utility import stripes
@@ -43,7 +44,7 @@ def test_auto_refuses_to_leave_them_idle() -> None:
     with pytest.raises(RecipeError, match=f"{REFUSED}device: cpu\\.$"):
         _ = EfficientNetLite().batch_size
     with pytest.raises(RecipeError, match=f"{REFUSED}--device cpu\\.$"):
-        fit_network(stripes(9, 0), stripes(9, 1), 3, 0, Training(epochs=1))
+        fit_network(stripes(9, 0), stripes(9, 1), 3, 0, NetworkSettings(epochs=1))
 
 
 @pytest.mark.usefixtures("driver")

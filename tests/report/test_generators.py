@@ -14,7 +14,7 @@ from pe.data.population import Population
 from pe.data.samples import Conditions
 from pe.engine.report import write_report
 from pe.privacy.certificate import verify
-from pe.report.sections import Generation, fared
+from pe.report.sections import Generation, generator_shares
 from pe.store.run import Run
 from tests.durability.driver import make_private
 from tests.generators import Mean
@@ -37,7 +37,7 @@ def test_the_noise_beside_a_share_is_what_the_noise_does_to_it() -> None:
     true = np.where(makers == "a", 20.0, 40.0)
     rng, shares = np.random.default_rng(0), []
     for _ in range(400):
-        first, *_ = fared([population(makers)], [generation(true + rng.normal(scale=SIGMA, size=400))])
+        first, *_ = generator_shares([population(makers)], [generation(true + rng.normal(scale=SIGMA, size=400))])
         shares.append(first.votes)
     assert first.made == 0.75
     assert np.mean(shares) == pytest.approx(0.6, abs=0.001)
@@ -46,12 +46,12 @@ def test_the_noise_beside_a_share_is_what_the_noise_does_to_it() -> None:
 
 def test_without_votes_above_zero_and_without_makers_nothing_is_claimed() -> None:
     makers = np.array(["a", "b"])
-    told = fared([population(makers), population(makers)], [generation(np.array([-3.0, 1.0]))])
+    told = generator_shares([population(makers), population(makers)], [generation(np.array([-3.0, 1.0]))])
     assert [(one.t, one.name, one.made, one.votes) for one in told[:2]] == [(1, "a", 0.5, None), (1, "b", 0.5, None)]
     assert [one.votes for one in told[2:]] == [None, None]
     plain = population(makers)
     bare = Population(plain.samples, plain.labels, Conditions(), plain.parents)
-    assert fared([bare], [generation(np.ones(2))]) == []
+    assert generator_shares([bare], [generation(np.ones(2))]) == []
 
 
 def test_the_page_shows_each_generators_share_and_is_post_processing(tmp_path: Path) -> None:

@@ -344,7 +344,7 @@ def test_no_byte_that_is_served_without_confidential_is_of_a_private_record(tmp_
         assert leaks(all_answers(owned)) == {SECRET}
         column = run / "populations" / "000" / "images.npy"
         np.save(column, np.broadcast_to(np.uint8(MAGENTA), np.load(column).shape))
-        server.page._kept.clear()
+        server.page._cache.clear()
         server.feed.pieces(fresh=True)
         assert leaks(all_answers(server)) == {"picture"}  # what was planted would be seen
     with served(run) as server:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from pe.data.images import Images
 from pe.engine.execution import Surroundings, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
+from pe.evaluation.classifiers import at_once, side_by_side
 from pe.evaluation.controls import one_vote_run, unevolved
-from pe.evaluation.labelled import at_once, side_by_side
 from pe.evaluation.utility import CLASSIFIERS, accuracy
 from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, build_generator
