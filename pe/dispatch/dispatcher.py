@@ -111,12 +111,12 @@ class Waits:
     _words: str = field(default="", init=False)
 
     def finished(self, waiting: Iterable[Future[Stored]]) -> list[Future[Stored]]:
-        """Return those of `waiting` that are done, at least one, in their order."""
-        futures, done = list(waiting), set[Future[Stored]]()
-        while not done:
-            done = wait(futures, EVERY, return_when=FIRST_COMPLETED).done
+        """Return those of `waiting` that are ready, at least one, in their order."""
+        futures, ready = list(waiting), set[Future[Stored]]()
+        while not ready:
+            ready = wait(futures, EVERY, return_when=FIRST_COMPLETED).done
             self._show(self.api.describe_wait() if isinstance(self.api, DescribesWait) else "")
-        return [future for future in futures if future in done]
+        return [future for future in futures if future in ready]
 
     def _show(self, words: str) -> None:
         if words != self._words:

@@ -99,11 +99,11 @@ class Meter:
         limits, items = self.limits, spent.answered + spent.refused
         if (stopped := self.stopped()) is not None:
             return stopped
-        made = spent.usage.images
-        if limits.max_images is not None and made + images > limits.max_images:
+        images_made = spent.usage.images
+        if limits.max_images is not None and images_made + images > limits.max_images:
             return LimitToRaise(
-                f"limits.max_images = {limits.max_images} is reached: {made} samples are made, and the next "
-                f"request, with those under way, would make them {made + images}.",
+                f"limits.max_images = {limits.max_images} is reached: {images_made} samples are made, and the next "
+                f"request, with those under way, would make them {images_made + images}.",
                 "limits.max_images",
             )
         if limits.max_refused is not None and spent.refused > limits.max_refused * max(items, MEANINGFUL):
@@ -112,8 +112,8 @@ class Meter:
                 "were refused): change the prompts in a new run, or raise the share.",
                 "refusals.max_share",
             )
-        pixels = max(spent.usage.megapixels, made * self.expected.megapixels)
-        before = replace(spent.usage, megapixels=pixels) if made else replace(self.expected, images=1)
+        pixels = max(spent.usage.megapixels, images_made * self.expected.megapixels)
+        before = replace(spent.usage, megapixels=pixels) if images_made else replace(self.expected, images=1)
         cost = self.price.of(spent.usage) + self.price.of_next(before, calls, images)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"

@@ -132,17 +132,10 @@ def _changes(key: str) -> str:
 
 @dataclass
 class Execution:
-    """A recipe with everything that it names; `carry_out` gives it a run and a ledger.
+    """A recipe, its evolution complete, with everything that it names; `carry_out` gives it a run and a ledger.
 
     Attributes:
-        recipe: with all of its evolution chosen.
-        plan: of the recipe.
-        api: the generator.
-        embedding: the embedding.
-        private: the private records.
-        surroundings: everything else.
         others: the models and data of other runs that the recipe uses.
-        run: the run.
         ledger: with every release of the plan reserved in it.
     """
 
@@ -339,7 +332,7 @@ class Execution:
         """Fit the generator on the private records, if that is not done already, and load its model."""
         run = self.run
         if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
-            kept = run.run.confidential / "fit"
+            state = run.run.confidential / "fit"
             with run.new_folder(MODEL) as folder:
                 fitting = Fitting(
                     terms=fit_terms(self.recipe),
@@ -348,13 +341,13 @@ class Execution:
                     folder=folder,
                     progress=self.progress,
                     stop=self.surroundings.stop,
-                    kept=Kept(kept),
+                    kept=Kept(state),
                 )
                 api.fit(fitting)
                 self.check_pool(run)  # as it was read by the fit
                 self._fitted(folder).write(folder)
-            if kept.exists():
-                shutil.rmtree(kept)
+            if state.exists():
+                shutil.rmtree(state)
         run.check_files(f"{MODEL}/")
         load_model(api, run.folder)
 
@@ -363,8 +356,8 @@ class Execution:
         others = tuple(one.fit for one in self._other_runs())
         if (folder / FITTED).exists():
             fitted = Fitted.read(folder)
-            known = {(fitted.run, fitted.releases), *((one.run, one.releases) for one in fitted.built_on)}
-            more = (fit for fit in others if (fit.run, fit.releases) not in known)
+            listed = {(fitted.run, fitted.releases), *((one.run, one.releases) for one in fitted.built_on)}
+            more = (fit for fit in others if (fit.run, fit.releases) not in listed)
             return replace(fitted, built_on=(*fitted.built_on, *more))
         terms = fit_terms(self.recipe)
         return Fitted(
@@ -438,13 +431,13 @@ class Execution:
         user = str(os.getuid())  # many containers have no name for it
         with suppress(KeyError, OSError):
             user = getpass.getuser()
-        sent = "requests that are post-processing of the releases below"
+        requests = "requests that are post-processing of the releases below"
         if isinstance(self.api, Trainer) and not info_of(self.api).fitted_before:
-            sent = f"the private records themselves, while it is fitted; then {sent}"
+            data = f"the private records themselves, while it is fitted; then {requests}"
         else:
-            sent = f"{sent}; no private record"
+            data = f"{requests}; no private record"
         recipients: list[dict[str, Any]] = [
-            {"who": f"generator '{self.recipe.api.kind}'", "hosts": _hosts(self.api), "data": sent},
+            {"who": f"generator '{self.recipe.api.kind}'", "hosts": _hosts(self.api), "data": data},
             {
                 "who": f"embedding '{self.recipe.embedding.kind}'",
                 "hosts": _hosts(self.embedding),

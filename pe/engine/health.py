@@ -1,4 +1,4 @@
-"""What is installed, what works, what is missing and the command that installs it: `pe doctor`."""
+"""`pe doctor`: list installed parts, test them, and give the commands that install missing ones."""
 
 from __future__ import annotations
 

@@ -169,8 +169,8 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
 
 def _grows(near: Floats, far: Floats) -> bool:
     """True if distances from the same parents grow, by more than chance and by a share that is worth having."""
-    known = np.isfinite(near) & np.isfinite(far)
-    return chance(far - near) <= CHANCE and bool(far[known].sum() >= GROWTH * near[known].sum())
+    finite = np.isfinite(near) & np.isfinite(far)
+    return chance(far - near) <= CHANCE and bool(far[finite].sum() >= GROWTH * near[finite].sum())
 
 
 def chance(differences: Floats) -> float:
@@ -248,6 +248,6 @@ def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, 
     phase, description = f"{PHASE}/{step.degree:g}", f"trying the degree: {step.degree:g}"
     with closing(dispatcher.vary_each(phase, parents, step.degree, step.t, description)) as answers:
         rung = measure(step.degree, parents.samples, answers, embedding)
-    judged = len(rung.parents) >= FEWEST
-    clause = rung.describe() if judged else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
-    return {"follows": rung.follows if judged else None, "degree": step.degree, "told": clause}
+    enough = len(rung.parents) >= FEWEST
+    clause = rung.describe() if enough else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
+    return {"follows": rung.follows if enough else None, "degree": step.degree, "told": clause}

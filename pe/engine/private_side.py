@@ -159,16 +159,16 @@ class PrivateSide:
         assert self._preflight is not None
         return find_overlap(self._preflight.digests, public, self.source.modality, self.source.shape)
 
-    def try_embedding(self, made: Shape | None) -> None:
+    def try_embedding(self, shape: Shape | None) -> None:
         """Try the embedding on made-up samples, before the generator is asked for anything; no record is read.
 
         Args:
-            made: the shape of the generator's samples, where it declares one.
+            shape: of the generator's samples, where it declares one.
         """
         with self.progress.task("trying the embedding", None):
             try_embedding(self.embedding, self.source.modality, self.source.shape)
-            if made is not None and made != self.source.shape:
-                check_comparable(self.embedding, self.source.modality, self.source.shape, made)
+            if shape is not None and shape != self.source.shape:
+                check_comparable(self.embedding, self.source.modality, self.source.shape, shape)
 
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
         """Return the records' embeddings: computed once per run, kept in confidential/."""
@@ -178,8 +178,8 @@ class PrivateSide:
             if path.is_file() and run.journal.files(name) == {name: sha256(path)}:
                 self._embedded = load_private(self.dataset, path.parent)
             else:
-                dataset, held = self.dataset, self.clock.hold(EMBEDDING)
-                with self.progress.task("embedding private records", None), held, writing(path):
+                dataset, until = self.dataset, self.clock.hold(EMBEDDING)
+                with self.progress.task("embedding private records", None), until, writing(path):
                     self._embedded = embed_private(dataset, self.embedding, path.parent, self.work.embed)
                     run.journal.add_files({name: sha256(path)})
         return self._embedded
@@ -294,10 +294,10 @@ class PublicPool:
         for section, plugin in plugins.items():
             if not reads_public(plugin):
                 continue
-            gone = [path for path in plugin.public_paths() if not path.exists()]
-            if gone:
+            missing = [path for path in plugin.public_paths() if not path.exists()]
+            if missing:
                 noun = recipe.private.modality.noun
-                progress.warn(f"The public {noun} {gone[0]} are not there: they are not compared with the records.")
+                progress.warn(f"The public {noun} {missing[0]} are not there: they are not compared with the records.")
             else:
                 readers[section] = plugin
         compared = recipe.privacy.pool_overlaps == "refused"

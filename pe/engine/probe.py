@@ -232,10 +232,10 @@ def _check_any(call: Call) -> None:
 
 def _page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
     """Return a PNG file of rows of pictures, one below the other."""
-    drawn = [_row(pictures) for pictures in rows]
-    page = Image.new("RGB", (max(row.width for row in drawn), sum(row.height + _GAP for row in drawn) - _GAP), "white")
+    lines = [_row(pictures) for pictures in rows]
+    page = Image.new("RGB", (max(row.width for row in lines), sum(row.height + _GAP for row in lines) - _GAP), "white")
     y = 0
-    for row in drawn:
+    for row in lines:
         page.paste(row, (0, y))
         y += row.height + _GAP
     return png(page)

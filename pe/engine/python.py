@@ -184,12 +184,14 @@ def evolve(
         KeyboardInterrupt: Ctrl-C stopped the run at the next chunk's boundary; its message says how to go on.
     """
     folder = None if out is None else Path(out)
-    there = folder if resume and folder is not None and folder.exists() else None
-    if there is not None and embedding is None:
-        embedding = stored_recipe(there).embedding
+    existing = folder if resume and folder is not None and folder.exists() else None
+    if existing is not None and embedding is None:
+        embedding = stored_recipe(existing).embedding
     recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
     with _surroundings(api, embedding, progress, loggers) as surroundings:
-        return run_recipe(recipe, folder, surroundings) if there is None else resume_run(there, surroundings, recipe)
+        if existing is not None:
+            return resume_run(existing, surroundings, recipe)
+        return run_recipe(recipe, folder, surroundings)
 
 
 def plan(
@@ -342,11 +344,11 @@ def evaluate(
     check_list("pe.evaluate: embeddings", embeddings := settings.get("embeddings", ()))
     specs = (PluginSpec(kind=one) if isinstance(one, str) else one for one in embeddings)
     request = Request(test=str(test), **settings | {"embeddings": tuple(specs)})
-    opened = Run.open_own(_folder(run), "pe evaluate")
-    opened.confidential.mkdir(mode=0o700, exist_ok=True)
+    own = Run.open_own(_folder(run), "pe evaluate")
+    own.confidential.mkdir(mode=0o700, exist_ok=True)
     progress = progress or Bars()
-    with stop_from_python(progress) as stop, logging_to(opened.confidential / "log.txt"):
-        return evaluate_run(opened, request, progress, stop)
+    with stop_from_python(progress) as stop, logging_to(own.confidential / "log.txt"):
+        return evaluate_run(own, request, progress, stop)
 
 
 def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:

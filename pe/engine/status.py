@@ -58,8 +58,8 @@ class Phase:
 def phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:
     """Yield the phases of a run in order, and True for each that is over; after a purge only those since."""
     if run.degree is None:
-        begun = [name for name in journal.phases() if name.startswith("degree/")]
-        yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != begun[-1]) for name in begun)
+        names = [name for name in journal.phases() if name.startswith("degree/")]
+        yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != names[-1]) for name in names)
     if not purged:
         yield from _phases_to_the_end(plan, journal)
         yield Phase("results", len(plan.steps)), journal.happened("finished")

@@ -209,17 +209,17 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self._begin(200, "text/event-stream")
             self.wfile.write(b"retry: 1000\n\n")
-            shown, heard, last = dict[str, str](), time.monotonic(), False
+            last_pieces, heard, last = dict[str, str](), time.monotonic(), False
             with suppress(OSError):  # the page was closed
                 while not last:
-                    last = self.server.closing.wait(EVERY if shown else 0)
+                    last = self.server.closing.wait(EVERY if last_pieces else 0)
                     pieces = self.server.feed.pieces(fresh=last)
-                    changed = {name: html for name, html in pieces.items() if shown.get(name) != html}
+                    changed = {name: html for name, html in pieces.items() if last_pieces.get(name) != html}
                     if changed or time.monotonic() - heard > QUIET:
                         line = f"data: {json.dumps(changed)}\n\n" if changed else ": still here\n\n"
                         self.wfile.write(line.encode())
                         heard = time.monotonic()
-                    shown = pieces
+                    last_pieces = pieces
 
     def _answer(self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'") -> None:
         self._begin(status, kind, policy)

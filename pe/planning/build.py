@@ -114,10 +114,10 @@ def unpriced(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
     """Return the bill of so many calls and images; None: tokens or pixels cost something, and are unknown."""
     info = PluginInfo() if api is None else info_of(api)
-    drawn, tokens = info.drawn, info.tokens
-    if (price.has_tokens and tokens is None) or (price.megapixel and drawn is None):
+    size, tokens = info.drawn, info.tokens
+    if (price.has_tokens and tokens is None) or (price.megapixel and size is None):
         return None
-    megapixels = images * drawn[0] * drawn[1] / 1e6 if drawn else 0.0
+    megapixels = images * size[0] * size[1] / 1e6 if size else 0.0
     counts = {kind: images * getattr(tokens, kind) for kind in KINDS} if tokens else {}
     return Usage(calls, images, megapixels=megapixels, **counts)
 

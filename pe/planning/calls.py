@@ -120,13 +120,13 @@ def _offspring(candidates: Sequence[int], step: Step) -> list[_Offspring]:
     offspring = []
     for size, parents in zip(step.sizes, candidates, strict=True):
         most = min(parents, step.descent.draws(size))
-        kept = {
+        staying = {
             "none": Span(),
             "selected": Span(min(most, 1), most),
             "winners": Span(0, min(parents, size // 2)),
             "all": Span.exactly(parents),
         }[step.descent.keep]
-        offspring.append(_Offspring(Span(size - kept.most, size - kept.least), parents, step.reuse))
+        offspring.append(_Offspring(Span(size - staying.most, size - staying.least), parents, step.reuse))
     return offspring
 
 
@@ -232,9 +232,9 @@ def disk_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> int | None
     info = info_of(api)
     sample = recipe.private.modality.stack([None], info.shape or recipe.private.shape).array.nbytes
     each = sample + (3 * prod(info.kept) if info.kept else 0)
-    kept = sum(plan.sizes) + (sum(plan.founders) if plan.initial_variations else 0)
-    most = 2 * kept
+    stored_samples = sum(plan.sizes) + (sum(plan.founders) if plan.initial_variations else 0)
+    most = 2 * stored_samples
     for step in plan.steps:
-        kept += sum(step.sizes)
-        most = max(most, kept + sum(step.sizes) + step.lookahead * sum(plan.candidates(step.t)))
-    return max(each * most, 2 * each * kept + sample * sum(plan.last_sizes))
+        stored_samples += sum(step.sizes)
+        most = max(most, stored_samples + sum(step.sizes) + step.lookahead * sum(plan.candidates(step.t)))
+    return max(each * most, 2 * each * stored_samples + sample * sum(plan.last_sizes))

@@ -1,4 +1,4 @@
-"""What would refuse a start here, and what a plan, a run and its certificate warn of; no private record is read."""
+"""Refusals of a start here, and the warnings of a plan, a run and its certificate; no private record is read."""
 
 from __future__ import annotations
 
@@ -172,10 +172,10 @@ def recipe_warnings(recipe: Recipe, clock_warning: str) -> list[str]:
 def plugin_warnings(recipe: Recipe, api: object | None, embedding: object | None = None) -> list[str]:
     """Warn of public samples that may be private records, and of samples of another size than the private ones."""
     sentences = overlap_warnings(recipe, api, embedding)
-    made, private = None if api is None else info_of(api).shape, recipe.private.shape
+    shape, private = None if api is None else info_of(api).shape, recipe.private.shape
     noun, axes = recipe.private.modality.noun, recipe.private.modality.axes
-    if made is not None and made != private:
-        theirs, ours = ("×".join(map(str, shape)) for shape in (made, private))
+    if shape is not None and shape != private:
+        theirs, ours = ("×".join(map(str, one)) for one in (shape, private))
         sentences.append(
             f"The generator makes {noun} of {theirs} ({axes}), and the private {noun} are {ours}: the embedding must "
             f"bring both to one size for the votes, and the synthetic {noun} are {theirs}."

@@ -142,8 +142,8 @@ def deadlines(
         usual, worst[step.release.name] = search[most]
         needed[step.release.name] = usual + sum(sizes) / _DRAWS
     unheld = [release.name for release in plan.releases if release.name not in needed]
-    held = {name: max(slack * seconds, worst.get(name, 0.0)) for name, seconds in needed.items()}
-    return {name: round_up(_AT_LEAST + seconds) for name, seconds in held.items()}, unheld
+    longest = {name: max(slack * seconds, worst.get(name, 0.0)) for name, seconds in needed.items()}
+    return {name: round_up(_AT_LEAST + seconds) for name, seconds in longest.items()}, unheld
 
 
 def round_up(seconds: float) -> float:

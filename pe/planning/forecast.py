@@ -401,13 +401,13 @@ def forecast(
     cost_at_least = price.least_of(least) if priced and least is not None else None
     cost = price.most_of(most) if priced and most is not None else None
     delta = recipe.privacy.delta
-    spent = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
+    total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     warnings = [
         *here,
         *degree_refusals(plan, api),
         *cost_warnings(price, api, calls, images, noun),
         *limit_warnings(recipe, images, (cost_at_least, cost), samples_per_second),
-        *guarantee_warnings(recipe, plan, spent),
+        *guarantee_warnings(recipe, plan, total_epsilon),
         *recipe_warnings(recipe, clock.terms.warning),
         *cap_obstacles(recipe, plan.releases),
         *other_run_obstacles(recipe, plan.releases),
@@ -422,7 +422,7 @@ def forecast(
         priced=priced,
         cost=cost,
         cost_at_least=cost_at_least,
-        epsilon=spent,
+        epsilon=total_epsilon,
         delta=delta,
         degree=None if api is None else api.capabilities.degree,
         seconds=None if samples_per_second is None else images.most / samples_per_second,
