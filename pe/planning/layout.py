@@ -54,29 +54,24 @@ class PlanSettings:
     fixed: tuple[Release, ...] = ()
 
 
-def plan(budget: Budget, settings: PlanSettings) -> list[Release]:
+def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None) -> list[Release]:
     """Return all releases of a run, with the least noise in the histograms that meets `budget`.
+
+    With a given noise multiplier the ledger judges the total.
 
     Raises:
         PrivacyError: a setting out of range, or the other releases leave nothing for the histograms.
     """
-    others = _others(budget, settings)
+    others = list(settings.fixed)
+    if settings.class_counts is not None:
+        share, relation, unit = settings.class_counts, settings.relation, settings.unit
+        others.insert(0, class_counts_release(share, budget.epsilon, relation, unit))
     if settings.iterations == 0:
         return others
-    z = calibrate(lambda z: [*others, *_histograms(z, settings, together=settings.weights is None)], budget)
-    return [*others, *_histograms(z, settings)]
-
-
-def plan_with(noise_multiplier: float, settings: PlanSettings, budget: Budget) -> list[Release]:
-    """Return all releases of a run whose histograms' noise multiplier is given; the ledger judges the total."""
-    return [*_others(budget, settings), *_histograms(noise_multiplier, settings)]
-
-
-def _others(budget: Budget, settings: PlanSettings) -> list[Release]:
-    if settings.class_counts is None:
-        return list(settings.fixed)
-    counts = class_counts_release(settings.class_counts, budget.epsilon, settings.relation, settings.unit)
-    return [counts, *settings.fixed]
+    if noise_multiplier is None:
+        together = settings.weights is None
+        noise_multiplier = calibrate(lambda z: [*others, *_histograms(z, settings, together)], budget)
+    return [*others, *_histograms(noise_multiplier, settings)]
 
 
 def _histograms(z: float, settings: PlanSettings, together: bool = False) -> list[Release]:
@@ -98,8 +93,7 @@ def noise_multiplier_for(budget: Budget, iterations: int, relation: Relation = R
     Raises:
         PrivacyError: no iteration, or a budget that no noise meets.
     """
-    settings = _settings_for(iterations, relation)
-    return calibrate(lambda z: _histograms(z, settings, together=True), budget)
+    return calibrate(lambda z: _equal_histograms(z, iterations, relation), budget)
 
 
 def epsilon_for(
@@ -110,13 +104,13 @@ def epsilon_for(
     Raises:
         PrivacyError: no iteration, or another number out of range.
     """
-    return epsilon(_histograms(noise_multiplier, _settings_for(iterations, relation), together=True), delta)
+    return epsilon(_equal_histograms(noise_multiplier, iterations, relation), delta)
 
 
-def _settings_for(iterations: int, relation: Relation) -> PlanSettings:
+def _equal_histograms(z: float, iterations: int, relation: Relation) -> list[Release]:
     if iterations < 1:
         raise PrivacyError(f"There are {iterations} iterations, and each releases a histogram: give 1 or more.")
-    return PlanSettings(iterations, relation)
+    return _histograms(z, PlanSettings(iterations, relation), together=True)
 
 
 def planned_releases(recipe: Recipe) -> list[Release]:
@@ -137,8 +131,7 @@ def planned_releases(recipe: Recipe) -> list[Release]:
     )
     if privacy.epsilon is not None:
         return plan(Budget(privacy.epsilon, privacy.delta), settings)
-    assert privacy.noise_multiplier is not None
-    return plan_with(privacy.noise_multiplier, settings, Budget(1.0, privacy.delta))
+    return plan(Budget(1.0, privacy.delta), settings, privacy.noise_multiplier)
 
 
 def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:

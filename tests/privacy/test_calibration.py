@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pe.errors import PrivacyError
 from pe.histogram import histogram_releases
-from pe.planning.layout import PlanSettings, noise_multiplier_for, plan, plan_with
+from pe.planning.layout import PlanSettings, noise_multiplier_for, plan
 from pe.privacy.accounting import epsilon, quick_epsilon
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
@@ -87,7 +87,7 @@ def test_class_counts_take_their_share_and_their_relation():
 
 
 def test_a_given_noise_multiplier_is_planned_as_it_is():
-    releases = plan_with(3.0, PlanSettings(4), Budget(2, 1e-6))
+    releases = plan(Budget(2, 1e-6), PlanSettings(4), noise_multiplier=3.0)
     assert {release.noise_multiplier for release in releases} == {3.0}
 
 
