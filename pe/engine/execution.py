@@ -28,19 +28,8 @@ from pe.engine.report import report_answers, warn_of_markup
 from pe.errors import DamagedFile, PluginError, RunError
 from pe.fit.trainer import FIT, FITTED, MODEL, Fitted, Fitting, Kept, Trainer, load_model
 from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
+from pe.planning import checks
 from pe.planning.build import build_dispatcher, build_embedding, build_generator, price_of
-from pe.planning.checks import (
-    check_labels,
-    check_place,
-    check_price,
-    check_public_place,
-    check_search,
-    guarantee_warnings,
-    overlap_warnings,
-    plugin_warnings,
-    pool_warnings,
-    vote_warnings,
-)
 from pe.planning.choice import choose_evolution
 from pe.planning.clock import clock_terms, deadlines
 from pe.planning.forecast import differences
@@ -175,7 +164,7 @@ class Execution:
 
     def check_start(self) -> None:
         """Refuse what the generator cannot do, or cannot do here, before there is a run."""
-        check_labels(self.api, self.plan.classes)
+        checks.check_labels(self.api, self.plan.classes)
         if isinstance(self.api, DescribesDegree):
             for step in self.plan.steps:
                 self.api.describe_degree(step.degree, step.t)
@@ -183,9 +172,9 @@ class Execution:
             self.api.check_machine()
         if isinstance(self.api, DescribesPrecision):
             self.api.describe_precision()
-        check_search(self.recipe)
-        check_price(self.recipe, self.api)
-        check_public_place(self.recipe, self.api, self.embedding)
+        checks.check_search(self.recipe)
+        checks.check_price(self.recipe, self.api)
+        checks.check_public_place(self.recipe, self.api, self.embedding)
 
     def files(self) -> dict[str, bytes]:
         """Check the private records before the run exists; return the files that it begins with."""
@@ -279,9 +268,9 @@ class Execution:
         """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
         run, ledger, recipe, warn = self.run, self.ledger, self.recipe, self.progress.warn
         self._write_audit_record()
-        for sentence in guarantee_warnings(recipe, self.plan, ledger.total()):
+        for sentence in checks.guarantee_warnings(recipe, self.plan, ledger.total()):
             warn(sentence)
-        for sentence in plugin_warnings(recipe, self.api, self.embedding):
+        for sentence in checks.plugin_warnings(recipe, self.api, self.embedding):
             warn(sentence)
         if self.plan.steps and (sentence := lacks_network(recipe.private, recipe.embedding.kind)):
             warn(sentence)
@@ -411,8 +400,8 @@ class Execution:
             data_set=data_set,
             private_data_sent_to=NOT_DECLARED if hosts is None else ", ".join(hosts) or None,
             fitted_on_others=self._other_fits(),
-            pool_overlaps="declared" if overlap_warnings(recipe, self.api, self.embedding) else None,
-            warnings=[*vote_warnings(recipe, self.plan), *pool_warnings(recipe, self.api)],
+            pool_overlaps="declared" if checks.overlap_warnings(recipe, self.api, self.embedding) else None,
+            warnings=[*checks.vote_warnings(recipe, self.plan), *checks.pool_warnings(recipe, self.api)],
         )
         for name, content in certificate_files(certificate).items():
             self.run.write(name, content)
@@ -500,7 +489,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     """
     if out is not None:
         check_absent(out)
-    check_place(recipe)
+    checks.check_place(recipe)
     execution = Execution.of(recipe, surroundings)
     execution.check_start()
     files = execution.files()

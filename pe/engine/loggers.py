@@ -10,19 +10,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, Self, cast
 
+from rich import progress as rich
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as RichProgress
-from rich.progress import Task as RichTask
 from rich.text import Text
 
 from pe.errors import PEError, PluginError, RecipeError, printable
@@ -134,7 +124,7 @@ class Bars(Progress):
                 "auto_refresh": self._clock is None,
                 "get_time": self._clock,
             }
-            with RichProgress(*_columns(total), **options) as bars:
+            with rich.Progress(*_columns(total), **options) as bars:
                 yield _Bar(bars, bars.add_task(description, total=total, spent="", waits=""))
                 bars.refresh()  # rich leaves a notebook's bar as it was last drawn
         else:
@@ -151,24 +141,24 @@ class Bars(Progress):
             self._console.print(message, markup=False, soft_wrap=True)
 
 
-def _columns(total: int | None) -> list[ProgressColumn]:
+def _columns(total: int | None) -> list[rich.ProgressColumn]:
     """Return a bar's columns; a phase of known size has its items, the time left and the cost so far."""
-    name, elapsed = TextColumn("{task.description:<26}"), TimeElapsedColumn()
+    name, elapsed = rich.TextColumn("{task.description:<26}"), rich.TimeElapsedColumn()
     if total is None:
-        return [name, BarColumn(), elapsed]
-    return [name, BarColumn(), MofNCompleteColumn(), elapsed, _TimeLeft(), *map(TextColumn, _TEXTS)]
+        return [name, rich.BarColumn(), elapsed]
+    return [name, rich.BarColumn(), rich.MofNCompleteColumn(), elapsed, _TimeLeft(), *map(rich.TextColumn, _TEXTS)]
 
 
-class _TimeLeft(TimeRemainingColumn):
+class _TimeLeft(rich.TimeRemainingColumn):
     """The time left, once the rate is known: at first a generator loads what it needs, and answers come in bursts."""
 
-    def render(self, task: RichTask) -> Text:
+    def render(self, task: rich.Task) -> Text:
         is_known = (task.elapsed or 0) >= _WARM or (task.total and task.completed >= _SHARE * task.total)
         return super().render(task) if is_known else Text("-:--:--", style="progress.remaining")
 
 
 class _Bar(Task):
-    def __init__(self, bars: RichProgress, task: TaskID) -> None:
+    def __init__(self, bars: rich.Progress, task: rich.TaskID) -> None:
         self._bars, self._task = bars, task
 
     def advance(self, count: int, spent: str = "") -> None:

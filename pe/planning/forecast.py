@@ -11,18 +11,9 @@ from typing import Any
 
 from pe.data.display import Page
 from pe.fit.trainer import DryRun
+from pe.planning import checks
 from pe.planning.build import class_of, price_of, set_up, unpriced, usage_of
 from pe.planning.calls import PARENTS, Span, Trial, disk_of, first_calls, total, variation_calls, variation_images
-from pe.planning.checks import (
-    cap_obstacles,
-    cost_warnings,
-    degree_refusals,
-    guarantee_warnings,
-    limit_warnings,
-    meaning_of,
-    precision_of,
-    recipe_warnings,
-)
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
 from pe.planning.clock import HeldBack, held_back
 from pe.planning.layout import fit_dry_runs, is_fitted, lay_out
@@ -404,12 +395,12 @@ def forecast(
     total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     warnings = [
         *here,
-        *degree_refusals(plan, api),
-        *cost_warnings(price, api, calls, images, noun),
-        *limit_warnings(recipe, images, (cost_at_least, cost), samples_per_second),
-        *guarantee_warnings(recipe, plan, total_epsilon),
-        *recipe_warnings(recipe, clock.terms.warning),
-        *cap_obstacles(recipe, plan.releases),
+        *checks.degree_refusals(plan, api),
+        *checks.cost_warnings(price, api, calls, images, noun),
+        *checks.limit_warnings(recipe, images, (cost_at_least, cost), samples_per_second),
+        *checks.guarantee_warnings(recipe, plan, total_epsilon),
+        *checks.recipe_warnings(recipe, clock.terms.warning),
+        *checks.cap_obstacles(recipe, plan.releases),
         *other_run_obstacles(recipe, plan.releases),
     ]
     return Forecast(
@@ -432,7 +423,7 @@ def forecast(
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
         dry_runs=dry_runs,
         embedding=recipe.embedding.kind.removeprefix(OBJECT) if plan.steps else "",
-        precision=precision_of(api),
+        precision=checks.precision_of(api),
         warnings=tuple(warnings),
     )
 
@@ -449,7 +440,7 @@ def _iterations(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> tuple[
             images=variation_images(candidates, step),
             degree=step.degree,
             signal=signal_of(recipe, plan, step, candidates),
-            meaning="" if api is None else meaning_of(api, step.degree, step.t)[0],
+            meaning="" if api is None else checks.meaning_of(api, step.degree, step.t)[0],
         )
         iterations.append(one)
     return tuple(iterations)
