@@ -148,7 +148,7 @@ class Answers:
         keep = partial(jobs.keep, request, items.astype(np.int64).tobytes())
         return JobNote(job, calls=int(bool(job)), key=request, keep=keep)
 
-    def noted(self, phase: str) -> dict[str, Items]:
+    def jobs(self, phase: str) -> dict[str, Items]:
         """Return the requests of a phase whose jobs are noted: name → items."""
         return {request: np.frombuffer(items, np.int64) for request, items in Jobs(self.run.journal).of_phase(phase)}
 
@@ -169,10 +169,10 @@ class Answers:
         row = ChunkRow(0, phase, file=name, sha256=digest, answered=len(good), seconds=seconds, usage=answer.billed)
         return Stored(items, row, misses, job)
 
-    def commit(self, stored: list[Stored]) -> None:
+    def commit(self, answers: list[Stored]) -> None:
         """Enter answers whose files are durable in the journal, all or none; their jobs are forgotten."""
-        requests = [one.job.key for one in stored if one.job.job]
-        self.run.journal.add_chunks([(one.row, one.misses) for one in stored], requests)
+        requests = [one.job.key for one in answers if one.job.job]
+        self.run.journal.add_chunks([(one.row, one.misses) for one in answers], requests)
 
     def standing(self, phase: str, count: int) -> Standing:
         """Return the state of the `count` items of a phase; answers that were lost or changed are taken back."""

@@ -70,9 +70,9 @@ class Outset:
         self._started_chunks += 1
         self._started_items += items
 
-    def note(self, stored: list[Stored]) -> None:
+    def note(self, answers: list[Stored]) -> None:
         """Enter the answers of requests."""
-        for one in stored:
+        for one in answers:
             self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses}
             self._proven |= len(self._reasons) > 1
             if one.row.answered or any(miss.outcome == "refused" for miss in one.misses):
@@ -214,8 +214,8 @@ class Dispatcher:
             work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
             work = replace(work, explores=True, kept=members.kept if degree else work.kept)
             if reuse:
-                made = self._fulfil(ahead, f"lookahead {t}").answered
-                work = replace(work, loan=lend(ahead.phase, made, reuse, members))
+                available = self._fulfil(ahead, f"lookahead {t}").answered
+                work = replace(work, loan=lend(ahead.phase, available, reuse, members))
             else:
                 self.forget(ahead.phase)
             offspring = self._make(place, work, f"VARIATION_API {t}" if degree else f"copies of the chosen {t}")
@@ -252,8 +252,8 @@ class Dispatcher:
 
     def _variation_work(self, phase: str, population: Population, parents: Items, degree: float, t: int = 1) -> Work:
         work = self._work(phase, population.labels[parents], parents)
-        kept = None if degree else np.ones(len(parents), np.bool_)  # unchanged: nobody is asked
-        return replace(work, source=population, degree=degree, iteration=t, kept=kept)
+        unchanged = None if degree else np.ones(len(parents), np.bool_)  # nobody is asked
+        return replace(work, source=population, degree=degree, iteration=t, kept=unchanged)
 
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
         """Variation j of member i is item i·k + j."""
@@ -287,15 +287,15 @@ class Dispatcher:
     def _columns(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
         """Yield the members of a finished phase: answered, lent by the lookahead, and kept from parents."""
         missing = np.ones(len(work), dtype=bool)
-        for items, columns in chain(self._answers.committed(work.phase), self._lent(work)):
+        for items, columns in chain(self._answers.committed(work.phase), self._from_lookahead(work)):
             missing[items] = False
             yield items, columns
         rows = np.flatnonzero(missing)
         if rows.size and work.source is not None:
-            kept = work.source.take(work.parents[rows])
-            yield rows, Population.columns(kept.samples, kept.conditions)
+            parents = work.source.take(work.parents[rows])
+            yield rows, Population.columns(parents.samples, parents.conditions)
 
-    def _lent(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
+    def _from_lookahead(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
         if work.loan is None:
             return
         for items, columns in self._answers.committed(work.loan.phase):
@@ -307,8 +307,8 @@ class Dispatcher:
     def _by_chunk(self, work: Work, description: str) -> ByChunk:
         """Yield the answers of a phase, chunk by chunk, each as soon as it is committed: (parents, samples)."""
         standing = self._answers.standing(work.phase, len(work))
-        with closing(self._ask_for(work, standing, description)) as stored:
-            new = (self._answers.read(one.row) for one in stored)
+        with closing(self._ask_for(work, standing, description)) as answers:
+            new = (self._answers.read(one.row) for one in answers)
             for items, columns in chain(self._answers.committed(work.phase), chain.from_iterable(new)):
                 yield work.parents[items], parse_columns(columns)[0]
 
@@ -328,14 +328,14 @@ class Dispatcher:
         standing.answered[work.given] = True
         with self.progress.task(description, len(work)) as task:
             task.advance(int(standing.answered.sum()))
-            while (wanted := work.open_items(standing)).size:
+            while (open_items := work.open_items(standing)).size:
                 try:
                     with self.meter.asking():
-                        yield from self._ask_all(work, wanted, standing, task, outset)
+                        yield from self._ask_all(work, open_items, standing, task, outset)
                 except APIError as stopped:
-                    left = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
+                    state = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
                     command = self.command(stopped.key if isinstance(stopped, LimitToRaise) else "")
-                    stopped.args = (f"{str(stopped).rstrip('.')}. {left}; `{command}` goes on.",)
+                    stopped.args = (f"{str(stopped).rstrip('.')}. {state}; `{command}` goes on.",)
                     raise
         self._check_given_up(work, standing)
 
@@ -345,15 +345,17 @@ class Dispatcher:
         concurrency = self.api.capabilities.concurrency
         return min(concurrency, self.meter.limits.max_concurrency or concurrency)
 
-    def _ask_all(self, work: Work, wanted: Items, standing: Standing, task: Task, outset: Outset) -> Generator[Stored]:
-        """Ask for `wanted` in chunks, keep each answer, then yield it; after an error those in flight are kept first.
+    def _ask_all(
+        self, work: Work, open_items: Items, standing: Standing, task: Task, outset: Outset
+    ) -> Generator[Stored]:
+        """Ask for `open_items` in chunks, keep each answer, then yield it; after an error finish those in flight first.
 
         Each worker makes its answer's file durable; those that are there by then share one row-writing transaction.
         """
         workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
-        chunks = work.chunks(wanted, standing, self.api, self._answers.noted(work.phase))
-        stored: list[Stored] = []
+        chunks = work.chunks(open_items, standing, self.api, self._answers.jobs(work.phase))
+        answers: list[Stored] = []
         error: Exception | GeneratorExit | None = None
         halted = Event()
         with Waits(self.api, task, self.run) as waits, ThreadPoolExecutor(workers, "pe-api") as pool:
@@ -369,25 +371,25 @@ class Dispatcher:
                         waiting[pool.submit(self._ask, work, items, standing, halted)] = items
                 try:
                     if error is None:
-                        yield from stored  # while others are asked for
+                        yield from answers  # while others are asked for
                 except GeneratorExit as closed:
                     error = closed
                 if error is not None:
                     halted.set()
                 if not waiting:
                     break
-                stored = []
+                answers = []
                 for future in waits.finished(waiting):
                     del waiting[future]
                     try:
-                        stored.append(future.result())
+                        answers.append(future.result())
                     except Exception as caught:
                         error = error or caught
                 try:
-                    self._keep(stored, standing, task)
+                    self._keep(answers, standing, task)
                 except Exception as caught:
                     error = error or caught
-                outset.note(stored)
+                outset.note(answers)
                 if outset.holds and not waiting:
                     error = error or outset.error(type(self.api).__name__, work.phase, self.meter)
         if isinstance(error, GeneratorExit):
@@ -427,13 +429,13 @@ class Dispatcher:
             "`image_size`, where it has that), declare others in its PluginInfo.shape, or change `private`."
         )
 
-    def _keep(self, stored: list[Stored], standing: Standing, task: Task) -> None:
+    def _keep(self, answers: list[Stored], standing: Standing, task: Task) -> None:
         """Commit answers and enter them."""
-        self._answers.commit(stored)
-        for one in stored:
+        self._answers.commit(answers)
+        for one in answers:
             standing.note(one.items, one.misses)
             task.advance(len(one.items) - len(one.misses), self.meter.spending(self.run.journal.totals()))
-        for miss in chain.from_iterable(one.misses for one in stored):
+        for miss in chain.from_iterable(one.misses for one in answers):
             if miss.outcome == "failed" and not miss.retryable:
                 raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
 

@@ -88,44 +88,44 @@ class Meter:
             return LimitReached(f"limits.max_seconds = {limit:g} is reached.")
         return None
 
-    def refusal(self, spent: Totals, calls: int, images: int) -> PEError | None:
+    def refusal(self, totals: Totals, calls: int, images: int) -> PEError | None:
         """Return why `calls` more requests for `images` more images may not be made; None when they may.
 
         Args:
-            spent: committed so far.
+            totals: committed so far.
             calls: requests under way, and the one in question.
             images: images under way, and those in question.
         """
-        limits, items = self.limits, spent.answered + spent.refused
+        limits, items = self.limits, totals.answered + totals.refused
         if (stopped := self.stopped()) is not None:
             return stopped
-        images_made = spent.usage.images
+        images_made = totals.usage.images
         if limits.max_images is not None and images_made + images > limits.max_images:
             return LimitToRaise(
                 f"limits.max_images = {limits.max_images} is reached: {images_made} samples are made, and the next "
                 f"request, with those under way, would make them {images_made + images}.",
                 "limits.max_images",
             )
-        if limits.max_refused is not None and spent.refused > limits.max_refused * max(items, MEANINGFUL):
+        if limits.max_refused is not None and totals.refused > limits.max_refused * max(items, MEANINGFUL):
             return LimitToRaise(
-                f"refusals.max_share = {limits.max_refused:g} is reached ({spent.refused} of {items} samples asked for "
-                "were refused): change the prompts in a new run, or raise the share.",
+                f"refusals.max_share = {limits.max_refused:g} is reached ({totals.refused} of {items} samples asked "
+                "for were refused): change the prompts in a new run, or raise the share.",
                 "refusals.max_share",
             )
-        pixels = max(spent.usage.megapixels, images_made * self.expected.megapixels)
-        before = replace(spent.usage, megapixels=pixels) if images_made else replace(self.expected, images=1)
-        cost = self.price.of(spent.usage) + self.price.of_next(before, calls, images)
+        pixels = max(totals.usage.megapixels, images_made * self.expected.megapixels)
+        before = replace(totals.usage, megapixels=pixels) if images_made else replace(self.expected, images=1)
+        cost = self.price.of(totals.usage) + self.price.of_next(before, calls, images)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"
             return LimitToRaise(
-                f"limits.max_cost = {limit} is reached: {self.spending(spent)} are spent, and the next request, with "
+                f"limits.max_cost = {limit} is reached: {self.spending(totals)} are spent, and the next request, with "
                 f"those under way, would make them {cost:.2f}.",
                 "limits.max_cost",
             )
         return None
 
-    def spending(self, spent: Totals) -> str:
-        """Return the cost of `spent` as text; empty when everything is free."""
+    def spending(self, totals: Totals) -> str:
+        """Return the cost of `totals` as text; empty when everything is free."""
         if self.price.free:
             return ""
-        return f"{self.price.of(spent.usage):.2f} {self.price.currency}"
+        return f"{self.price.of(totals.usage):.2f} {self.price.currency}"

@@ -49,28 +49,28 @@ class Loan:
         return there
 
 
-def lend(phase: str, made: npt.NDArray[np.bool_], k: int, members: Members) -> Loan:
+def lend(phase: str, available: npt.NDArray[np.bool_], k: int, members: Members) -> Loan:
     """Give the r-th offspring of each parent the r-th of its variations: without replacement, in their order.
 
     A parent with more offspring than variations leaves the rest without one.
 
     Args:
         phase: the lookahead's.
-        made: bool (n·k,), True if variation j of candidate i, at i·k + j, is there.
+        available: bool (n·k,), True if variation j of candidate i, at i·k + j, is there.
         k: variations per candidate.
         members: whose offspring each item is; one that is kept gets nothing.
     """
     items = np.flatnonzero(~members.kept)
     parents = members.parents[items]
-    variations = np.flatnonzero(made)
+    variations = np.flatnonzero(available)
     owners = variations // k
     offspring = np.argsort(parents, kind="stable")
     first = np.searchsorted(parents[offspring], owners)  # the place of each owner's first offspring
-    wanted = np.bincount(parents, minlength=len(made) // k)[owners]
+    needed = np.bincount(parents, minlength=len(available) // k)[owners]
     rank = np.arange(len(variations)) - np.searchsorted(owners, owners)
-    taken = rank < wanted
-    child = np.full(len(made), NOBODY, dtype=np.int64)
-    child[variations[taken]] = items[offspring[(first + rank)[taken]]]
+    is_lent = rank < needed
+    child = np.full(len(available), NOBODY, dtype=np.int64)
+    child[variations[is_lent]] = items[offspring[(first + rank)[is_lent]]]
     return Loan(phase, child)
 
 
@@ -123,10 +123,10 @@ class Work:
     def open_items(self, standing: Standing) -> Items:
         """Return the items still to be asked for."""
         if self.source is not None:
-            refused = standing.refused > self.retries
+            given_up = standing.refused > self.retries
         else:
-            refused = standing.refused - standing.uncounted[0] >= (self.retries + 1) * self.attempts
-        return np.flatnonzero(~standing.answered & ~self.has_failed(standing) & ~refused)
+            given_up = standing.refused - standing.uncounted[0] >= (self.retries + 1) * self.attempts
+        return np.flatnonzero(~standing.answered & ~self.has_failed(standing) & ~given_up)
 
     @property
     def given(self) -> npt.NDArray[np.bool_]:
@@ -137,27 +137,27 @@ class Work:
         return mask
 
     def chunks(
-        self, wanted: Items, standing: Standing, api: GenerationAPI, noted: Mapping[str, Items] | None = None
+        self, open_items: Items, standing: Standing, api: GenerationAPI, jobs: Mapping[str, Items] | None = None
     ) -> Iterator[Items]:
-        """Cut `wanted` into requests that the generator can take.
+        """Cut `open_items` into requests that the generator can take.
 
         An item that was never asked for always comes in the same request, wherever the run was broken off;
         those asked for in vain are packed together. First come the requests whose jobs are noted, as they were.
 
         Args:
-            wanted: the items.
+            open_items: the items.
             standing: says how often each was asked for.
             api: the generator.
-            noted: name → items of requests whose jobs a broken-off run has left behind; None: there are none.
+            jobs: name → items of requests whose jobs a broken-off run has left behind; None: there are none.
         """
-        for request, items in (noted or {}).items():
-            if items.size and np.isin(items, wanted).all() and self.name_request(items, standing) == request:
+        for request, items in (jobs or {}).items():
+            if items.size and np.isin(items, open_items).all() and self.name_request(items, standing) == request:
                 yield items
-                wanted = np.setdiff1d(wanted, items)
-        again = standing.tries(wanted) > 0
-        yield from self._cut(wanted[again], standing, api)
+                open_items = np.setdiff1d(open_items, items)
+        again = standing.tries(open_items) > 0
+        yield from self._cut(open_items[again], standing, api)
         first = np.zeros(len(self), dtype=bool)
-        first[wanted[~again]] = True
+        first[open_items[~again]] = True
         if first.any():
             for chunk in self._cut(np.flatnonzero(~self.given), Standing.untouched(len(self)), api):
                 if first[chunk].any():
