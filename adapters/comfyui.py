@@ -153,7 +153,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
             workflow[node]["inputs"][key] = values[value]
         return "/prompt", {"json": {"prompt": workflow, "prompt_id": call.job.job}}
 
-    def look(self, job: str) -> JobStatus:
+    def job_status(self, job: str) -> JobStatus:
         """GET the history, and the queue."""
         for once_more in (True, False):  # a job leaves the queue for the history between two requests
             entry = object_of(self._client.ask("GET", f"/history/{job}")).get(job)

@@ -35,7 +35,32 @@ from pe.plugins.settings import Count
 if TYPE_CHECKING:
     import httpx2
 
-AspectRatio = Literal["21:9", "16:9", "3:2", "5:4", "1:1", "4:5", "2:3", "9:16", "9:21"]
+
+class StabilityModel(Prompted):
+    """A model of Stability AI.
+
+    Attributes:
+        aspect_ratio: of new images, width:height.
+        negative_prompt: None: none.
+        extra: further fields, sent as they are (cfg_scale, style_preset).
+    """
+
+    strength_field = "strength"
+    aspect_ratio: Literal["21:9", "16:9", "3:2", "5:4", "1:1", "4:5", "2:3", "9:16", "9:21"] = "1:1"
+    negative_prompt: str | None = None
+    extra: dict[str, Scalar] | None = None
+
+    def fields(self, call: ImageCall) -> dict[str, Any]:
+        """Return the fields of a call that all of its models take."""
+        return {
+            **(self.extra or {}),
+            **stated(negative_prompt=self.negative_prompt),
+            "prompt": call.prompt,
+            "seed": max(1, call.seed),  # 0 draws one
+            "output_format": "png",
+            **call.degree,
+        }
+
 
 # Stability's models on Amazon Bedrock, by InvokeModel: a true strength.
 #
@@ -45,7 +70,7 @@ AspectRatio = Literal["21:9", "16:9", "3:2", "5:4", "1:1", "4:5", "2:3", "9:16",
 # whether a filtered image is billed, Retry-After with a 429, that equal seeds give equal images.
 
 
-class BedrockSettings(Prompted):
+class BedrockSettings(StabilityModel):
     """Settings of `bedrock`.
 
     Attributes:
@@ -54,18 +79,11 @@ class BedrockSettings(Prompted):
         key_env: the environment variable that holds a key of Bedrock; without any key, requests are signed with the
             credentials that botocore finds (environment, ~/.aws, SSO, a role).
         base_url: None: Bedrock's own in the region.
-        aspect_ratio: of new images, width:height.
-        negative_prompt: None: none.
-        extra: further fields, sent as they are (cfg_scale).
     """
 
-    strength_field = "strength"
     model: str
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     concurrency: Count = 4
-    aspect_ratio: AspectRatio = "1:1"
-    negative_prompt: str | None = None
-    extra: dict[str, Scalar] | None = None
 
     @property
     def url(self) -> str:
@@ -84,17 +102,11 @@ class Bedrock(Host[BedrockSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """InvokeModel."""
-        config = self._config
-        body: dict[str, Any] = {
-            **(config.extra or {}),
-            **stated(negative_prompt=config.negative_prompt),
-            "prompt": call.prompt,
-            "seed": max(1, call.seed),  # 0 draws one
-            "output_format": "png",
-            "mode": "image-to-image" if call.parents else "text-to-image",
-            **call.degree,
-        }
-        body |= {"image": base64_of(call.parents[0])} if call.parents else {"aspect_ratio": config.aspect_ratio}
+        config, body = self._config, self._config.fields(call)
+        if call.parents:
+            body |= {"mode": "image-to-image", "image": base64_of(call.parents[0])}
+        else:
+            body |= {"mode": "text-to-image", "aspect_ratio": config.aspect_ratio}
         return f"/model/{quote(config.model, safe='')}/invoke", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
@@ -278,27 +290,20 @@ LEAST = 64
 """Pixels that each side of a parent must have."""
 
 
-class StabilitySettings(Prompted):
+class StabilitySettings(StabilityModel):
     """Settings of `stability`.
 
     Attributes:
         model: sd3.5-large, sd3.5-large-turbo or sd3.5-medium; ultra: Stable Image Ultra.
         base_url: None: Stability's own.
-        aspect_ratio: of new images, width:height.
-        negative_prompt: None: none.
         cfg_scale: how closely the prompt is followed; None: the model's default.
-        extra: further fields, sent as they are (style_preset).
     """
 
     default_url = "https://api.stability.ai"
-    strength_field = "strength"
     model: str
     key_env: str | None = "STABILITY_API_KEY"
     concurrency: Count = 8
-    aspect_ratio: AspectRatio = "1:1"
-    negative_prompt: str | None = None
     cfg_scale: float | None = None
-    extra: dict[str, Scalar] | None = None
 
     @model_validator(mode="after")
     def _check_side(self) -> StabilitySettings:
@@ -322,16 +327,11 @@ class Stability(Host[StabilitySettings]):
     def request(self, call: ImageCall) -> Sending:
         """A form for generate/sd3 or generate/ultra."""
         config, ultra = self._config, self._config.model == "ultra"
-        fields = {
-            **(config.extra or {}),
-            **stated(negative_prompt=config.negative_prompt, cfg_scale=config.cfg_scale),
-            "prompt": call.prompt,
-            "seed": max(1, call.seed),  # 0 draws one
-            "output_format": "png",
-            **({} if ultra else {"model": config.model, "mode": "image-to-image" if call.parents else "text-to-image"}),
-            **({"aspect_ratio": config.aspect_ratio} if ultra or not call.parents else {}),
-            **call.degree,
-        }
+        fields = config.fields(call) | stated(cfg_scale=config.cfg_scale)
+        if not ultra:
+            fields |= {"model": config.model, "mode": "image-to-image" if call.parents else "text-to-image"}
+        if ultra or not call.parents:
+            fields |= {"aspect_ratio": config.aspect_ratio}
         form: list[tuple[str, Any]] = [(name, (None, str(value))) for name, value in fields.items()]
         form += [("image", ("image.png", parent)) for parent in call.parents]
         path = f"/v2beta/stable-image/generate/{'ultra' if ultra else 'sd3'}"

@@ -29,6 +29,25 @@ from pe.errors import nearest_name
 from pe.plugins.protocols import Refused
 from pe.plugins.settings import Count
 
+
+class OfModels(ByJobs):
+    """A host of models.
+
+    Attributes:
+        model: as the host names it.
+        variation_model: that varies images, where it is another one; None: `model`.
+        size: height and width that the model is asked for; None: its default.
+    """
+
+    model: str
+    variation_model: str | None = None
+    size: Size | None = None
+
+    def model_for(self, call: ImageCall) -> str:
+        """Return the model for a call."""
+        return (self.variation_model or self.model) if call.parents else self.model
+
+
 # Black Forest Labs: FLUX by its own API, whose variations are edits of `input_image` by a wording.
 #
 # From black-forest-labs/skills (bfl-api, commit d0793c8, February 2026) and docs.bfl.ai's page on errors: the answer's
@@ -37,23 +56,19 @@ from pe.plugins.settings import Count
 # result can be asked for.
 
 
-class BFLSettings(ByJobs):
+class BFLSettings(OfModels):
     """Settings of `bfl`.
 
     Attributes:
         model: the last part of the model's address, such as flux-2-pro.
-        variation_model: that varies images, where it is another one; None: `model`.
         base_url: of the API; https://api.eu.bfl.ai keeps to Europe.
         size: height and width that are asked for, multiples of 16; None: the model's default.
         extra: further fields, sent as they are (safety_tolerance, steps, guidance …).
     """
 
-    model: str
-    variation_model: str | None = None
     base_url: str = "https://api.bfl.ai"
     key_env: str | None = "BFL_API_KEY"
     concurrency: Count = 8
-    size: Size | None = None
     extra: dict[str, Scalar] | None = None
 
     @property
@@ -77,7 +92,6 @@ class BFL(JobHost[BFLSettings]):
         """POST to the model."""
         config = self._config
         height, width = config.size or (None, None)
-        model = (config.variation_model or config.model) if call.parents else config.model
         body = {
             "output_format": "png",
             **(config.extra or {}),
@@ -85,9 +99,9 @@ class BFL(JobHost[BFLSettings]):
             "seed": call.seed,
             **stated(height=height, width=width, input_image=base64_of(call.parents[0]) if call.parents else None),
         }
-        return f"/v1/{model}", {"json": body}
+        return f"/v1/{config.model_for(call)}", {"json": body}
 
-    def look(self, job: str) -> JobStatus:
+    def job_status(self, job: str) -> JobStatus:
         """GET the polling address."""
         answer = self._find(job)
         status = "Task not found" if answer is None else answer.get("status")
@@ -118,25 +132,19 @@ DEEPEST = 8
 """References that are followed, from one to the next."""
 
 
-class ManyModels(ByJobs):
+class ManyModels(OfModels):
     """A host of many models.
 
     Attributes:
-        model: as the host names it.
-        variation_model: that varies images, where it is another one; None: `model`.
         degree_field: the model's input that takes the degree as a number, 1 for a new image: `strength`,
             `prompt_strength`; it must be among those that the model describes. None: the degree is put in words.
         image_field: the model's input that takes the parent; None: the first of the usual names that it describes.
-        size: height and width that the model is asked for; None: its default.
         n: most images of one request.
         inputs: further inputs, sent as they are.
     """
 
-    model: str
-    variation_model: str | None = None
     degree_field: str | None = None
     image_field: str | None = None
-    size: Size | None = None
     n: Count = 1
     inputs: dict[str, Scalar] | None = None
 
@@ -167,13 +175,9 @@ class ModelHost(JobHost[Config]):
     def _requested_size(self) -> tuple[int, int] | None:
         return self._config.size
 
-    def _model(self, call: ImageCall) -> str:
-        config = self._config
-        return (config.variation_model or config.model) if call.parents else config.model
-
     def _fill(self, call: ImageCall, place: Callable[[bytes], str] = data_uri) -> dict[str, Any]:
         """The call under the model's names, a parent at its address; Rejected if the model has no input for it."""
-        config, model = self._config, self._model(call)
+        config, model = self._config, self._config.model_for(call)
         inputs = self._inputs[model].get()
         fields: dict[str, Any] = {**(config.inputs or {}), "prompt": call.prompt, **call.degree}
         image = config.image_field or next((name for name in IMAGES if name in inputs), IMAGES[0])
@@ -258,9 +262,9 @@ class Fal(ModelHost[FalSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """POST to the model's queue."""
-        return f"/{self._model(call)}", {"json": self._fill(call)}
+        return f"/{self._config.model_for(call)}", {"json": self._fill(call)}
 
-    def look(self, job: str) -> JobStatus:
+    def job_status(self, job: str) -> JobStatus:
         """GET the status, and then the result."""
         answer = self._find(f"{job}/status")
         if answer is None:
@@ -337,11 +341,11 @@ class Replicate(ModelHost[ReplicateSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """POST a prediction, after the upload of a large parent."""
-        name, _, version = self._model(call).partition(":")
+        name, _, version = self._config.model_for(call).partition(":")
         body = {"input": self._fill(call, self._place), **stated(version=version or None)}
         return "/v1/predictions" if version else f"/v1/models/{name}/predictions", {"json": body}
 
-    def look(self, job: str) -> JobStatus:
+    def job_status(self, job: str) -> JobStatus:
         """GET the prediction."""
         answer = self._find(f"/v1/predictions/{job}")
         if answer is None or (answer.get("data_removed") and answer.get("output") is None):

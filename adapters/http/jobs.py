@@ -161,7 +161,7 @@ Config = TypeVar("Config", bound=ByJobs)
 class JobHost(Host[Config]):
     """RANDOM_API and VARIATION_API by a host that answers by jobs; a request is one job.
 
-    `response` reads the host's words on a job that is done. Faults of `look` are retried for free.
+    `response` reads the host's words on a job that is done. Faults of `job_status` are retried for free.
 
     Attributes:
         job_field: of the answer to a request: it names the job.
@@ -182,7 +182,7 @@ class JobHost(Host[Config]):
         return replace(super().capabilities, concurrency=self._config.concurrency)
 
     @abstractmethod
-    def look(self, job: str) -> JobStatus:
+    def job_status(self, job: str) -> JobStatus:
         """Ask the host about a job; raise Ended where it has no result, Fault where the host does not say."""
 
     def cancel(self, job: str) -> None:
@@ -207,7 +207,7 @@ class JobHost(Host[Config]):
             call.job,
             self._opened.get()[1],
             start=start,
-            look=self.look,
+            look=self.job_status,
             poll=self._config.poll,
             timeout=self._config.job_timeout,
             cancel=self.cancel,

@@ -16,7 +16,7 @@ from adapters.http.jobs import JobHost as Generator
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import APIError, Unavailable
-from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import Answer, Failed, JobNote, LooksAtEndpoint, RandomRequest, Refused, VariationRequest
 from tests.endpoints.job_host import JobHost
 from tests.endpoints.job_hosts import SERVERS, hosted
 
@@ -72,6 +72,10 @@ def test_a_request_is_a_job_and_its_images_are_fetched(make: Make) -> None:
     assert list(server.submitted.values()) == [1, 1]
     assert all(CANARY in key for key in server.script.keys - {""})
     assert all(CANARY not in str(headers) for headers in server.fetched)
+
+
+def test_no_host_of_jobs_can_be_looked_at_without_a_job(make: Make) -> None:
+    assert not isinstance(type(make()[0]), LooksAtEndpoint)
 
 
 def test_degree_0_makes_no_job(make: Make) -> None:
