@@ -1,4 +1,4 @@
-"""What a run's certificate covers: read, written, and issued anew for what was added."""
+"""A run's certificate and the files that it covers: read, written, and issued anew."""
 
 from __future__ import annotations
 
@@ -19,41 +19,19 @@ PAGE = CERTIFICATE.with_suffix(".md").name
 
 
 def check_run(folder: Path) -> None:
-    """Refuse a folder that holds no run.
-
-    Raises:
-        RunError: it holds none.
-    """
+    """Raise RunError if a folder holds no run."""
     if not (folder / RECIPE).is_file():
         lacks = f"it has no {RECIPE}" if folder.exists() else "there is nothing of that name"
         raise RunError(f"{folder} is not a run: {lacks}.")
 
 
 def is_export(folder: Path) -> bool:
-    """Whether a finished run's folder is what `pe export` wrote, or a copy like it, and nobody has worked in it yet."""
+    """Return True if a finished run's folder is an export, or a copy of one, in which nobody has worked yet."""
     return (folder / CERTIFICATE).is_file() and not any((folder / name).exists() for name in (CONFIDENTIAL, PURGED))
 
 
-def check_no_export(folder: Path, what: str) -> None:
-    """Refuse an export: it is to be handed over as it is.
-
-    Raises:
-        RunError: `folder` is one, into which `what`, a command, would write.
-    """
-    if is_export(folder):
-        raise RunError(
-            f"{folder} is an export (it has no {CONFIDENTIAL}/), and `{what}` would write into it: name the run that "
-            f"it was made from, or, if you received it, `mkdir -m 700 {folder / CONFIDENTIAL}` before you go on; "
-            f"`pe privacy {folder}` checks an export."
-        )
-
-
 def check_has_samples(folder: Path) -> None:
-    """Refuse a folder without `synthetic.npz`.
-
-    Raises:
-        RunError: the run is not finished, or `folder` is an export in another form.
-    """
+    """Raise RunError if a folder has no `synthetic.npz`: an unfinished run, or an export in another form."""
     if (folder / SYNTHETIC).is_file():
         return
     if (folder / CERTIFICATE).is_file():
@@ -65,7 +43,7 @@ def check_has_samples(folder: Path) -> None:
 
 
 def read_certificate(folder: Path) -> dict[str, Any]:
-    """The certificate in a run's folder, of which it is only known that it lists files and can be shown as a page.
+    """Return the certificate in a run's folder; it lists files and can be shown as a page, and is not verified.
 
     Raises:
         RunError: the run is not finished, or its certificate is damaged.
@@ -80,10 +58,10 @@ def read_certificate(folder: Path) -> dict[str, Any]:
 
 
 def read_finished(folder: Path, name: str) -> str:
-    """The text of a file that a run has once it is finished.
+    """Return the text of a file of a finished run.
 
     Raises:
-        RunError: it has none, or one that is no text.
+        RunError: the run is not finished, or the file is no text.
     """
     if not (folder / name).is_file():
         raise RunError(f"{folder} is not finished: it has no {name}.")
@@ -94,9 +72,9 @@ def read_finished(folder: Path, name: str) -> str:
 
 
 def write_certificate(folder: Path, certificate: Mapping[str, Any], covered: Mapping[str, str]) -> None:
-    """Put a certificate into `folder`, as JSON and as Markdown; it covers the files `covered`, name → SHA-256.
+    """Put a certificate for the files `covered` (name → SHA-256) into `folder`, as JSON and as Markdown.
 
-    A signature under the one before goes: it would be of another certificate.
+    The signature under the one before is deleted.
     """
     (folder / SIGNED).unlink(missing_ok=True)
     files = [{"file": name, "sha256": digest} for name, digest in sorted(covered.items())]
@@ -105,60 +83,54 @@ def write_certificate(folder: Path, certificate: Mapping[str, Any], covered: Map
 
 
 def reissue(folder: Path, added: Collection[str] | None = None) -> None:
-    """Issue a run's certificate anew for files that were added to it; one process at a time, so that none is lost.
+    """Issue a finished run's certificate anew for files that were added to it; one process at a time.
 
-    A file that is covered already keeps its hash, so that one which was changed is still found out; unless it is
-    named in `added`, because it was written anew.
+    A covered file keeps its hash, so that a change to it is noticed, unless it is named in `added`.
 
     Args:
-        folder: a finished run's.
-        added: names of files that are post-processing of its releases; None: every file that is not covered yet.
+        folder: the run's.
+        added: names of files that are post-processing of its releases; None: all that are not covered yet.
     """
     with folder_lock(folder):
         certificate = read_certificate(folder)
-        covered = digests(certificate)
+        files = digests(certificate)
         if added is None:
-            covered = hash_files(folder) | covered
+            files = hash_files(folder) | files
         else:
-            covered |= {name: sha256(folder / name) for name in added}
-        write_certificate(folder, certificate, covered)
+            files |= {name: sha256(folder / name) for name in added}
+        write_certificate(folder, certificate, files)
         level_times(folder)
 
 
 def digests(certificate: Mapping[str, Any]) -> dict[str, str]:
-    """SHA-256 of each file that a certificate covers, by its name."""
+    """Return the SHA-256 of each file that a certificate covers, by its name."""
     return {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
 
 
 def extensions(folder: Path) -> dict[str, Population]:
-    """Extensions of a run, by place, in order, memory-mapped; as far as the certificate covers them."""
+    """Load a run's extensions that its certificate covers, by place, in order, memory-mapped."""
     if not (folder / CERTIFICATE).is_file():
         return {}
-    covered = digests(read_certificate(folder))
-    places = map(extension_place, extension_numbers(name for name in covered if name.startswith("extensions/")))
-    return {place: Population.load(folder / place) for place in places}
+    names = (name for name in digests(read_certificate(folder)) if name.startswith("extensions/"))
+    return {place: Population.load(folder / place) for place in map(extension_place, extension_numbers(names))}
 
 
 def extension_numbers(names: Iterable[str]) -> list[int]:
-    """The numbers of the extensions that names of files or phases are of, ascending."""
+    """Return the numbers of the extensions among names of files or phases, ascending."""
     matches = (re.match(r"extensions?[-/](\d+)", name) for name in names)
     return sorted({int(one[1]) for one in matches if one})
 
 
 def read_json_file(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run; see `read_json`.
-
-    Raises:
-        RunError: it holds none.
-    """
+    """Return the JSON object in a file of a run; raise as `read_json`."""
     return read_json(path.read_text(encoding="utf-8", errors="surrogateescape"), path)
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:
-    """The JSON object that the file `path` holds, all of whose numbers are finite and whose keys differ.
+    """Return the JSON object that the file `path` holds, whose numbers are finite and whose keys differ.
 
     Raises:
-        RunError: it holds none: whoever wrote it, its reader neither crashes nor computes with infinity.
+        RunError: it holds none.
     """
     try:
         return json_object(text)

@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import BinaryIO, NoReturn, Self
+from typing import BinaryIO, Self
 
 from pe.errors import RunError
+from pe.privacy.covered import RELEASES
+from pe.privacy.covered import sha256 as sha256
 from pe.store.places import CONFIDENTIAL, RECIPE
 
 TEMPORARY = ".part"
 Piece = bytes | memoryview
-"""Of a file, one after another."""
 
 
 @contextmanager
@@ -39,11 +40,9 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO]:
-    """A file to be written, which appears at `path`, whole and durable, when the block ends.
+    """Open a file that appears at `path`, whole and durable, when the block ends.
 
-    Args:
-        path: where.
-        by_way_of: the folder, on the same file system, in which it lies until then; default: its own.
+    Until then it lies in the folder `by_way_of`, on the same file system; default: its own.
     """
     temporary = (by_way_of or path.parent) / (path.name + TEMPORARY)
     with writing(path):
@@ -96,26 +95,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 (hexadecimal) of a file, read in blocks."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# One writer per run: a lock that the operating system releases when its holder dies.
-
-
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "9p"})
-_NETWORK_FUSE = ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.davfs")
+# Locks, which the operating system releases when their holder dies.
 
 _ATTEMPTS, _PAUSE = 6, 0.02  # `pe status` holds the lock for an instant while it looks who does
 
 
 class RunLock:
-    """Held while a process writes into a run.
+    """The lock of the one process that writes into a run.
 
-    The file holds the holder's process id, for the message alone; who holds the lock is the operating
-    system's to say, so that of a dead process is free.
+    The file holds this process's id, for messages alone.
 
     Raises:
         RunError: another process holds it.
@@ -129,17 +117,14 @@ class RunLock:
                 break
             except BlockingIOError as error:
                 if attempt == _ATTEMPTS - 1:
-                    self._refuse(path, error)
+                    holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+                    os.close(self._descriptor)
+                    raise RunError(
+                        f"{path.parent.parent} is being written by process {holder}: wait for it, or stop it."
+                    ) from error
                 time.sleep(_PAUSE)
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
-
-    def _refuse(self, path: Path, error: BlockingIOError) -> NoReturn:
-        holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(self._descriptor)
-        raise RunError(
-            f"{path.parent.parent} is being written by process {holder}: wait for it, or stop it."
-        ) from error
 
     def release(self) -> None:
         """Let go of the lock."""
@@ -153,17 +138,15 @@ class RunLock:
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """What is done inside no other process does in `folder` at the same time: it waits."""
-    with _held(folder, fcntl.LOCK_EX):
-        yield
+def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Keep other processes that lock `folder` out until the block ends.
 
-
-@contextmanager
-def _held(folder: Path, how: int) -> Iterator[None]:
+    Raises:
+        BlockingIOError: another holds it, and `wait` is False.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, how)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)
@@ -171,27 +154,31 @@ def _held(folder: Path, how: int) -> Iterator[None]:
 
 @contextmanager
 def folder_beside(target: Path) -> Iterator[Path]:
-    """A new folder beside `target`, to be filled and renamed; it is deleted in the end if it is still there.
+    """Make a folder beside `target`, to be filled and renamed; it is deleted in the end if it is still there.
 
-    Those that killed processes left there go first.
+    Folders that killed processes left there are deleted first.
     """
-    for left in target.parent.glob(f"{escape(target.name)}.{'[0-9a-f]' * 8}{TEMPORARY}"):
-        with suppress(BlockingIOError), _held(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            shutil.rmtree(left)
+    for leftover in target.parent.glob(f"{escape(target.name)}.{'[0-9a-f]' * 8}{TEMPORARY}"):
+        with suppress(BlockingIOError), folder_lock(leftover, wait=False):
+            shutil.rmtree(leftover)
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{TEMPORARY}")
     temporary.mkdir(parents=True)
     try:
-        with _held(temporary, fcntl.LOCK_EX):
+        with folder_lock(temporary):
             yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "9p"})
+_NETWORK_FUSE = ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.davfs")
+
+
 def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
-    """Refuse a folder on a network mount: SQLite's journal is not safe there.
+    """Refuse a folder, which need not exist yet, on a network mount: SQLite's journal is not safe there.
 
     Args:
-        folder: where a run is to lie; it need not exist.
+        folder: the place of a run.
         mounts: the kernel's table of mounts; where there is none (macOS), nothing is checked.
 
     Raises:
@@ -203,72 +190,38 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
     kind, depth = "", -1
     for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
         _, point, system, *_ = line.split(" ")
-        mounted = Path(point.replace("\\040", " "))
-        if place.is_relative_to(mounted) and len(mounted.parts) >= depth:
-            kind, depth = system, len(mounted.parts)
+        mount = Path(point.replace("\\040", " "))
+        if place.is_relative_to(mount) and len(mount.parts) >= depth:
+            kind, depth = system, len(mount.parts)
     if kind in _NETWORK or kind.startswith(_NETWORK_FUSE):
         raise RunError(
             f"{folder} lies on a network file system ({kind}), where a run's journal is not safe: use a disk."
         )
 
 
-# The shareable side of a finished run, published as fresh copies, whose times do not tell how long work took.
-#
-# A file's birth time cannot be set. Files that were made as the run went on would tell how long the embedding and each
-# histogram took, which depends on the private records.
-
-
-_STAGED = f"{CONFIDENTIAL}/published{TEMPORARY}"
-_REPLACED = f"{CONFIDENTIAL}/replaced"
+# Times of a run's files: none of them tells how long private work took.
 
 
 def publish(folder: Path) -> None:
-    """Replace every shareable file and folder of a run by a fresh copy, in the order of their names; level all times.
+    """Replace each file in `releases/` by a fresh copy, and level all times of the run's shareable side.
 
-    All copies are made and synced first, so the disk needs room for the shareable side once more. Links stay links.
+    A release is stored when it is drawn, before its public deadline, and a birth time cannot be set. All other
+    shareable files are written once, after a generator's answer or at a deadline. See docs/privacy.md.
 
-    Guarantee: birth and change times of the copies follow from the moment of the call and from their names and sizes;
-    inode numbers are new. After a crash at any instant, `put_back` makes the run whole.
+    Guarantee: birth times of releases follow from the moment of the call and from their names and sizes, and their
+    inode numbers are new.
 
     Args:
         folder: the run's directory, locked by this process.
 
     Raises:
-        RunError: the operating system refused a write, for lack of room or otherwise. The run can be resumed.
+        RunError: the operating system refused a write. The run can be resumed.
     """
-    staged, replaced = folder / _STAGED, folder / _REPLACED
-    with writing(folder), folder_lock(folder):  # no report or certificate changes meanwhile
-        names = sorted(path.name for path in _shareable(folder) if path.suffix != TEMPORARY)
-        try:
-            staged.mkdir()
-            for name in names:
-                _copy(folder / name, staged / name, _began(folder))
-            sync(staged)
-            replaced.mkdir()
-            for name in names:
-                _replace(folder / name, staged / name, replaced)
-            sync(folder)
-            shutil.rmtree(replaced)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)  # copies alone lie there
+    with writing(folder):
+        for path in sorted((folder / RELEASES).iterdir()):
+            with path.open("rb") as source, durable_file(path, by_way_of=folder / CONFIDENTIAL) as copy:
+                shutil.copyfileobj(source, copy)
     level_times(folder)
-
-
-def put_back(folder: Path) -> None:
-    """Move the folders that a killed `publish` left without a successor back into the run; delete the others.
-
-    Raises:
-        OSError: the operating system refused.
-    """
-    replaced = folder / _REPLACED
-    if not replaced.is_dir():
-        return
-    for path in sorted(replaced.iterdir()):
-        if not (folder / path.name).exists():
-            path.replace(folder / path.name)
-    sync(folder)
-    shutil.rmtree(replaced)
-    sync(replaced.parent)
 
 
 def level_times(folder: Path) -> None:
@@ -278,11 +231,12 @@ def level_times(folder: Path) -> None:
         RunError: the operating system refused.
     """
     with writing(folder):
-        began = _began(folder)
-        for top in _shareable(folder):
-            inside = top.rglob("*") if top.is_dir() and not top.is_symlink() else ()
-            for path in (*inside, top):
-                os.utime(path, (began, began), follow_symlinks=False)
+        began = _beginning(folder)
+        for top in folder.iterdir():
+            if top.name != CONFIDENTIAL:
+                inside = top.rglob("*") if top.is_dir() and not top.is_symlink() else ()
+                for path in (*inside, top):
+                    os.utime(path, (began, began), follow_symlinks=False)
         os.utime(folder, (began, began))
     level_confidential(folder)
 
@@ -297,39 +251,10 @@ def level_confidential(folder: Path) -> None:
     """
     path = folder / CONFIDENTIAL
     with writing(folder):
-        began = _began(folder)
+        began = _beginning(folder)
         if path.is_dir() and path.stat().st_mtime_ns != began * 10**9 and not os.statvfs(path).f_flag & os.ST_RDONLY:
             os.utime(path, (began, began))
 
 
-def _began(folder: Path) -> int:
+def _beginning(folder: Path) -> int:
     return int((folder / RECIPE).stat().st_mtime)
-
-
-def _shareable(folder: Path) -> list[Path]:
-    """What lies at the top of a run's directory and may be shared."""
-    return [path for path in folder.iterdir() if path.name != CONFIDENTIAL]
-
-
-def _copy(source: Path, target: Path, began: int) -> None:
-    """Copy a file by blocks, a folder with all it holds in the order of names, or a link as a link; durably."""
-    if source.is_symlink():
-        target.symlink_to(source.readlink())
-        return
-    if source.is_dir():
-        target.mkdir()
-        for path in sorted(source.iterdir()):
-            _copy(path, target / path.name, began)
-    else:
-        shutil.copyfile(source, target)
-    shutil.copymode(source, target)
-    os.utime(target, (began, began))
-    sync(target)
-
-
-def _replace(final: Path, copy: Path, replaced: Path) -> None:
-    """Put `copy` in the place of `final`: a file at once, a folder after `final` was moved into `replaced`."""
-    if final.is_dir() and not final.is_symlink():
-        final.replace(replaced / final.name)
-        sync(replaced)
-    copy.replace(final)

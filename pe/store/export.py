@@ -37,7 +37,7 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
         folder: a finished run's; its confidential side may have been purged.
         to: must not exist, nor lie inside the run.
         form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
-            `extension-<k>.npz`; any other writes all of them, in this order, in its own way instead (writers.py).
+            `extension-<k>.npz`; any other writes all of them, in this order, in its own way instead (formats.py).
             Soft labels, where there are some, are further columns: `p(<label>)`, or `soft_label`.
 
     Raises:
@@ -66,7 +66,7 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
 
 
 def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The certificate in a run's or an exported folder, and what is wrong with it and its files.
+    """Check the certificate in a run's or an exported folder, and the folder's files.
 
     Returns:
         The certificate ({} if it cannot be read), and one sentence for each problem.
@@ -82,43 +82,36 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
     except RunError as error:
         return {}, [str(error)]
     problems = verify(certificate, folder)
-    if not _page_agrees(folder, certificate):
+    try:
+        page = (folder / PAGE).read_bytes()
+    except OSError:
+        page = b""
+    if page != certificate_files(certificate)[PAGE]:
         problems.append(f"'{PAGE}' is missing, or does not say what {CERTIFICATE} says.")
     return certificate, problems
 
 
-def _page_agrees(folder: Path, certificate: Mapping[str, Any]) -> bool:
-    """Whether the page for people is the one that the certificate makes."""
-    try:
-        return (folder / PAGE).read_bytes() == certificate_files(certificate)[PAGE]
-    except OSError:
-        return False
-
-
 def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
-    """Copy all covered files, without their time stamps, and check the copies.
-
-    Raises:
-        RunError: a copy is not what was certified, or the certificate itself is not valid.
-    """
-    for name in digests(certificate):
+    """Copy all covered files, without their time stamps, and check the copies."""
+    covered = digests(certificate)
+    for name in covered:
         path, parts = folder / name, PurePosixPath(name).parts
-        inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())
-        if inside and ".." not in parts and parts[:1] != (CONFIDENTIAL,) and path.is_file():
+        is_inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())
+        if is_inside and ".." not in parts and parts[:1] != (CONFIDENTIAL,) and path.is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / name)
     problems = verify(certificate, target)
     if problems:
         raise RunError(f"{folder} is not as it was certified and cannot be exported: {problems[0]}")
-    covered = digests(certificate)
-    if RECIPE in covered:
-        path = target / RECIPE
-        path.write_text(without_folders(path.read_text(encoding="utf-8")), encoding="utf-8")
-        covered[RECIPE] = sha256(path)
-    if FITTED in covered:
-        path = target / FITTED
-        told = read_json(path.read_text(encoding="utf-8"), path)
-        told["settings"] = without_paths(told.get("settings"))
-        path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        covered[FITTED] = sha256(path)
+    for name, shorten in ((RECIPE, without_folders), (FITTED, _without_paths)):
+        if name in covered:
+            path = target / name
+            path.write_text(shorten(path.read_text(encoding="utf-8")), encoding="utf-8")
+            covered[name] = sha256(path)
     write_certificate(target, certificate, covered)
+
+
+def _without_paths(text: str) -> str:
+    fitted = read_json(text, Path(FITTED))
+    fitted["settings"] = without_paths(fitted.get("settings"))
+    return json.dumps(fitted, indent=2, ensure_ascii=False) + "\n"

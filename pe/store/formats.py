@@ -1,4 +1,4 @@
-"""Labels as names of folders, on any system."""
+"""Ways to write the synthetic data down, each a function of the folder and the samples, by its format's name."""
 
 from __future__ import annotations
 
@@ -27,10 +27,159 @@ from pe.privacy.words import code, guarantee, sentence
 from pe.store.certified import extensions
 from pe.store.places import CERTIFICATE, RECIPE, SYNTHETIC
 
+Format = Literal["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "webdataset"]
+
 LABELS_CSV = "labels.csv"
+PARQUET = "synthetic.parquet"
+_OF_TEXTS = ("csv", "jsonl")
+_ROWS_TOGETHER = 500
+_SHARD = 200_000_000
+"""Bytes of samples, about, in one shard or one of a hub's Parquet files."""
+
+
+class Part(NamedTuple):
+    """Samples of a run or of an extension, as they were read; `soft` and `captions` are None where there are none."""
+
+    labels: Array
+    samples: Samples
+    soft: Array | None
+    captions: Array | None
+
+
+class Row(NamedTuple):
+    """A sample, as it is written."""
+
+    file: str  # its name in folders by label
+    label: int  # its place among the label names
+    data: bytes  # its file
+    shares: list[float]  # its soft label, a probability for each label; or empty
+    caption: str  # the text that it was drawn from; or empty
+
+
+@dataclass(frozen=True)
+class Table:
+    """All samples, to be read once."""
+
+    names: list[str]  # of the labels
+    kind: type[Samples]
+    soft: bool  # True if they have soft labels
+    captioned: bool  # True if they have captions
+    rows: Iterator[Row]
+
+    @property
+    def column(self) -> str:
+        """The name of the samples' column: image, say."""
+        return self.kind.kind.removesuffix("s")
+
+    @property
+    def of_strings(self) -> bool:
+        """True if a sample is a string in a table, not a file."""
+        return self.kind.feature.get("dtype") == "string"
+
+    def csv_head(self, *first: str) -> list[str]:
+        """Return the head of a CSV file whose first columns are given."""
+        return [*first, *(f"p({name})" for name in self.names if self.soft), *([CAPTION] if self.captioned else [])]
+
+    def csv_row(self, first: str, row: Row) -> list[str | float]:
+        """Return a row's cells, for columns as of `csv_head`."""
+        return [first, self.names[row.label], *row.shares, *([row.caption] if self.captioned else [])]
+
+    def description(self, row: Row) -> dict[str, Any]:
+        """Return all of a sample but itself, as JSON values."""
+        entry: dict[str, Any] = {"label": self.names[row.label]}
+        entry |= {"soft_label": row.shares} if self.soft else {}
+        return entry | ({CAPTION: row.caption} if self.captioned else {})
+
+    def entry(self, row: Row) -> dict[str, Any]:
+        """Return a sample and its description, for a row of Parquet or JSON lines."""
+        as_file = {"bytes": row.data, "path": PurePosixPath(row.file).as_posix()}
+        return {self.column: row.data.decode() if self.of_strings else as_file} | self.description(row)
+
+
+def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
+    """Replace `synthetic.npz`, and the extensions' .npz files, in the exported `folder` by the same samples in `form`.
+
+    Raises:
+        RunError: they are not as this software writes them.
+        RecipeError: the form holds texts alone, and these are none.
+        MissingDependency: Parquet without pyarrow.
+    """
+    names, first = _read_samples(folder / SYNTHETIC)
+    parts, samples = [first, *_extensions(folder, names)], first.samples
+    if form in _OF_TEXTS and samples.suffix != ".txt":
+        raise RecipeError(f"format: '{form}' holds texts, not {samples.noun}: choose folder, parquet or webdataset.")
+    folders = file_names(names)
+    rows = (
+        Row(f"{folders[label]}/{index:06d}{samples.suffix}", int(label), data, list(map(float, shares)), str(caption))
+        for index, (label, data, shares, caption) in enumerate(chain.from_iterable(map(_values, parts)))
+    )
+    table = Table(names, type(samples), first.soft is not None, first.captions is not None, rows)
+    WRITERS[form](folder, table)
+    if form == "huggingface":
+        write_card(folder, table, certificate)
+    for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
+        path.unlink()
+
+
+def _values(part: Part) -> Iterator[tuple[Any, ...]]:
+    count = len(part.labels)
+    soft = np.zeros((count, 0)) if part.soft is None else part.soft
+    captions = np.zeros(count, "U") if part.captions is None else part.captions
+    return zip(part.labels, part.samples.files(), soft, captions, strict=True)
+
+
+def _read_samples(path: Path) -> tuple[list[str], Part]:
+    """Return the label names, and all else, of a run's .npz file: no more than its own size in memory."""
+    try:
+        with ZipFile(path) as members:
+            if any(member.compress_type != ZIP_STORED for member in members.infolist()):
+                raise RunError(f"{path.name} is compressed, which this software does not do: unpack and store it.")
+        with np.load(path, allow_pickle=False) as archive:
+            names, kind = archive["label_names"].tolist(), kind_among(archive.files)
+            columns = archive["labels"], archive[kind], archive.get("soft_labels"), archive.get("captions")
+            return names, _checked(path.name, names, modality(kind), *columns)
+    except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
+        raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
+
+
+def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
+    try:
+        more = extensions(folder)
+    except (ContractError, ValueError, KeyError, TypeError, StopIteration) as error:
+        raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
+    for place, one in more.items():
+        columns = one.labels, one.samples.array, one.conditions.get(SOFT_LABEL), one.conditions.get(CAPTION)
+        yield _checked(place, names, type(one.samples), *columns)
+
+
+def _checked(
+    name: str,
+    names: list[str],
+    kind: type[Samples],
+    labels: Array,
+    array: Array,
+    soft: Array | None,
+    captions: Array | None,
+) -> Part:
+    """Return arrays as a part; raise RunError if they are not as this software writes them."""
+    count = len(array) if kind.check(array) else -1
+    fits = (
+        all(isinstance(each, str) for each in names)
+        and labels.shape == (count,)
+        and labels.dtype.kind in "iu"
+        and 0 <= labels.min() <= labels.max() < len(names)
+        and (soft is None or (soft.shape == (count, len(names)) and soft.dtype.kind == "f"))
+        and (captions is None or (captions.shape == (count,) and captions.dtype.kind == "U"))
+    )
+    if not fits:
+        raise RunError(f"{name} is damaged: restore it from a copy.")
+    return Part(labels, kind(array), soft, captions)
+
+
+# Labels as names of folders, on any system.
 
 _LONGEST = 200
-_KEPT = 180  # with a hash behind it, a name that is cut is longer than any that is not
+_BYTES_KEPT = 180  # with a hash behind it, a name that is cut is longer than any that is not
 _AMBIGUOUS = re.compile(r"%(?=[0-9A-Fa-f]{2})")  # a per cent sign that would read as an escape
 _NOWHERE = re.compile(r"\A[. ]|[. ]\Z|[/\\<>:\"|?*]")
 _TAKEN = re.compile(r"(con|prn|aux|nul|com[\d¹²³]|lpt[\d¹²³])(\..*)?|labels\.csv", re.IGNORECASE | re.DOTALL)
@@ -39,27 +188,24 @@ _JOINERS = "\u200c\u200d"  # which words and emoji are written with
 
 
 def file_names(labels: Sequence[str]) -> list[str]:
-    r"""For each label the name of its folder: the label as it is, as far as every file system takes it.
+    r"""Return a folder's name for each label: the label as it is, as far as every file system takes it.
 
     What one of them does not take becomes percent-escapes of its UTF-8: `/`, control characters and those that turn
-    the direction of writing or are not seen, `<>:"\|?*`, a dot or
-    space at an end, the first letter of a name that Windows gives to a device or that LABELS_CSV has, and a `%` that
-    would read as such an escape. Of labels that differ only in upper and lower case, upper case is escaped. A name of
-    more than 200 bytes is cut, and a hash of the label stands behind it.
-
-    Different labels get different names, also where upper and lower case count as the same.
+    the direction of writing or are not seen, `<>:"\|?*`, a dot or space at an end, the first letter of a name that
+    Windows gives to a device or that LABELS_CSV has, and a `%` that would read as such an escape. Of labels that differ
+    only in upper and lower case, upper case is escaped. A name of more than 200 bytes is cut, and a hash of the label
+    stands behind it. Different labels get different names, also where upper and lower case count as the same.
     """
     folded = Counter(label.casefold() for label in labels)
-    return [_file_name(label, whole=folded[label.casefold()] > 1) for label in labels]
+    return [_file_name(label, escapes_case=folded[label.casefold()] > 1) for label in labels]
 
 
-def _file_name(label: str, whole: bool) -> str:
-    """The name of one label's folder; `whole`: another label differs from it in upper and lower case alone."""
-    name = _NOWHERE.sub(_escape, _AMBIGUOUS.sub("%25", label))
+def _file_name(label: str, escapes_case: bool) -> str:
+    name = _NOWHERE.sub(lambda match: _escape(match[0]), _AMBIGUOUS.sub("%25", label))
     name = "".join(
         _escape(char) if unicodedata.category(char) in _UNSEEN and char not in _JOINERS else char for char in name
     )
-    if whole:
+    if escapes_case:
         parts = re.split(r"(%[0-9A-F]{2})", name)
         parts[::2] = ["".join(c if c.casefold() == c else _escape(c) for c in part) for part in parts[::2]]
         name = "".join(parts)
@@ -68,69 +214,14 @@ def _file_name(label: str, whole: bool) -> str:
     data = name.encode()
     if len(data) <= _LONGEST:
         return name
-    return f"{data[:_KEPT].decode(errors='ignore')}%{hashlib.sha256(label.encode()).hexdigest()[:32]}"
+    return f"{data[:_BYTES_KEPT].decode(errors='ignore')}%{hashlib.sha256(label.encode()).hexdigest()[:32]}"
 
 
-def _escape(found: str | re.Match[str]) -> str:
-    """A character, or the match of one, as percent-escapes of its UTF-8."""
-    char = found if isinstance(found, str) else found[0]
+def _escape(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
-# Ways to write the synthetic data down: each a function of the folder and the samples, by its format's name.
-
-
-PARQUET = "synthetic.parquet"
-_ROWS_TOGETHER = 500
-_SHARD = 200_000_000
-"""Bytes of samples, about, in one shard or one of a hub's Parquet files."""
-
-
-class Row(NamedTuple):
-    """A sample.
-
-    Attributes:
-        file: its name in folders by label.
-        label: its place among the label names.
-        data: its file.
-        shares: its soft label, a probability for each label; or empty.
-        caption: the text that it was drawn from; or empty.
-    """
-
-    file: str
-    label: int
-    data: bytes
-    shares: list[float]
-    caption: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """All samples, to be read once.
-
-    Attributes:
-        names: of the labels.
-        kind: the samples' modality.
-        soft: whether they have soft labels.
-        captioned: whether they have captions.
-        rows: the samples.
-    """
-
-    names: list[str]
-    kind: type[Samples]
-    soft: bool
-    captioned: bool
-    rows: Iterator[Row]
-
-    @property
-    def column(self) -> str:
-        """What the samples' column is called: image, say."""
-        return self.kind.kind.removesuffix("s")
-
-    @property
-    def of_strings(self) -> bool:
-        """Whether a sample is a string in a table, not a file."""
-        return self.kind.feature.get("dtype") == "string"
+# Writers.
 
 
 def _write_folder(folder: Path, table: Table) -> None:
@@ -139,27 +230,26 @@ def _write_folder(folder: Path, table: Table) -> None:
     top.mkdir()
     with (top / LABELS_CSV).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("file", "label", *_further_columns(table)))
+        writer.writerow(table.csv_head("file", "label"))
         for row in table.rows:
             path = top / row.file
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(row.data)
-            writer.writerow((row.file, table.names[row.label], *_further(table, row)))
+            writer.writerow(table.csv_row(row.file, row))
 
 
 def _write_csv(folder: Path, table: Table) -> None:
     """`synthetic.csv`: a column of texts, one of labels. Spreadsheets take a text that begins with = for a formula."""
     with (folder / "synthetic.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow((table.column, "label", *_further_columns(table)))
-        writer.writerows((row.data.decode(), table.names[row.label], *_further(table, row)) for row in table.rows)
+        writer.writerow(table.csv_head(table.column, "label"))
+        writer.writerows(table.csv_row(row.data.decode(), row) for row in table.rows)
 
 
 def _write_jsonl(folder: Path, table: Table) -> None:
     """`synthetic.jsonl`: an object a line."""
     with (folder / "synthetic.jsonl").open("w", encoding="utf-8") as file:
-        for row in table.rows:
-            file.write(json.dumps(_entry(table, row), ensure_ascii=False) + "\n")
+        file.writelines(json.dumps(table.entry(row), ensure_ascii=False) + "\n" for row in table.rows)
 
 
 def _write_parquet(folder: Path, table: Table) -> None:
@@ -181,10 +271,12 @@ def _write_webdataset(folder: Path, table: Table) -> None:
     for index, shard in enumerate(_shards(table.rows)):
         with tarfile.open(folder / "synthetic" / f"{index:05d}.tar", "w") as tar:
             for row in shard:
-                entry = _described(table, row)
-                _add(tar, f"{key:06d}{table.kind.suffix}", row.data)
-                _add(tar, f"{key:06d}.cls", str(row.label).encode())
-                _add(tar, f"{key:06d}.json", json.dumps(entry, ensure_ascii=False).encode())
+                description = json.dumps(table.description(row), ensure_ascii=False).encode()
+                members = {table.kind.suffix: row.data, ".cls": str(row.label).encode(), ".json": description}
+                for suffix, data in members.items():
+                    entry = tarfile.TarInfo(f"{key:06d}{suffix}")  # without time or owner
+                    entry.size = len(data)
+                    tar.addfile(entry, io.BytesIO(data))
                 key += 1
 
 
@@ -199,7 +291,7 @@ WRITERS: Mapping[str, Callable[[Path, Table], None]] = {
 
 
 def _shards(rows: Iterator[Row]) -> Iterator[Iterator[Row]]:
-    """The rows in pieces of about `_SHARD` bytes; each is to be read whole before the next."""
+    """Cut the rows into pieces of about `_SHARD` bytes; each is to be read whole before the next."""
 
     def shard(first: Row) -> Iterator[Row]:
         size, row = len(first.data), first
@@ -212,29 +304,8 @@ def _shards(rows: Iterator[Row]) -> Iterator[Iterator[Row]]:
         yield shard(first)
 
 
-def _further_columns(table: Table) -> list[str]:
-    """Of a table in CSV: what `_further` holds."""
-    return [*(f"p({name})" for name in table.names if table.soft), *([CAPTION] if table.captioned else [])]
-
-
-def _further(table: Table, row: Row) -> list[float | str]:
-    return [*row.shares, *([row.caption] if table.captioned else [])]
-
-
-def _entry(table: Table, row: Row) -> dict[str, Any]:
-    sample = row.data.decode() if table.of_strings else {"bytes": row.data, "path": PurePosixPath(row.file).as_posix()}
-    return {table.column: sample} | _described(table, row)
-
-
-def _described(table: Table, row: Row) -> dict[str, Any]:
-    """All of a sample but itself."""
-    entry: dict[str, Any] = {"label": table.names[row.label]}
-    entry |= {"soft_label": row.shares} if table.soft else {}
-    return entry | ({CAPTION: row.caption} if table.captioned else {})
-
-
 def _write_rows(path: Path, table: Table, rows: Iterator[Row]) -> None:
-    """A Parquet file in groups of rows, with the metadata by which Hugging Face decodes the samples."""
+    """Write a Parquet file in groups of rows, with the metadata by which Hugging Face decodes the samples."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -244,8 +315,8 @@ def _write_rows(path: Path, table: Table, rows: Iterator[Row]) -> None:
         table.column: dict(table.kind.feature),
         "label": {"dtype": "string", "_type": "Value"},
     }
-    of_files = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    columns = {table.column: pa.string() if table.of_strings else of_files, "label": pa.string()}
+    as_file = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    columns = {table.column: pa.string() if table.of_strings else as_file, "label": pa.string()}
     if table.soft:
         columns["soft_label"] = pa.list_(pa.float32())
         features["soft_label"] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "Sequence"}
@@ -255,22 +326,13 @@ def _write_rows(path: Path, table: Table, rows: Iterator[Row]) -> None:
     schema = pa.schema(columns, metadata={"huggingface": json.dumps({"info": {"features": features}})})
     with pq.ParquetWriter(path, schema) as writer:
         while group := list(islice(rows, _ROWS_TOGETHER)):
-            writer.write_table(pa.Table.from_pylist([_entry(table, row) for row in group], schema))
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    """A file without time or owner."""
-    entry = tarfile.TarInfo(name)
-    entry.size = len(data)
-    tar.addfile(entry, io.BytesIO(data))
+            writer.write_table(pa.Table.from_pylist([table.entry(row) for row in group], schema))
 
 
 # A data-set card, as Hugging Face's hub shows it, and Croissant metadata: what they say is the certificate's.
 
-
 CARD = "README.md"
 CROISSANT = "croissant.json"
-
 _CITATION = """```bibtex
 @inproceedings{lin2024differentially,
   title     = {Differentially Private Synthetic Data via Foundation Model {API}s 1: Images},
@@ -301,13 +363,7 @@ _CONTEXT: dict[str, Any] = {
 
 
 def write_card(folder: Path, table: Table, certificate: Mapping[str, Any]) -> None:
-    """Write both beside the Parquet files in `folder`/data.
-
-    Args:
-        folder: an export's, its samples written.
-        table: what was written.
-        certificate: the run's.
-    """
+    """Write card and Croissant metadata of the run's `certificate` beside the Parquet files in `folder`/data."""
     import pyarrow.parquet as pq
 
     files = sorted((folder / "data").glob("*.parquet"))
@@ -353,36 +409,24 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
 
 
 def _croissant(folder: Path, table: Table, certificate: Mapping[str, Any], files: list[Path]) -> dict[str, Any]:
-    """Croissant 1.0: the Parquet files by their hashes, and one record set a file set."""
+    """Return Croissant 1.0: the Parquet files by their hashes, and one record set a file set."""
+
+    def node(kind: str, name: str, above: str = "", **more: Any) -> dict[str, Any]:
+        return {"@type": f"cr:{kind}", "@id": above + name, "name": name, **more}
 
     def field(name: str, kind: str, **more: Any) -> dict[str, Any]:
-        extract = {"column": name}
-        source = {"fileSet": {"@id": "parquet"}, "extract": extract, **more}
-        return {"@type": "cr:Field", "@id": f"train/{name}", "name": name, "dataType": kind, "source": source}
+        source = {"fileSet": {"@id": "parquet"}, "extract": {"column": name}, **more}
+        return node("Field", name, "train/", dataType=kind, source=source)
 
-    column = (
-        field(table.column, "sc:Text")
-        if table.of_strings
-        else field(table.column, "sc:ImageObject", transform={"jsonPath": "bytes"})
-    )
+    if table.of_strings:
+        column = field(table.column, "sc:Text")
+    else:
+        column = field(table.column, "sc:ImageObject", transform={"jsonPath": "bytes"})
+    parquet = {"encodingFormat": "application/x-parquet"}
     objects = [
-        {
-            "@type": "cr:FileObject",
-            "@id": path.name,
-            "name": path.name,
-            "contentUrl": path.relative_to(folder).as_posix(),
-            "encodingFormat": "application/x-parquet",
-            "sha256": sha256(path),
-        }
+        node("FileObject", path.name, contentUrl=path.relative_to(folder).as_posix(), **parquet, sha256=sha256(path))
         for path in files
     ]
-    together = {
-        "@type": "cr:FileSet",
-        "@id": "parquet",
-        "name": "parquet",
-        "encodingFormat": "application/x-parquet",
-        "includes": "data/*.parquet",
-    }
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -390,116 +434,6 @@ def _croissant(folder: Path, table: Table, certificate: Mapping[str, Any], files
         "name": printable(certificate["run"]),
         "description": printable(certificate["statement"]),
         "citeAs": _CITATION.removeprefix("```bibtex\n").removesuffix("\n```"),
-        "distribution": [*objects, together],
-        "recordSet": [
-            {
-                "@type": "cr:RecordSet",
-                "@id": "train",
-                "name": "train",
-                "field": [column, field("label", "sc:Text")],
-            }
-        ],
+        "distribution": [*objects, node("FileSet", "parquet", **parquet, includes="data/*.parquet")],
+        "recordSet": [node("RecordSet", "train", field=[column, field("label", "sc:Text")])],
     }
-
-
-# The synthetic data in another form than .npz: read here, written by writers.py.
-
-
-Format = Literal["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "webdataset"]
-Part = tuple[Array, Samples, Array | None, Array | None]
-"""Labels, samples, soft labels and captions, if any."""
-
-_SOFT, _CAPTIONS = "soft_labels", "captions"
-_OF_TEXTS = ("csv", "jsonl")
-
-
-def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
-    """Replace `synthetic.npz`, and the extensions' .npz files, in the exported `folder` by the same samples in `form`.
-
-    Raises:
-        RunError: they are not as this software writes them.
-        RecipeError: the form holds texts alone, and these are none.
-        MissingDependency: Parquet without pyarrow.
-    """
-    names, first = _read_samples(folder / SYNTHETIC)
-    parts, (_, samples, soft, captions) = [first, *_extensions(folder, names)], first
-    labelled = chain.from_iterable(
-        zip(
-            labels,
-            samples.files(),
-            np.zeros((len(labels), 0)) if soft is None else soft,
-            np.zeros(len(labels), "U") if captions is None else captions,
-            strict=True,
-        )
-        for labels, samples, soft, captions in parts
-    )
-    if form in _OF_TEXTS and samples.suffix != ".txt":
-        raise RecipeError(f"format: '{form}' holds texts, not {samples.noun}: choose folder, parquet or webdataset.")
-    folders = file_names(names)
-    rows = (
-        Row(f"{folders[label]}/{index:06d}{samples.suffix}", int(label), data, list(map(float, shares)), str(caption))
-        for index, (label, data, shares, caption) in enumerate(labelled)
-    )
-    table = Table(names, type(samples), soft is not None, captions is not None, rows)
-    WRITERS[form](folder, table)
-    if form == "huggingface":
-        write_card(folder, table, certificate)
-    for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
-        path.unlink()
-
-
-def _read_samples(path: Path) -> tuple[list[str], Part]:
-    """Label names, and all else, of a run's .npz file: no more than its own size in memory.
-
-    Raises:
-        RunError: it is not as this software writes it.
-    """
-    try:
-        with ZipFile(path) as members:
-            if any(member.compress_type != ZIP_STORED for member in members.infolist()):
-                raise RunError(f"{path.name} is compressed, which this software does not do: unpack and store it.")
-        with np.load(path, allow_pickle=False) as archive:
-            names, kind = archive["label_names"].tolist(), kind_among(archive.files)
-            part = archive["labels"], archive[kind], archive.get(_SOFT), archive.get(_CAPTIONS)
-            return names, _check(path.name, names, modality(kind), *part)
-    except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
-        raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
-
-
-def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
-    """What `pe extend` added, checked."""
-    try:
-        more = extensions(folder)
-    except (ContractError, ValueError, KeyError, TypeError, StopIteration) as error:
-        raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
-    for place, one in more.items():
-        part = one.labels, one.samples.array, one.conditions.get(SOFT_LABEL), one.conditions.get(CAPTION)
-        yield _check(place, names, type(one.samples), *part)
-
-
-def _check(
-    name: str,
-    names: list[str],
-    kind: type[Samples],
-    labels: Array,
-    array: Array,
-    soft: Array | None,
-    captions: Array | None,
-) -> Part:
-    """Labels, samples, soft labels and captions, as they can be written.
-
-    Raises:
-        RunError: they are not as this software writes them.
-    """
-    count = len(array) if kind.check(array) else -1
-    fits = (
-        all(isinstance(each, str) for each in names)
-        and labels.shape == (count,)
-        and labels.dtype.kind in "iu"
-        and 0 <= labels.min() <= labels.max() < len(names)
-        and (soft is None or (soft.shape == (count, len(names)) and soft.dtype.kind == "f"))
-        and (captions is None or (captions.shape == (count,) and captions.dtype.kind == "U"))
-    )
-    if not fits:
-        raise RunError(f"{name} is damaged: restore it from a copy.")
-    return labels, kind(array), soft, captions

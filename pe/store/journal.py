@@ -1,4 +1,7 @@
-"""The journal's tables, and how those of the version before become them."""
+"""The journal of a run: one SQLite file in which every chunk of API work, charge and release is a row.
+
+A row is committed only after the file that it names is durable, so whatever the journal says exists.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +68,7 @@ CREATE TABLE releases (
 ) STRICT;
 """
 
-VERSION_BEFORE = 3
-"""Whose chunks lack costs."""
+VERSION_BEFORE = 3  # whose chunks lack costs
 FROM_BEFORE = """
 ALTER TABLE chunks ADD COLUMN cost REAL NOT NULL DEFAULT 0;
 """
@@ -79,13 +81,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     items BLOB NOT NULL DEFAULT x''  -- int64, of the request; none in a journal from before
 ) STRICT
 """
-"""Which a journal of this version may lack."""
 JOBS_FROM_BEFORE = "ALTER TABLE jobs ADD COLUMN items BLOB NOT NULL DEFAULT x''"
-
-
-# The journal of a run: one SQLite file in which every chunk of API work, charge and release is a row.
-#
-# A row is committed only after the file it names is durable, so whatever the journal says exists.
 
 
 @dataclass(frozen=True)
@@ -114,30 +110,29 @@ class Miss:
 
 @dataclass(frozen=True)
 class Totals:
-    """What was billed, and items refused and answered, over all chunks."""
+    """Billed usage, and items refused and answered, over all chunks."""
 
     usage: Usage = NOTHING
     refused: int = 0
     answered: int = 0
 
     def __add__(self, other: Totals) -> Totals:
-        """Both together."""
         return Totals(self.usage + other.usage, self.refused + other.refused, self.answered + other.answered)
 
 
 @contextmanager
-def _telling(path: Path, done: str) -> Iterator[None]:
-    """Turn what SQLite says of the journal into a sentence."""
+def _translated(path: Path, participle: str) -> Iterator[None]:
+    """Turn SQLite's errors about the journal into a sentence."""
     try:
         yield
     except sqlite3.Error as error:
         raise RunError(
-            f"The journal {path} cannot be {done} ({error}): see to the disk, or restore it from a copy."
+            f"The journal {path} cannot be {participle} ({error}): see to the disk, or restore it from a copy."
         ) from error
 
 
 def has_tables(path: Path) -> bool:
-    """True if the journal has its tables; opening one without them would make them while its writer works.
+    """Return True if the journal has its tables; opening one without them would make them while its writer works.
 
     Raises:
         RunError: it is damaged, or cannot be opened.
@@ -145,38 +140,36 @@ def has_tables(path: Path) -> bool:
     if not path.exists() or not path.stat().st_size:
         return False
     address = _frozen(path) or f"{path.absolute().as_uri()}?mode=ro"
-    with _telling(path, "read"), closing(sqlite3.connect(address, uri=True)) as connection:
+    with _translated(path, "read"), closing(sqlite3.connect(address, uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     return bool(version)
 
 
 def _frozen(path: Path) -> str:
-    """The address of a journal on a read-only medium, where SQLite can make no files beside it; else empty."""
+    """Return the address of a journal on a read-only medium, where SQLite can make no files beside it; else empty."""
     log = path.with_name(f"{path.name}-wal")
-    whole = not log.exists() or not log.stat().st_size
-    return f"{path.absolute().as_uri()}?immutable=1" if whole and os.statvfs(path).f_flag & os.ST_RDONLY else ""
+    is_whole = not log.exists() or not log.stat().st_size
+    return f"{path.absolute().as_uri()}?immutable=1" if is_whole and os.statvfs(path).f_flag & os.ST_RDONLY else ""
 
 
 class Journal:
-    """The journal file; one writer at a time."""
+    """The journal file; one writer at a time. Any thread may use it. Every method raises RunError for a bad disk.
+
+    A reader sees the moment in which it opened the file, whatever is written meanwhile; no writer waits for it.
+
+    Raises:
+        RunError: it is damaged, cannot be opened, or has another version of the journal, or none yet.
+    """
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
-        """Opens the file; one who does not only read makes it.
-
-        All that a reader is told is of the moment in which it opened the file, whatever is written meanwhile; no
-        writer waits for it.
-
-        Raises:
-            RunError: it is damaged, cannot be opened, or has another version of the journal, or none yet.
-        """
         self._path = path
         self._spent: Totals | None = None
         self._lock = Lock()
-        with _telling(self._path, "opened"):
+        with _translated(path, "opened"):
             address = (_frozen(path) if reading else "") or path.absolute().as_uri()
             self._connection = sqlite3.connect(address, isolation_level=None, check_same_thread=False, uri=True)
         try:
-            with _telling(self._path, "read"):
+            with _translated(path, "read"):
                 self._prepare(reading)
         except BaseException:
             self.close()
@@ -214,25 +207,17 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        with _telling(self._path, "closed"):
+        with _translated(self._path, "closed"):
             self._connection.close()
 
     def read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
-        """The rows that a query finds; any thread may ask.
-
-        Raises:
-            RunError: the journal is damaged, or the disk refused.
-        """
-        with _telling(self._path, "read"), self._lock:
+        """Return the rows that a query finds."""
+        with _translated(self._path, "read"), self._lock:
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of the block's statements or none, durable when the block ends; any thread may.
-
-        Raises:
-            RunError: the disk refused.
-        """
+        """Carry out all of the block's statements or none; they are durable when the block ends."""
         try:
             with self._lock:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -244,6 +229,13 @@ class Journal:
                 self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise RunError(f"The journal cannot be written ({error}): see to the disk, then resume the run.") from error
+
+    def write(self, statement: str, *rows: Sequence[object]) -> None:
+        """Carry out a statement for each row of values, in one transaction."""
+        with self.transaction() as connection:
+            connection.executemany(statement, rows)
+
+    # Answers of the generator.
 
     def add_chunks(self, chunks: list[tuple[ChunkRow, list[Miss]]], requests: Sequence[str] = ()) -> None:
         """Commit answers whose files are durable already, with what each left without a sample: all or none.
@@ -257,8 +249,7 @@ class Journal:
                 billed = astuple(row.usage)
                 values = (row.phase, row.file, row.sha256, row.answered, *billed[:3], row.seconds, *billed[3:])
                 cursor = connection.execute(
-                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    values,
+                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values
                 )
                 connection.executemany(
                     "INSERT INTO misses VALUES (?, ?, ?, ?, ?)",
@@ -273,28 +264,26 @@ class Journal:
                 self._spent += Totals(row.usage, refused, row.answered)
 
     def chunks(self, phase: str) -> list[ChunkRow]:
-        """The committed answers of a phase, in the order of their commits."""
-        rows = self.read(
-            "SELECT id, file, sha256, answered, seconds, calls, images, tokens,"
-            " text_in, image_in, text_out, image_out, megapixels, cost FROM chunks WHERE phase = ? ORDER BY id",
-            (phase,),
-        )
-        found = [
+        """Return the committed answers of a phase, in the order of their commits."""
+        rows = [
             ChunkRow(chunk, phase, file, digest, answered, seconds, Usage(*billed))
-            for chunk, file, digest, answered, seconds, *billed in rows
+            for chunk, file, digest, answered, seconds, *billed in self.read(
+                "SELECT id, file, sha256, answered, seconds, calls, images, tokens,"
+                " text_in, image_in, text_out, image_out, megapixels, cost FROM chunks WHERE phase = ? ORDER BY id",
+                (phase,),
+            )
         ]
-        for row in found:
+        for row in rows:
             if row.file is not None and Path(row.file).name != row.file:
                 raise RunError(f"The journal names a chunk '{row.file}', which lies elsewhere: it is not a run's own.")
-        return found
+        return rows
 
     def phases(self) -> list[str]:
-        """The phases that have answers, in the order of their first."""
-        rows = self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
-        return [phase for (phase,) in rows]
+        """Return the phases that have answers, in the order of their first."""
+        return [phase for (phase,) in self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")]
 
     def misses(self, phase: str) -> list[Miss]:
-        """The items of a phase that answers left without a sample, in the order of their commits."""
+        """Return the items of a phase that answers left without a sample, in the order of their commits."""
         rows = self.read(
             "SELECT item, outcome, retryable, reason FROM misses JOIN chunks ON chunk = id"
             " WHERE phase = ? ORDER BY misses.rowid",
@@ -303,7 +292,7 @@ class Journal:
         return [Miss(item, outcome, bool(bits & 1), reason, bits < 2) for item, outcome, bits, reason in rows]
 
     def totals(self) -> Totals:
-        """What all phases have cost so far."""
+        """Return the cost of all phases so far."""
         if self._spent is None:
             [(*counts, megapixels, cost)] = self.read(  # SUM may overflow
                 "SELECT TOTAL(answered), TOTAL(calls), TOTAL(images), TOTAL(tokens),"
@@ -316,97 +305,84 @@ class Journal:
         return self._spent
 
     def samples_per_second(self) -> float | None:
-        """Images that one request at a time brings; None: nothing was answered yet."""
+        """Return the images that one request at a time brings; None: nothing was answered yet."""
         [(images, seconds)] = self.read("SELECT TOTAL(images), TOTAL(seconds) FROM chunks")
         return images / seconds if images and seconds else None
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
         """Take back the rows of answers whose files are lost: their items are asked for again."""
         self._spent = None
-        with self.transaction() as connection:
-            connection.executemany(
-                "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?",
-                [(phase, chunk) for chunk in ids],
-            )
+        statement = "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?"
+        self.write(statement, *((phase, chunk) for chunk in ids))
+
+    # Files and changes of state.
 
     def add_files(self, digests: Mapping[str, str]) -> None:
         """Commit the SHA-256 of files that are durable already."""
-        with self.transaction() as connection:
-            connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?)", list(digests.items()))
+        self.write("INSERT OR REPLACE INTO files VALUES (?, ?)", *digests.items())
 
     def files(self, prefix: str) -> dict[str, str]:
-        """Name → SHA-256 of the files whose name starts with `prefix`."""
-        rows = self.read(
-            "SELECT name, sha256 FROM files WHERE substr(name, 1, ?) = ? ORDER BY name", (len(prefix), prefix)
-        )
-        return dict(rows)
+        """Return name → SHA-256 of the files whose name starts with `prefix`."""
+        query = "SELECT name, sha256 FROM files WHERE substr(name, 1, ?) = ? ORDER BY name"
+        return dict(self.read(query, (len(prefix), prefix)))
 
     def add_event(self, event: str) -> None:
         """Commit a change of the run's state, with the time."""
-        with self.transaction() as connection:
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            connection.execute("INSERT INTO events (at, event) VALUES (?, ?)", (now, event))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.write("INSERT INTO events (at, event) VALUES (?, ?)", (now, event))
 
     def events(self) -> list[tuple[str, str]]:
-        """All changes of the run's state: (time in UTC, event)."""
+        """Return all changes of the run's state: (time in UTC, event)."""
         return self.read("SELECT at, event FROM events ORDER BY id")
 
     def happened(self, event: str) -> bool:
-        """Whether the run's state ever changed so."""
+        """Return True if the run's state ever changed so."""
         return bool(self.read("SELECT 1 FROM events WHERE event = ? LIMIT 1", (event,)))
+
+    # Charges and releases.
 
     def charge(self, name: str, declared: str, unsafe: bool) -> None:
         """Commit a charge, before the release is drawn."""
-        with self.transaction() as connection:
-            connection.execute(
-                "INSERT INTO charges (name, declared, unsafe) VALUES (?, ?, ?)", (name, declared, unsafe)
-            )
+        self.write("INSERT INTO charges (name, declared, unsafe) VALUES (?, ?, ?)", (name, declared, unsafe))
 
     def charges(self) -> list[tuple[str, str, bool]]:
-        """All charges, in order: the release's name, its declaration as JSON, and whether it is unsafe."""
+        """Return all charges, in order: the release's name, its declaration as JSON, and True if it is unsafe."""
         rows = self.read("SELECT name, declared, unsafe FROM charges ORDER BY id")
         return [(name, declared, bool(unsafe)) for name, declared, unsafe in rows]
 
     def add_release(self, name: str, file: str, sha256: str) -> None:
         """Commit a drawn release whose file is durable already."""
-        with self.transaction() as connection:
-            connection.execute("INSERT INTO releases VALUES (?, ?, ?)", (name, file, sha256))
+        self.write("INSERT INTO releases VALUES (?, ?, ?)", (name, file, sha256))
 
     def released(self) -> dict[str, str]:
-        """Name → SHA-256 of the files of all drawn releases."""
+        """Return name → SHA-256 of the files of all drawn releases."""
         return dict(self.read("SELECT file, sha256 FROM releases ORDER BY file"))
 
     def release(self, name: str) -> tuple[str, str] | None:
-        """File and SHA-256 of a drawn release; None when it has not been drawn."""
+        """Return the file and SHA-256 of a drawn release; None when it has not been drawn."""
         return next(iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None)
-
-
-# The jobs that a generator's host is at work on: known to the run before anyone waits for them.
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """A table of a run's journal; any thread may use it. `Journal.add_chunks` forgets the jobs of committed answers.
+    """The journal's table of jobs that a generator's host works on, each committed before anyone waits for it.
 
-    Attributes:
-        journal: of the run.
+    Any thread may use it. `Journal.add_chunks` forgets the jobs of committed answers.
     """
 
     journal: Journal
 
     def keep(self, request: str, items: bytes, job: str) -> None:
         """Commit the job of a request for `items`, in place of any other."""
-        with self.journal.transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", (request, job, items))
+        self.journal.write("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", (request, job, items))
 
     def find(self, request: str) -> str:
-        """The job of a request whose answer is not committed; empty: none is known."""
-        return next(
-            (str(job) for (job,) in self.journal.read("SELECT job FROM jobs WHERE request = ?", (request,))), ""
-        )
+        """Return the job of a request whose answer is not committed; empty: there is none."""
+        rows = self.journal.read("SELECT job FROM jobs WHERE request = ?", (request,))
+        return str(rows[0][0]) if rows else ""
 
     def of_phase(self, phase: str) -> list[tuple[str, bytes]]:
-        """The requests of a phase whose jobs are kept, each with its items."""
+        """Return the requests of a phase that have jobs, each with its items."""
         return self.journal.read(
             "SELECT request, items FROM jobs WHERE substr(request, 1, ?) = ? AND job != '' ORDER BY rowid",
             (len(phase) + 1, f"{phase} "),

@@ -1,4 +1,4 @@
-"""Where everything lies in a run's directory: what is shareable, and `confidential/` for all else."""
+"""Places of files in a run's directory: what is shareable, and `confidential/` for all else."""
 
 from __future__ import annotations
 
@@ -17,60 +17,49 @@ RECIPE = "recipe.yaml"
 SYNTHETIC = "synthetic.npz"
 EVOLUTION = "evolution.png"
 PUBLIC_SAMPLES = "public_samples.json"
-"""Of a run that reads public samples: how many, and the SHA-256 of them in order, of its `api` and `embedding`."""
+"""Number and SHA-256, in order, of the public samples that the run's `api` and `embedding` read."""
 DEGREE = "degree.json"
-"""The finding of a run that tried if its generator varies the parents it is handed."""
+"""Result of the trial of the generator's variations."""
 CERTIFICATE = Path("certificate.json")
 FITTED = "model/fitted.json"
-"""Of a run that fitted a generator: what the model is, and what it cost."""
+"""Description and cost of a generator that the run fitted."""
 PURGED = "purged.txt"
-"""Of a run whose confidential side `pe purge` deleted."""
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
-
 FOUNDERS = "populations/founders"
-"""Of a run whose S_0 holds variations: the random samples that they are of."""
-
+"""Random samples of a run whose S_0 holds variations of them."""
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
 """What a run waits for, while it does."""
-
 EXTENSION = f"{CONFIDENTIAL}/extension.json"
 """The extension under way."""
 
 
 def population_place(t: int) -> str:
-    """Where S_t lies in the run's directory."""
+    """Return the folder of S_t in the run's directory."""
     return f"populations/{t:03d}"
 
 
 def extension_place(index: int) -> str:
-    """Where the extension lies, 1 being the first, in the run's directory; its .npz file is `extension-<index>.npz`."""
+    """Return the folder of an extension, 1 being the first; its .npz file is `extension-<index>.npz`."""
     return f"extensions/{index:03d}"
 
 
 def check_absent(folder: Path) -> None:
-    """Refuse a folder that exists.
-
-    Raises:
-        RunError: it exists.
-    """
+    """Raise RunError if a folder exists."""
     if folder.exists():
-        begun = f", or go on with that run (pe resume {folder})" if (folder / CONFIDENTIAL).is_dir() else ""
-        raise RunError(f"{folder} exists already: name another one{begun}.")
+        remedy = f", or go on with that run (pe resume {folder})" if (folder / CONFIDENTIAL).is_dir() else ""
+        raise RunError(f"{folder} exists already: name another one{remedy}.")
 
 
 def new_name(recipe_name: str) -> str:
-    """`<recipe>-<UTC time>-<4 hex>`: a name for a run's directory."""
+    """Return `<recipe>-<UTC time>-<4 hex>`, a name for a run's directory."""
     return f"{recipe_name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
-# A run's recipe as others get it: of every file and folder that it names, the last part of its path alone.
-
-
 def without_folders(text: str) -> str:
-    """A recipe's YAML, in which a full path is only its last part: the folders above are this machine's own.
+    """Cut each full path in a recipe's YAML to its last part: the folders above are this machine's own.
 
-    What is in them stays known by its content: public samples by hashes in `public_samples.json`, a model by its own.
+    Their content stays known by its hashes: public samples by `public_samples.json`, a model by its own.
     """
     content = yaml.safe_load(text)
     short = without_paths(content)
@@ -78,7 +67,7 @@ def without_folders(text: str) -> str:
 
 
 def without_paths(value: Any) -> Any:
-    """JSON values, in which a full path is only its last part."""
+    """Cut each full path in JSON values to its last part."""
     if isinstance(value, dict):
         return {key: without_paths(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A run on disk, to be read and handed over."""
+"""A run on disk, to be read, handed over and purged."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pe.errors import BAD_FILES, DamagedFile, RunError, printable
 from pe.store.certified import (
     PAGE,
     check_has_samples,
-    check_no_export,
     check_run,
     extensions,
+    is_export,
     read_certificate,
     read_finished,
     read_json_file,
     reissue,
 )
-from pe.store.durable import RunLock, level_times, put_back, sync, write_durably
+from pe.store.durable import RunLock, level_times, sync, write_durably
 from pe.store.export import export
 from pe.store.formats import Format
 from pe.store.places import (
@@ -55,7 +55,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """The run in `folder`.
+        """Return the run in `folder`.
 
         Raises:
             RunError: there is none.
@@ -65,18 +65,23 @@ class Run:
 
     @classmethod
     def open_own(cls, folder: str | Path, command: str) -> Run:
-        """The run in `folder`, for a `command` that writes into it.
+        """Return the run in `folder`, for a `command` that writes into it.
 
         Raises:
             RunError: there is none, or it is an export, which is handed over as it is.
         """
         run = cls.open(folder)
-        check_no_export(run.folder, command)
+        if is_export(run.folder):
+            raise RunError(
+                f"{run.folder} is an export (it has no {CONFIDENTIAL}/), and `{command}` would write into it: name the "
+                f"run that it was made from, or, if you received it, `mkdir -m 700 {run.confidential}` before you go "
+                f"on; `pe privacy {run.folder}` checks an export."
+            )
         return run
 
     @property
     def name(self) -> str:
-        """Its folder's, by which every page names it."""
+        """Its folder's name, which every page uses."""
         return self.folder.resolve().name
 
     @property
@@ -86,27 +91,27 @@ class Run:
 
     @property
     def noiseless(self) -> bool:
-        """Whether the run adds no noise, so that nothing is promised."""
+        """True if the run adds no noise, so that nothing is promised."""
         return (self.folder / BANNER).exists()
 
     def population(self, t: int) -> Population | None:
-        """S_t, memory-mapped; None while it is not finished."""
+        """Load S_t, memory-mapped; None while it is not finished."""
         folder = self.folder / population_place(t)
         return Population.load(folder) if folder.is_dir() else None
 
     def founders(self) -> Population | None:
-        """The random samples that S_0 was made of: S_0, unless it holds variations of them; None while it is not there.
+        """Load the random samples that S_0 was made of, memory-mapped: S_0, unless it holds variations of them.
 
-        Memory-mapped.
+        None while they are not there.
         """
         folder = self.folder / FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
 
     def populations(self, labels: int | None = None) -> list[Population]:
-        """S_0, S_1, …, as far as they are finished, memory-mapped.
+        """Load S_0, S_1, …, as far as they are finished, memory-mapped.
 
         Args:
-            labels: how many there are; None: it is not known, and not checked.
+            labels: their number, to check; None: unknown.
 
         Raises:
             DamagedFile: a file is damaged, or a population does not follow from the one before.
@@ -130,13 +135,13 @@ class Run:
         """
         check_has_samples(self.folder)
         populations = self.populations()
-        if not populations:  # as for an instant while they are published
-            raise RunError(f"{self.folder} has no populations: `pe resume` finishes it, or restore them from a copy.")
+        if not populations:
+            raise RunError(f"{self.folder} has no populations: restore them from a copy.")
         return populations[-1]
 
     @property
     def degree(self) -> str | None:
-        """The finding when the run tried its generator's variations, in a clause; None: it did not, or not yet.
+        """The result of the run's trial of its generator's variations, in a clause; None: there is none yet.
 
         Raises:
             RunError: the file is damaged.
@@ -145,7 +150,7 @@ class Run:
         return printable(str(read_json_file(path).get("told", ""))) if path.is_file() else None
 
     def extensions(self) -> list[Population]:
-        """What `pe extend` added, in order, memory-mapped; as far as the certificate covers it."""
+        """Load the populations that `pe extend` added and the certificate covers, in order, memory-mapped."""
         return list(extensions(self.folder).values())
 
     @property
@@ -171,29 +176,22 @@ class Run:
         return export(self.folder, Path(to), form)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the evolution, the guarantee and the labels, or how far an unfinished run is."""
+        """Show the evolution, the guarantee and the labels in a notebook, or how far an unfinished run is."""
         name = self.folder.name
         if not (self.folder / CERTIFICATE).is_file():
             populations = self.populations()
             last = populations[-1]._repr_html_() if populations else ""
-            made = f"it has S_0 to S_{len(populations) - 1}, the last of them below" if populations else "it is empty"
-            return paragraph(f"Run {name} is not finished: {made}. `pe resume` goes on.") + last
+            state = f"it has S_0 to S_{len(populations) - 1}, the last of them below" if populations else "it is empty"
+            return paragraph(f"Run {name} is not finished: {state}. `pe resume` goes on.") + last
         parts = [paragraph(f"Run {name}. {self.guarantee['statement']}")]
         if (self.folder / EVOLUTION).is_file():
             parts.append(picture((self.folder / EVOLUTION).read_bytes(), "one row per iteration, one column per label"))
-        return "".join([*parts, self._label_table()])
-
-    def _label_table(self) -> str:
-        """The sizes of the labels; empty where an export in another form has no `synthetic.npz`."""
-        if not (self.folder / SYNTHETIC).is_file():
-            return ""
-        with np.load(self.folder / SYNTHETIC, allow_pickle=False) as stored:
-            names, found = stored["label_names"].tolist(), Counter(stored["labels"].tolist())
-        rows = ((f"<bdi>{escape(label)}</bdi>", f"{found[i]:,}") for i, label in enumerate(names))
-        return table(("label", "samples"), rows)
-
-
-# Deleting a run's confidential side.
+        if (self.folder / SYNTHETIC).is_file():  # not in an export in another form
+            with np.load(self.folder / SYNTHETIC, allow_pickle=False) as archive:
+                names, counts = archive["label_names"].tolist(), Counter(archive["labels"].tolist())
+            rows = ((f"<bdi>{escape(label)}</bdi>", f"{counts[i]:,}") for i, label in enumerate(names))
+            parts.append(table(("label", "samples"), rows))
+        return "".join(parts)
 
 
 _NOTE = (
@@ -205,10 +203,10 @@ _NOTE = (
 def purge(run: Run) -> None:
     """Delete `confidential/` of a finished run, and record, once all is deleted, that it was done.
 
-    With it goes the list of unreadable private files beside the data, which a refused start may have left.
+    The list of unreadable private files beside the data, which a refused start may have left, is deleted, too.
 
     Export, certificate and report work as before; noise can no longer be drawn, nor the private
-    embeddings used again. What a crash interrupts is finished by another call. Deleting removes names: what
+    embeddings used again. A call that a crash interrupts is finished by another call. Deleting removes names: what
     a disk, its snapshots and backups still hold is not this software's to erase.
 
     Raises:
@@ -222,7 +220,6 @@ def purge(run: Run) -> None:
     path = run.confidential / "lock"
     with RunLock(path):
         try:
-            put_back(run.folder)
             _delete_list(run.folder / FULL_RECIPE)
             _delete(run, path)
             write_durably(run.folder / PURGED, _NOTE.encode())
@@ -247,11 +244,9 @@ def _delete_list(recipe: Path) -> None:
 
 
 def _delete(run: Run, lock: Path) -> None:
-    """Delete, durably, everything confidential but the lock.
-
-    The recipe goes first, and without it a run is not resumed: a half-deleted journal must never be gone on
-    with, because the charges that it has forgotten would be drawn anew.
-    """
+    """Delete, durably, everything confidential but the lock."""
+    # The recipe goes first, and without it a run is not resumed: a half-deleted journal must never be gone on with,
+    # because the charges that it has forgotten would be drawn anew.
     (run.folder / FULL_RECIPE).unlink(missing_ok=True)
     sync(run.confidential)
     for path in sorted(run.confidential.rglob("*"), reverse=True):

@@ -1,4 +1,4 @@
-"""Who vouches for a certificate: an in-toto statement in a DSSE envelope beside it, signed by an Ed25519 key.
+"""Sign a certificate, as an in-toto statement in a DSSE envelope beside it, by an Ed25519 key; push an export to a hub.
 
 The envelope is the one of https://github.com/secure-systems-lab/dsse (protocol 1.0.2), the statement that of
 https://in-toto.io/Statement/v1: its subjects are the certified files and the certificate itself, its predicate is the
@@ -8,16 +8,16 @@ certificate. Any DSSE tool checks the signature.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pe.errors import APIError, MissingDependency, RecipeError, RunError, printable
 from pe.privacy.covered import CERTIFICATES, SIGNED, sha256
+from pe.privacy.words import guarantee
 from pe.store.certified import digests, is_export, read_json
 from pe.store.durable import folder_lock, level_times, write_durably
 from pe.store.export import examine
@@ -25,7 +25,6 @@ from pe.store.places import CERTIFICATE, CONFIDENTIAL
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -35,12 +34,12 @@ PREDICATE = "urn:private-evolution-toolkit:certificate"
 def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
     """Sign the certificate of `folder` into `certificate.dsse.json`; a signature that is there is replaced.
 
-    Whatever issues the certificate anew (an evaluation, an extension, an export) leaves it unsigned.
+    An evaluation, an extension or an export issues the certificate anew, unsigned.
 
     Args:
         folder: an export's, or a finished run's whose confidential side was purged.
         key: an Ed25519 private key, as PEM or as OpenSSH writes it.
-        passphrase: asked for the key's, if it has one.
+        passphrase: asks for the key's, if it has one.
 
     Returns:
         The key's id: the SHA-256 of its public half, in hexadecimal.
@@ -54,7 +53,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
         raise RecipeError(f"--key: {key} lies inside {folder}, which is to be handed over: move the key elsewhere.")
     if (folder / CONFIDENTIAL).exists():
         raise RunError(f"{folder} has a {CONFIDENTIAL}/, of which no signature speaks: sign an export.")
-    secret = _private_key(key, passphrase)
+    secret: Ed25519PrivateKey = _load_key(key, "private", passphrase)
     with folder_lock(folder):
         certificate, problems = examine(folder)
         if problems:
@@ -73,11 +72,11 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
 
 
 def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[str]]:
-    """Check that the holder of `key` signed what lies in `folder`, and all that `pe privacy` checks.
+    """Check that the holder of `key` signed the certificate of `folder`, and all that `pe privacy` checks.
 
     Args:
-        folder: what was signed.
-        key: the signer's Ed25519 public key, as PEM or as OpenSSH writes it, from whom it was had by another way.
+        folder: a folder with a certificate.
+        key: the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received by another way.
 
     Returns:
         The key's id, the certificate ({} if it cannot be read), and one sentence for each problem.
@@ -87,7 +86,7 @@ def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[st
         RecipeError: the key is none.
         MissingDependency: cryptography is not installed.
     """
-    public = _public_key(key)
+    public: Ed25519PublicKey = _load_key(key, "public")
     certificate, problems = examine(folder)
     if (folder / CONFIDENTIAL).exists():
         problems.append(f"'{CONFIDENTIAL}' is there, and no signature speaks of what is in it.")
@@ -104,18 +103,18 @@ def _signature_problems(folder: Path, key: Ed25519PublicKey, certificate: Mappin
     if payload is None:
         return [f"'{SIGNED}' was not signed by the key {_key_id(key)}, or was changed since."]
     try:
-        told = {str(one["name"]): str(one["digest"]["sha256"]) for one in payload["subject"]}
+        subjects = {str(one["name"]): str(one["digest"]["sha256"]) for one in payload["subject"]}
     except (KeyError, TypeError):
         return [f"'{SIGNED}' is signed by the key, but is no statement about files."]
-    found = _certificate_files(folder)
-    changed = [name for name in sorted(CERTIFICATES) if told.get(name) != found.get(name)]
+    files = _certificate_files(folder)
+    changed = [name for name in sorted(CERTIFICATES) if subjects.get(name) != files.get(name)]
     if certificate and not changed and payload != _statement(folder, certificate):
         return [f"'{SIGNED}' is signed by the key, but does not say what {CERTIFICATE} says."]
     return [f"'{name}' is not what was signed." for name in changed]
 
 
 def _statement(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """What is signed: each file by its SHA-256, the certificate's two included, and the certificate's content."""
+    """Return the signed values: the SHA-256 of each file, the certificate's two included, and its content."""
     files = digests(certificate) | _certificate_files(folder)
     return {
         "_type": STATEMENT,
@@ -130,13 +129,13 @@ def _certificate_files(folder: Path) -> dict[str, str]:
 
 
 def _encoding(payload_type: str, payload: bytes) -> bytes:
-    """DSSE's pre-authentication encoding: what the signature is of."""
+    """Return DSSE's pre-authentication encoding, of which the signature is made."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
 def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The statement in `envelope`; None where no signature is by `key`. Whatever a key id says, the key decides."""
+    """Return the statement in `envelope`; None where no signature is by `key`, whatever a key id says."""
     from cryptography.exceptions import InvalidSignature
 
     payload = _base64(envelope["payload"])
@@ -152,11 +151,8 @@ def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, 
 
 
 def _base64(text: str) -> bytes:
-    """Standard or URL-safe: DSSE allows both."""
-    try:
-        return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
-    except binascii.Error as error:
-        raise ValueError(text) from error
+    """Decode standard or URL-safe base64: DSSE allows both; raise ValueError."""
+    return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
 
 
 def _key_id(key: Ed25519PublicKey) -> str:
@@ -165,72 +161,58 @@ def _key_id(key: Ed25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
-def _private_key(path: Path, passphrase: Callable[[], str]) -> Ed25519PrivateKey:
+def _load_key(path: Path, half: Literal["private", "public"], passphrase: Callable[[], str] = str) -> Any:
+    """Load an Ed25519 key, as PEM or as OpenSSH writes it."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
     except ModuleNotFoundError as error:
         raise MissingDependency.of("cryptography", "sign", "A signature") from error
-    data = _read(path)
-    load = load_ssh_private_key if b"BEGIN OPENSSH" in data else load_pem_private_key
-    try:
-        try:
-            key = load(data, None)
-        except TypeError:  # it has a passphrase
-            key = load(data, passphrase().encode())
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise _no_key(path, "private", "or its passphrase is another one") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise _no_key(path, "private", f"but {type(key).__name__.lstrip('_')}")
-    return key
 
+    def refusal(why: str) -> RecipeError:
+        return RecipeError(f"--key: {path} is no Ed25519 {half} key, {why}: docs/handing-on.md says how to make one.")
 
-def _public_key(path: Path) -> Ed25519PublicKey:
     try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("cryptography", "sign", "A signature") from error
-    data = _read(path)
-    try:
-        key = (load_ssh_public_key if data.startswith(b"ssh-") else load_pem_public_key)(data)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise _no_key(path, "public", "in PEM or OpenSSH's form") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise _no_key(path, "public", f"but {type(key).__name__.lstrip('_')}")
-    return key
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
         raise RecipeError(f"--key: {path} cannot be read: {error.strerror}.") from error
-
-
-def _no_key(path: Path, half: str, more: str) -> RecipeError:
-    return RecipeError(f"--key: {path} is no Ed25519 {half} key, {more}: docs/handing-on.md says how to make one.")
+    try:
+        key: object
+        if half == "public":
+            is_ssh = data.startswith(b"ssh-")
+            key = (serialization.load_ssh_public_key if is_ssh else serialization.load_pem_public_key)(data)
+        else:
+            is_ssh = b"BEGIN OPENSSH" in data
+            load = serialization.load_ssh_private_key if is_ssh else serialization.load_pem_private_key
+            try:
+                key = load(data, None)
+            except TypeError:  # it has a passphrase
+                key = load(data, passphrase().encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        remedy = "in PEM or OpenSSH's form" if half == "public" else "or its passphrase is another one"
+        raise refusal(remedy) from error
+    if not isinstance(key, ed25519.Ed25519PublicKey if half == "public" else ed25519.Ed25519PrivateKey):
+        raise refusal(f"but {type(key).__name__.lstrip('_')}")
+    return key
 
 
 # An export, put on Hugging Face's hub as a data set.
 
-
 _EMPTY = frozenset({".gitattributes"})
-"""What the hub itself puts into a new repository."""
+"""Files that the hub itself puts into a new repository."""
 
 
 def push(folder: Path, to: str, *, public: bool = False) -> str:
     """Put the export in `folder` into the new or empty data-set repository `to`, whole, in one commit.
 
-    What is checked first is all that `pe privacy` checks; what goes is what the certificate covers, the certificate and
-    its signature, and nothing else. The token is HF_TOKEN's, or that of `hf auth login`; the hub is HF_ENDPOINT's.
+    All that `pe privacy` checks is checked first; then the covered files, the certificate and its signature go there,
+    and nothing else. The token is HF_TOKEN's, or that of `hf auth login`; the hub is HF_ENDPOINT's.
 
     Args:
         folder: an export's.
         to: `owner/name`.
-        public: whether everybody may read it at once; else only the owner.
+        public: True if everybody may read it at once; else only the owner.
 
     Returns:
         The repository's address.
@@ -247,58 +229,41 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
     if problems:
         raise RunError(f"{folder} is not as it was certified and is not pushed: {problems[0]}")
     names = [*digests(certificate), *CERTIFICATES, *([SIGNED] if (folder / SIGNED).is_file() else [])]
-    hub, errors = _hub()
-    try:
-        address = str(hub.create_repo(to, repo_type="dataset", private=not public, exist_ok=True))
-        found = hub.repo_info(to, repo_type="dataset")
-        if not (public or found.private):
-            raise APIError(f"{address} is public already: say --public, or name a new repository.")
-        there = {one.rfilename for one in found.siblings or ()} - _EMPTY
-        if there:
-            raise APIError(f"{address} has files already ({printable(sorted(there)[0])}): name a new repository.")
-        added = _additions(folder, sorted(names))
-        hub.create_commit(to, added, commit_message=_message(certificate), repo_type="dataset")
-    except errors as error:
-        raise _refused(error, to) from error
-    return address
-
-
-def _hub() -> tuple[Any, tuple[type[Exception], ...]]:
-    """The hub, and the errors by which it says that it cannot."""
+    total = guarantee(certificate["epsilon"], certificate["delta"]) if certificate["holds"] else "no guarantee"
     try:
         import httpx2
-        from huggingface_hub import HfApi, get_token
+        from huggingface_hub import CommitOperationAdd, HfApi, get_token
     except ImportError as error:
         raise MissingDependency.of("huggingface_hub", "http", "Pushing to the hub") from error
     token = get_token()
     if token is None:
         raise RecipeError("There is no token for the hub: set HF_TOKEN, or call `hf auth login`.")
+    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
+    try:
+        address = str(hub.create_repo(to, repo_type="dataset", private=not public, exist_ok=True))
+        repository = hub.repo_info(to, repo_type="dataset")
+        if not (public or repository.private):
+            raise APIError(f"{address} is public already: say --public, or name a new repository.")
+        there = {one.rfilename for one in repository.siblings or ()} - _EMPTY
+        if there:
+            raise APIError(f"{address} has files already ({printable(sorted(there)[0])}): name a new repository.")
+        additions = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in sorted(names)]
+        message = f"Add {printable(certificate['run'])} ({total})"
+        hub.create_commit(to, additions, commit_message=message, repo_type="dataset")
     # of names and of the card's head: ValueError; of answers, and of HF_HUB_OFFLINE: OSError; of uploads: RuntimeError
-    errors = (ValueError, OSError, RuntimeError, httpx2.HTTPError)
-    return HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token), errors
+    except (ValueError, OSError, RuntimeError, httpx2.HTTPError) as error:
+        raise _hub_error(error, to) from error
+    return address
 
 
-def _additions(folder: Path, names: list[str]) -> list[Any]:
-    from huggingface_hub import CommitOperationAdd
-
-    return [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in names]
-
-
-def _message(certificate: dict[str, Any]) -> str:
-    from pe.privacy.words import guarantee
-
-    total = guarantee(certificate["epsilon"], certificate["delta"]) if certificate["holds"] else "no guarantee"
-    return f"Add {printable(certificate['run'])} ({total})"
-
-
-def _refused(error: Exception, to: str) -> APIError | RecipeError:
+def _hub_error(error: Exception, to: str) -> APIError | RecipeError:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     if isinstance(error, HFValidationError):
         return RecipeError(f"--to: '{printable(to)}' is no name of a repository: give owner/name.")
     if isinstance(error, HfHubHTTPError):
-        told = printable(error.server_message or "without a reason")
+        reason = printable(error.server_message or "without a reason")
         status = error.response.status_code
-        return APIError(f"The hub answered {status} ({told}): see whether the token may write to {printable(to)}.")
+        return APIError(f"The hub answered {status} ({reason}): see whether the token may write to {printable(to)}.")
     first = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
     return APIError(f"Nothing was committed to {printable(to)} ({printable(first)}): push again.")

@@ -1,4 +1,4 @@
-"""The one process that writes a run: its lock, its journal, and files that are whole or absent."""
+"""A run that this process writes: its lock, its journal, its stored releases, and files that are whole or absent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from pe.store.durable import (
     folder_beside,
     level_confidential,
     publish_folder,
-    put_back,
     remove_unfinished,
     sha256,
     sync,
@@ -53,7 +52,7 @@ _JOURNAL = "journal.sqlite"
 
 @dataclass(frozen=True)
 class RunWriter:
-    """A run that this process may write; a context manager that lets go of it at the end.
+    """A run that this process may write; a context manager that closes it at the end.
 
     Attributes:
         run: the run.
@@ -67,7 +66,7 @@ class RunWriter:
 
     @classmethod
     def create(cls, folder: Path, files: Mapping[str, bytes]) -> RunWriter:
-        """A new run in `folder` that holds `files` (name → content); it appears whole or not at all.
+        """Make a run in `folder` that holds `files` (name → content); it appears whole or not at all.
 
         Raises:
             RunError: the folder exists, or lies on a network file system.
@@ -86,7 +85,7 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, folder: Path) -> RunWriter:
-        """The run in `folder`, to be gone on with. After `pe purge` it begins a new confidential side.
+        """Open the run in `folder` to go on with it. After `pe purge` it begins a new confidential side.
 
         Raises:
             RunError: there is none, it lies on a network file system, or another process writes it.
@@ -96,7 +95,6 @@ class RunWriter:
         writer = cls._begin(folder)
         try:
             with writing(folder):
-                put_back(folder)
                 remove_unfinished(folder)
         except BaseException:
             writer.close()
@@ -140,7 +138,7 @@ class RunWriter:
 
     @property
     def chunks(self) -> Path:
-        """Where answers lie until their population is whole."""
+        """The folder of answers whose population is not whole yet."""
         return self.run.confidential / "chunks"
 
     def write(self, name: str, data: bytes | str) -> None:
@@ -155,7 +153,7 @@ class RunWriter:
             (self.folder / WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
-        """The population in the run's folder `place` as it was finished, memory-mapped; None while it is not.
+        """Load the finished population in the run's folder `place`, memory-mapped; None while it is not finished.
 
         Raises:
             DamagedFile: a file of it is missing or was changed.
@@ -166,11 +164,7 @@ class RunWriter:
         return Population.load(self.folder / place)
 
     def check_files(self, prefix: str) -> None:
-        """Refuse to go on with files that are not what was written.
-
-        Raises:
-            DamagedFile: a file whose name starts with `prefix` is missing or was changed; it is named.
-        """
+        """Raise DamagedFile if a file whose name starts with `prefix` is missing or is not what was written."""
         for name, digest in self.journal.files(prefix).items():
             path = self.folder / name
             if not path.is_file() or sha256(path) != digest:
@@ -185,10 +179,7 @@ class RunWriter:
             DamagedFile: it was there before, was damaged, and did not come out the same.
         """
         final = self.folder / place
-        temporary = final.with_name(final.name + TEMPORARY)
-        with writing(final):
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
+        with self._folder_to_fill(final) as temporary:
             writer = ColumnWriter(temporary, len(labels))
             for rows, columns in parts:
                 writer.put(rows, columns)
@@ -202,31 +193,34 @@ class RunWriter:
                     f"{final} was damaged, and made anew it is not the same to the last bit (on a GPU or another "
                     "machine numbers may be rounded otherwise): restore it from a copy."
                 )
-            publish_folder(temporary, final)
         self.journal.add_files(digests)
         return Population.load(final)
 
     @contextmanager
     def new_folder(self, name: str) -> Iterator[Path]:
-        """A folder to be filled, which appears in the run under `name` whole and durable, or not at all.
+        """Make a folder to be filled, which appears in the run under `name` whole and durable, or not at all.
 
         Whoever may read the run may read its files, whatever mode a library (safetensors: 0600) gave them.
         """
-        final = self.folder / name
-        temporary = final.with_name(final.name + TEMPORARY)
-        with writing(final):
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir()
+        with self._folder_to_fill(self.folder / name) as temporary:
             yield temporary
             files = [path for path in temporary.rglob("*") if path.is_file()]
             for path in files:
                 path.chmod(temporary.stat().st_mode & 0o666)
             digests = {f"{name}/{path.relative_to(temporary).as_posix()}": sha256(path) for path in files}
-            publish_folder(temporary, final)
         self.journal.add_files(digests)
 
+    @contextmanager
+    def _folder_to_fill(self, final: Path) -> Iterator[Path]:
+        temporary = final.with_name(final.name + TEMPORARY)
+        with writing(final):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            yield temporary
+            publish_folder(temporary, final)
+
     def written(self) -> dict[str, str]:
-        """Name → SHA-256 of each shareable file that the run wrote, but the certificate: whatever else lies there."""
+        """Return name → SHA-256 of each shareable file that the run wrote, but the certificate; no stray file."""
         names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_SAMPLES, DEGREE)
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
         entered = {**own, **self.journal.released(), **self.journal.files("")}
@@ -245,21 +239,20 @@ class RunWriter:
 
 
 def has_journal(run: Run) -> bool:
-    """Whether a run has a journal: not after a purge, nor in an export."""
+    """Return True if a run has a journal: not after a purge, nor in an export."""
     return (run.confidential / _JOURNAL).is_file()
 
 
 @contextmanager
 def read_journal(run: Run) -> Iterator[Journal]:
-    """The journal of a run that this process only reads; another may be writing it.
+    """Open the journal of a run that this process only reads; another may be writing it.
 
     Raises:
         RunError: the confidential side was purged.
     """
-    path = run.confidential / _JOURNAL
     if not has_journal(run):
         raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
-    journal = Journal(path, reading=True)
+    journal = Journal(run.confidential / _JOURNAL, reading=True)
     try:
         yield journal
     finally:
@@ -267,52 +260,48 @@ def read_journal(run: Run) -> Iterator[Journal]:
         level_confidential(run.folder)
 
 
-# The ledger's store in a run: charges in the journal, noisy arrays in the shareable folder `releases/`.
-
-
 class JournalReleases:
-    """A `pe.privacy.ledger.ReleaseStore` whose every record survives a crash of the process and the machine.
+    """A `pe.privacy.ledger.ReleaseStore` in a run, whose every record survives a crash of the process and the machine.
 
-    A noisy array is a file written on the confidential side, synced and moved to `releases/`, and then a row.
+    Charges are in the journal, noisy arrays in the shareable folder `releases/`. An array is written on the
+    confidential side, synced and moved to `releases/`, and then entered as a row.
     A file that a crash left there without its row is whole, so it is taken as the draw that it is. One that was
     not moved yet was nowhere to be seen, and is destroyed when the run is reopened. So no draw that was not kept
     leaves a trace.
+
+    Args:
+        run: the run.
+        note: called before the first charge, and whenever one more array has been stored; if it raises, the release
+            stops.
+
+    Raises:
+        RunError: a stored array is gone or changed; or a file is there that was never charged, as when the journal
+            was lost.
     """
 
     def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:
-        """Reads what the run has stored.
-
-        Args:
-            run: the run.
-            note: called before the first charge, and whenever one more array has been stored; what it raises stops the
-                release.
-
-        Raises:
-            RunError: a noisy array was kept, and its file is gone or changed; or a file is there that was
-                never charged, as when the journal was lost.
-        """
         self._run, self._note = run, note
         self._stored: dict[str, StoredRelease] = {}
         for release, unsafe in stored_charges(run.journal):
             self._count(release, unsafe)
             self._stored[release.name] = replace(self._stored[release.name], array=self._read(release.name))
-        known_files = {release_file(name) for name in self._stored}
+        charged_files = {release_file(name) for name in self._stored}
         for path in sorted((run.folder / RELEASES).iterdir()):
-            if f"{RELEASES}/{path.name}" not in known_files:
+            if f"{RELEASES}/{path.name}" not in charged_files:
                 raise RunError(
                     f"{path} was released, and the journal does not know of it, so it was lost: start a new run, "
                     "whose ε adds to this one's."
                 )
 
     def find(self, name: str) -> StoredRelease | None:
-        """What is stored under `name`, a whole file that lacks its row included; None if it was never charged."""
-        found = self._stored.get(name)
-        if found is not None and found.array is None:
-            found = self._stored[name] = replace(found, array=self._read(name))
-        return found
+        """Return the release stored under `name`, a whole file without its row included; None if never charged."""
+        stored = self._stored.get(name)
+        if stored is not None and stored.array is None:
+            stored = self._stored[name] = replace(stored, array=self._read(name))
+        return stored
 
     def charged(self) -> Sequence[StoredRelease]:
-        """Every release ever charged, in the order of the first charge."""
+        """Return every release ever charged, in the order of the first charge."""
         return tuple(self._stored.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
@@ -333,11 +322,11 @@ class JournalReleases:
         self._stored[name] = replace(self._stored[name], array=self._read(name))
 
     def traces(self, name: str) -> bool:
-        """Whether a file of a draw that was not kept exists."""
+        """Return True if there is a file of a draw that was not kept."""
         return self._unseen(name).exists()
 
     def _unseen(self, name: str) -> Path:
-        """Where a draw lies until it is kept."""
+        """Return the place of a draw until it is kept."""
         return self._run.run.confidential / (Path(release_file(name)).name + TEMPORARY)
 
     def _count(self, release: Release, unsafe: bool) -> None:
@@ -362,7 +351,7 @@ class JournalReleases:
 
 
 def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
-    """All charges, in order: the release, and whether it is unsafe.
+    """Return all charges, in order: the release, and True if it is unsafe.
 
     Raises:
         DamagedFile: a charge is not what was written.
