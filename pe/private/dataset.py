@@ -1,4 +1,4 @@
-"""Samples told apart by digests: which public ones are private records."""
+"""The private data set: labels, privacy units, and samples that are decoded as they are needed."""
 
 from __future__ import annotations
 
@@ -21,186 +21,25 @@ from pe.data.remote import RemotePath
 from pe.data.samples import Array, Samples, Shape
 from pe.errors import BAD_FILES, BadSample, BadTable, ContractError, PEError, PrivateDataError, printable
 
-DIGEST_BYTES = 32
-_PIECE = 2**16  # digests looked at together
-
-Digests = npt.NDArray[np.uint8]
-"""Digests of samples (`sample_digest`), (n, DIGEST_BYTES)."""
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """How many public samples are private records. Confidential, as far as it tells: it may refuse a start.
-
-    Attributes:
-        equal: public samples that are equal to a private record to the last bit. Confidential.
-        compared: all public samples. Public.
-        first: the name of the first of the equal ones; "" without one. Confidential.
-        sha256: of the digests of all public samples, in order, hexadecimal. Public.
-    """
-
-    equal: int
-    compared: int
-    first: str
-    sha256: str
-
-
-def sample_digest(sample: Array) -> bytes:
-    """SHA-256 of a sample's shape and values. Of a private record it stays in memory; what is kept is keyed."""
-    return hashlib.sha256(repr(sample.shape).encode() + sample.tobytes()).digest()
-
-
-def find_overlap(
-    digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
-) -> Overlap:
-    """Compare public samples with private records, by digests.
-
-    Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
-    them learns nothing of the answer. Memory grows with their number, by a digest and a name each, and not with that
-    of the records.
-
-    Args:
-        digests: of all private records.
-        public: names and samples, decoded as the private records are.
-        modality: of both.
-        shape: of the private records.
-
-    Raises:
-        ContractError: a public sample is of another shape: it was not decoded as the private records are.
-    """
-    names: list[str] = []
-    whole = bytearray()
-    for name, sample in public:
-        if not modality.check(sample[np.newaxis]) or modality.misfit(sample, shape):
-            form = f"{sample.dtype} {sample.shape}"
-            raise ContractError(f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held.")
-        names.append(name)
-        whole += sample_digest(sample)
-    compared = np.frombuffer(whole, np.uint8).reshape(-1, DIGEST_BYTES)
-    known = _common(digests, compared)
-    equal = [name for name, digest in zip(names, compared, strict=True) if digest.tobytes() in known]
-    return Overlap(len(equal), len(names), equal[0] if equal else "", hashlib.sha256(whole).hexdigest())
-
-
-def _common(many: Digests, few: Digests) -> set[bytes]:
-    """The digests among `few` that are among `many`, too, which are looked through in pieces."""
-    known: set[bytes] = set()
-    beginnings = np.unique(_beginnings(few))
-    for at in range(0, len(many), _PIECE):
-        piece = many[at : at + _PIECE]
-        alike = piece[np.isin(_beginnings(piece), beginnings)]
-        known.update(digest.tobytes() for digest in alike)
-    return known
-
-
-def _beginnings(digests: Digests) -> npt.NDArray[np.uint64]:
-    """The first eight bytes of each."""
-    return np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
-
-
-# Private files at fault, all told at once to their owner. Confidential: every word of it names private files.
-
-
-SHOWN = 20
-"""Most files at fault that the console names."""
-
-
-def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataError:
-    """The error that tells of all `faults`: the first in its sentence, if there are more the first SHOWN as notes.
-
-    Args:
-        faults: one sentence for each file, one or more.
-        several: what they are if they are several: 'private records cannot be read'.
-        remedy: a sentence, with {it} for them.
-    """
-    if len(faults) == 1:
-        return PrivateDataError(f"{faults[0]} {remedy.format(it='it')}")
-    error = PrivateDataError(f"{len(faults):,} {several}; the first: {faults[0]} {remedy.format(it='them')}")
-    error.faults = tuple(map(printable, faults))
-    for fault in error.faults[:SHOWN]:
-        error.add_note(fault)
-    if len(faults) > SHOWN:
-        error.add_note(f"… and {len(faults) - SHOWN:,} more.")
-    return error
-
-
-@contextmanager
-def as_private() -> Iterator[None]:
-    """A table that cannot be read inside becomes a PrivateDataError."""
-    try:
-        yield
-    except BadTable as error:
-        raise PrivateDataError(str(error)) from error
-
-
-@contextmanager
-def listing(place: Path | RemotePath | None) -> Iterator[None]:
-    """Where more files are at fault than are shown, list all in `<data>.bad-files.txt` beside the data at `place`.
-
-    Only its owner can read that file. Nothing is written where the data have no place on this machine.
-    """
-    try:
-        yield
-    except PrivateDataError as error:
-        if isinstance(place, Path) and len(error.faults) > SHOWN:
-            error.add_note(_write(place.resolve(), error.faults))
-        raise
-
-
-def _write(data: Path, faults: Sequence[str]) -> str:
-    """Write the list; return where it is, or why it is not there."""
-    path = data.with_name(BAD_FILES.format(data.name))
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.writelines(f"{fault}\n" for fault in faults)
-        temporary.replace(path)
-    except OSError as error:
-        return f"{path}, which is to list them all, cannot be written: {error.strerror}."
-    return f"All of them are listed in {path}; as confidential as the data, it may be deleted."
-
-
-def place_in(files: Sequence[object], ends: Sequence[int], noun: str = "Row") -> Callable[[int], str]:
-    """What names a record's place ('Row 7 of a.parquet') in files that are read one after another.
-
-    Args:
-        files: their paths.
-        ends: the number of records up to the end of each file that was read so far; it may grow.
-        noun: what a record is called.
-    """
-
-    def where(index: int) -> str:
-        file = bisect_right(ends, index)
-        return f"{noun} {index - (ends[file - 1] if file else 0) + 1:,} of {files[file]}"
-
-    return where
-
-
-# The private data set: labels, privacy units, and samples that are decoded as they are needed.
-
-
 OnBadRecord = Literal["fail", "skip"]
 Outcome = Array | PEError
 """A decoded sample; or BadSample, or PrivateDataError where the declaration does not fit the record."""
 Records = Iterable[Outcome]
 """The samples in order. Each iteration reads anew and yields one outcome per record."""
 Where = Callable[[int], str]
-"""A record's index → how messages name its place ('Row 7 of labels.csv'), as a sentence begins."""
+"""A record's index → its place in messages ('Row 7 of labels.csv'), as a sentence begins."""
 Labels = npt.NDArray[np.int32]
 Units = npt.NDArray[np.int64]
 NOBODY = -1
 """The unit of a record whose unit cannot be read."""
+DIGEST_BYTES = 32
+Digests = npt.NDArray[np.uint8]
+"""Digests of samples (`sample_digest`), (n, DIGEST_BYTES)."""
 
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record without a readable sample. Confidential: the reason names a private file.
-
-    Attributes:
-        index: the record's place in the data set.
-        reason: one sentence.
-    """
+    """A record without a readable sample. Confidential: the reason, a sentence, names a private file."""
 
     index: int
     reason: str
@@ -208,36 +47,11 @@ class BadRecord:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What the private pre-flight found. Confidential.
+    """The result of the private pre-flight. Confidential."""
 
-    Attributes:
-        bad: the records without a readable sample.
-        fingerprint: of all samples, labels and units, under the caller's key; hexadecimal.
-        digests: of each readable record (`sample_digest`), in order: without a key, so they stay in memory.
-    """
-
-    bad: Sequence[BadRecord]
-    fingerprint: str
-    digests: Digests
-
-
-def class_fault(name: str) -> str:
-    """Why text cannot name a class: a line of a table, a prompt or a picture cannot show it; empty: it can."""
-    if not name.strip():
-        return "is empty"
-    if name != name.strip():
-        return "begins or ends with white space: leave it out"
-    unseen = (each for each in name if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp"))
-    first = next((each for each in unseen if each not in "\u200c\u200d"), "")  # which Persian, Hindi and emoji need
-    return f"holds U+{ord(first):04X}, which a line cannot show: leave it out" if first else ""
-
-
-def outcome_of(decode: Callable[[], Array]) -> Outcome:
-    """What `decode` returns, or the PEError that it raises, as a value."""
-    try:
-        return decode()
-    except PEError as error:
-        return error
+    bad: Sequence[BadRecord]  # in order; none where `on_bad_record` is "fail"
+    fingerprint: str  # of all samples, labels and units, under the caller's key; hexadecimal
+    digests: Digests  # of the readable records, in order: without a key, so they stay in memory
 
 
 class PrivateDataset:
@@ -254,9 +68,18 @@ class PrivateDataset:
             record's unit cannot be read: it must not vote, and is counted nowhere.
         unit_name: "record" (each record its own unit), "subfolder", or the column's name.
         declared_size: the public number of records, or None where none is declared.
-        modality: what the samples are.
-        shape: what all samples share (see `pe.data.samples.Shape`); of images (height, width, channels).
-        on_bad_record: whether `check` fails at a bad record or lists it.
+        modality: of the samples.
+        shape: of each sample (see `pe.data.samples.Shape`); of images (height, width, channels).
+        on_bad_record: "fail": `check` raises at a bad record; "skip": it lists them.
+
+    Args:
+        records: the samples.
+        where: names a record's place for its owner.
+        misgiving: tells why the records, once all were read, cannot be meant as they are; empty: they can.
+
+    Raises:
+        PrivateDataError: labels and units differ in length, a label is no index into `classes`, or
+            a class name comes twice, or is none (`class_fault`).
     """
 
     def __init__(
@@ -274,14 +97,6 @@ class PrivateDataset:
         where: Where | None = None,
         misgiving: Callable[[], str] = str,
     ) -> None:
-        """Binds records to their labels and units; `where` names a record's place for its owner.
-
-        `misgiving` tells why the records, once all were read, cannot be meant as they are; empty: they can.
-
-        Raises:
-            PrivateDataError: labels and units differ in length, a label is no index into `classes`, or
-                a class name comes twice, or is none (`class_fault`).
-        """
         if labels.shape != units.shape or labels.ndim != 1:
             raise PrivateDataError("Labels and privacy units differ in number: give one of each per record.")
         if len(labels) and not (labels.min() >= 0 and labels.max() < len(classes)):
@@ -314,11 +129,7 @@ class PrivateDataset:
         unit_name: str = "record",
         declared_size: int | None = None,
     ) -> PrivateDataset:
-        """A data set of samples that are in memory (or memory-mapped) already; without `units`, one per record.
-
-        Raises:
-            PrivateDataError: as the constructor, or samples and labels differ in number.
-        """
+        """Make a data set of samples that are in memory (or memory-mapped) already; without `units`, one per record."""
         numbers = np.asarray(labels, dtype=np.int32)
         if len(samples) != len(numbers):
             raise PrivateDataError("Samples and labels differ in number: give one label per sample.")
@@ -344,21 +155,17 @@ class PrivateDataset:
         )
 
     def check(self) -> list[BadRecord]:
-        """The bad records of `preflight`."""
+        """Return the bad records of `preflight`."""
         return list(self.preflight(b"").bad)
 
     def preflight(self, key: bytes) -> Preflight:
-        """Decodes every record once, before any API call or release.
+        """Decode every record once, before any API call or release. Equal data have equal fingerprints under one key.
 
         The answer and the error are the data owner's. The bad records are for confidential/ alone; the error, which
         refuses a start, may be told on the console, because no run goes on beside it.
 
         Args:
             key: of the fingerprint, so that nobody without it can test a guess at the records.
-
-        Returns:
-            The bad records, in order (none where `on_bad_record` is "fail"), a fingerprint of all
-            samples, labels and units, equal for equal data under an equal key, and a digest of each sample.
 
         Raises:
             PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or,
@@ -388,14 +195,11 @@ class PrivateDataset:
         return Preflight(bad, digest.hexdigest(), digests[:readable])
 
     def blocks(self, size: int) -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
-        """All records in order, in blocks of exactly `size` samples, decoded on the fly. Confidential.
+        """Yield all records in order, in blocks of exactly `size` samples, decoded on the fly. Confidential.
 
         The last block is padded with blank samples. One block is in memory at a time. A record that
-        cannot be decoded, even if it could be at the pre-flight, is a blank sample with valid False and
-        never an error. No record, no block.
-
-        Args:
-            size: samples per block, ≥ 1.
+        cannot be decoded, even if it could be at the pre-flight, is a blank sample and never an error. No record, no
+        block.
 
         Yields:
             `size` samples, and bool (size,): False for bad records and for padding.
@@ -407,20 +211,20 @@ class PrivateDataset:
             raise ValueError(f"size must be at least 1, not {size}")
         outcomes = self._outcomes()
         for start in range(0, len(self), size):
-            read = list(islice(outcomes, min(size, len(self) - start)))
-            rows = [None if isinstance(one, PEError) else one for one in read] + [None] * (size - len(read))
+            block = list(islice(outcomes, min(size, len(self) - start)))
+            rows = [None if isinstance(one, PEError) else one for one in block] + [None] * (size - len(block))
             yield self.modality.stack(rows, self.shape), np.array([row is not None for row in rows])
 
     def first(self, count: int) -> Iterator[Outcome]:
-        """The outcomes of the first records, of whatever shape: for `pe init` to propose one. Confidential."""
+        """Yield the outcomes of the first records, of whatever shape: for `pe init` to propose one. Confidential."""
         return islice(iter(self._records), count)
 
     def padding(self, size: int) -> tuple[Samples, npt.NDArray[np.bool_]]:
-        """A block of `size` blank samples, all invalid. Public: it holds no record."""
+        """Return a block of `size` blank samples, all invalid. Public: it holds no record."""
         return self.modality.stack([None] * size, self.shape), np.zeros(size, dtype=np.bool_)
 
     def _outcomes(self) -> Iterator[Outcome]:
-        """One outcome per record; a sample of another shape is a PrivateDataError."""
+        """Yield one outcome per record; a sample of another shape is a PrivateDataError."""
         records = iter(self._records)
         for index in range(len(self)):
             try:
@@ -429,3 +233,164 @@ class PrivateDataset:
                 raise PrivateDataError("The private data changed while they were read: start again.") from None
             misfit = "" if isinstance(outcome, PEError) else self.modality.misfit(outcome, self.shape)
             yield PrivateDataError(f"{self._where(index)} {misfit}.") if misfit else outcome
+
+
+class Reread:
+    """Records whose every iteration calls `read` and so reads them anew."""
+
+    def __init__(self, read: Callable[[], Iterator[Outcome]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return self._read()
+
+
+def outcome_of(decode: Callable[[], Array]) -> Outcome:
+    """Return the result of `decode`, or the PEError that it raises, as a value."""
+    try:
+        return decode()
+    except PEError as error:
+        return error
+
+
+def class_fault(name: str) -> str:
+    """Say why a line of a table, a prompt or a picture cannot show a class name; empty: it can."""
+    if not name.strip():
+        return "is empty"
+    if name != name.strip():
+        return "begins or ends with white space: leave it out"
+    unseen = (each for each in name if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+    first = next((each for each in unseen if each not in "\u200c\u200d"), "")  # which Persian, Hindi and emoji need
+    return f"holds U+{ord(first):04X}, which a line cannot show: leave it out" if first else ""
+
+
+# Public samples among the private records, found by digests.
+
+_PIECE = 2**16  # digests compared at a time
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Public samples that are equal to a private record to the last bit. It may refuse a start."""
+
+    equal: int  # number of them; confidential
+    compared: int  # number of all public samples; public
+    first: str  # name of the first of the equal ones, "" without one; confidential
+    sha256: str  # of the digests of all public samples, in order, hexadecimal; public
+
+
+def sample_digest(sample: Array) -> bytes:
+    """Return the SHA-256 of a sample's shape and values. Of a private record it stays in memory."""
+    return hashlib.sha256(repr(sample.shape).encode() + sample.tobytes()).digest()
+
+
+def find_overlap(
+    digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
+) -> Overlap:
+    """Compare public samples with private records, by digests.
+
+    Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
+    them learns nothing of the answer. Memory grows with their number, by a digest and a name each, and not with that
+    of the records.
+
+    Args:
+        digests: of all private records.
+        public: names and samples, decoded as the private records are.
+        modality: of both.
+        shape: of a private record.
+
+    Raises:
+        ContractError: a public sample is of another shape: it was not decoded as the private records are.
+    """
+    names: list[str] = []
+    whole = bytearray()
+    for name, sample in public:
+        if not modality.check(sample[np.newaxis]) or modality.misfit(sample, shape):
+            form = f"{sample.dtype} {sample.shape}"
+            raise ContractError(f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held.")
+        names.append(name)
+        whole += sample_digest(sample)
+    compared = np.frombuffer(whole, np.uint8).reshape(-1, DIGEST_BYTES)
+    beginnings, common = np.unique(_beginnings(compared)), set[bytes]()
+    for at in range(0, len(digests), _PIECE):
+        piece = digests[at : at + _PIECE]
+        common.update(digest.tobytes() for digest in piece[np.isin(_beginnings(piece), beginnings)])
+    equal = [name for name, digest in zip(names, compared, strict=True) if digest.tobytes() in common]
+    return Overlap(len(equal), len(names), equal[0] if equal else "", hashlib.sha256(whole).hexdigest())
+
+
+def _beginnings(digests: Digests) -> npt.NDArray[np.uint64]:
+    """Return the first eight bytes of each."""
+    return np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
+
+
+# Messages to the owner about private files at fault. Confidential: every word of it names private files.
+
+SHOWN = 20
+"""Most files at fault that the console names."""
+
+
+def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataError:
+    """Return the error that tells of all `faults`: the first in its sentence, of several the first SHOWN as notes.
+
+    `several` is their common predicate: 'private records cannot be read'; `remedy` a sentence, with {it} for them.
+    """
+    if len(faults) == 1:
+        return PrivateDataError(f"{faults[0]} {remedy.format(it='it')}")
+    error = PrivateDataError(f"{len(faults):,} {several}; the first: {faults[0]} {remedy.format(it='them')}")
+    error.faults = tuple(map(printable, faults))
+    for fault in error.faults[:SHOWN]:
+        error.add_note(fault)
+    if len(faults) > SHOWN:
+        error.add_note(f"… and {len(faults) - SHOWN:,} more.")
+    return error
+
+
+@contextmanager
+def as_private() -> Iterator[None]:
+    """Turn a BadTable inside into a PrivateDataError."""
+    try:
+        yield
+    except BadTable as error:
+        raise PrivateDataError(str(error)) from error
+
+
+@contextmanager
+def listing(place: Path | RemotePath | None) -> Iterator[None]:
+    """List more files at fault than are shown in `<data>.bad-files.txt` beside the data at `place`.
+
+    Only its owner can read that file. Nothing is written where the data have no place on this machine.
+    """
+    try:
+        yield
+    except PrivateDataError as error:
+        if isinstance(place, Path) and len(error.faults) > SHOWN:
+            error.add_note(_write_list(place.resolve(), error.faults))
+        raise
+
+
+def _write_list(data: Path, faults: Sequence[str]) -> str:
+    """Write the list; say where it is, or why it is not there."""
+    path = data.with_name(BAD_FILES.format(data.name))
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{fault}\n" for fault in faults)
+        temporary.replace(path)
+    except OSError as error:
+        return f"{path}, which is to list them all, cannot be written: {error.strerror}."
+    return f"All of them are listed in {path}; as confidential as the data, it may be deleted."
+
+
+def place_in(files: Sequence[object], ends: Sequence[int], noun: str = "Row") -> Where:
+    """Return a function that names a record's place ('Row 7 of a.parquet') in files that follow one another.
+
+    `ends` has the number of records up to the end of each file that was read so far; it may grow.
+    """
+
+    def where(index: int) -> str:
+        file = bisect_right(ends, index)
+        return f"{noun} {index - (ends[file - 1] if file else 0) + 1:,} of {files[file]}"
+
+    return where

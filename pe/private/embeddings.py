@@ -8,8 +8,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from itertools import count as count_from
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pe.data.population import open_table, write_rows
 from pe.data.quiet import quiet
-from pe.data.samples import Samples
+from pe.data.samples import Samples, mix
 from pe.errors import ContractError
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
@@ -30,26 +30,19 @@ SPARE = 1.1
 """How many times the declared size the records may be before their number shows in the number of blocks."""
 
 EmbedBlocks = Callable[[Embedding, Iterator[Samples]], Iterator[Vectors]]
-"""What `embed_blocks` does, wherever it is done."""
+"""A function like `embed_blocks`, which may do its work elsewhere."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PrivateEmbeddings:
-    """The private records as vectors. Everything but `classes` is confidential, the length included.
+    """The private records as vectors. Everything but `classes` is confidential, the length included."""
 
-    Attributes:
-        vectors: float32 (n, d); a row of NaN casts no vote. May be memory-mapped.
-        labels: int32 (n,), indices into `classes`.
-        units: int64 (n,); equal numbers are one privacy unit.
-        classes: the public label names.
-    """
-
-    vectors: Vectors
-    labels: Labels
-    units: Units
-    classes: tuple[str, ...]
+    vectors: Vectors  # float32 (n, d); a row of NaN casts no vote. May be memory-mapped
+    labels: Labels  # int32 (n,), indices into `classes`
+    units: Units  # int64 (n,); equal numbers are one privacy unit
+    classes: tuple[str, ...]  # the public label names
 
     def __len__(self) -> int:
         """The number of records. Confidential."""
@@ -60,7 +53,7 @@ class PrivateEmbeddings:
 
 
 def embed_blocks(embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-    """The vectors of each block, in order (see `embed_block`). Nothing of them is printed."""
+    """Yield the vectors of each block, in order (see `embed_block`). Nothing of them is printed."""
     for samples in blocks:
         with quiet():
             answer = embed_block(embedding, samples)
@@ -83,12 +76,9 @@ def embed_private(
     Args:
         dataset: the private records.
         embedding: is handed private samples and keeps none.
-        folder: where `private_embeddings.npy` is written, under a temporary name first; it must be the
-            run's confidential folder. None keeps the vectors in memory.
-        embed: who embeds the blocks.
-
-    Returns:
-        The vectors, memory-mapped read-only where there is a folder.
+        folder: of `private_embeddings.npy`, which is then mapped read-only; it must be the run's confidential folder.
+            None keeps the vectors in memory.
+        embed: embeds the blocks.
 
     Raises:
         ContractError: the embedding's batch_size is wrong, or it changes its dimension.
@@ -99,7 +89,8 @@ def embed_private(
     if not isinstance(size, int) or size < 1:
         raise ContractError(f"{type(embedding).__name__}.batch_size is {size!r}: it must be a whole number ≥ 1.")
     if folder is None:
-        return _bind(dataset, _embed(dataset, embedding, None, embed))
+        vectors = _embed(dataset, embedding, None, embed)
+        return PrivateEmbeddings(vectors, dataset.labels, dataset.units, dataset.classes)
     part, path = folder / f"{FILE}.part", folder / FILE
     try:
         _embed(dataset, embedding, part, embed)
@@ -113,12 +104,9 @@ def embed_private(
 
 
 def load_private(dataset: PrivateDataset, folder: Path) -> PrivateEmbeddings:
-    """The embeddings that `embed_private` wrote to `folder` for the same records, memory-mapped. Confidential."""
+    """Load the embeddings that `embed_private` wrote to `folder` for the same records, memory-mapped. Confidential."""
     mode: Literal["r"] | None = "r" if len(dataset) else None
-    return _bind(dataset, np.load(folder / FILE, mmap_mode=mode, allow_pickle=False))
-
-
-def _bind(dataset: PrivateDataset, vectors: Vectors) -> PrivateEmbeddings:
+    vectors = np.load(folder / FILE, mmap_mode=mode, allow_pickle=False)
     return PrivateEmbeddings(vectors, dataset.labels, dataset.units, dataset.classes)
 
 
@@ -129,7 +117,10 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
     masks: deque[npt.NDArray[np.bool_]] = deque()  # of the blocks under way
 
     def blocks() -> Iterator[Samples]:
-        for samples, valid in _blocks(dataset, size):
+        # as many as the declared size asks for, and one at least
+        most = max(1, blocks_for(dataset.declared_size or 0, size))
+        spare = (dataset.padding(size) for _ in range(-(-count // size), most))
+        for samples, valid in chain(dataset.blocks(size), spare):
             masks.append(valid)
             yield samples
 
@@ -154,19 +145,8 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
     return vectors
 
 
-def _blocks(dataset: PrivateDataset, size: int) -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
-    """The records' blocks, and blank ones up to the number that the declared size comes to, or to one."""
-    most = max(1, blocks_for(dataset.declared_size or 0, size))
-    seen = 0
-    for block in dataset.blocks(size):
-        seen += 1
-        yield block
-    for _ in range(seen, most):
-        yield dataset.padding(size)
-
-
 def blocks_for(declared_size: int, batch_size: int) -> int:
-    """In how many blocks a data set of about this declared size is embedded, ≥ 0."""
+    """Return the number of blocks in which a data set of about this declared size is embedded, ≥ 0."""
     return -(-math.ceil(declared_size * SPARE) // batch_size)
 
 
@@ -180,8 +160,7 @@ def _table(path: Path | None, shape: tuple[int, int]) -> Vectors:
     return open_table(path, np.dtype(np.float32), shape)
 
 
-# Which records go together: all of a unit's in one shard, so that its votes are scaled together.
-
+# Shards of the records: all of a unit's records are in one shard, so that its votes are scaled together.
 
 SHARD_BYTES = 2**25
 """Bytes of a shard's vectors, on the average: enough to be worth a message, few enough to hold many at a time."""
@@ -189,29 +168,22 @@ _PIECE = 2**20  # units looked at together, so that memory holds no second array
 
 
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
-    """The records in `count` parts, some of which may be empty; each is read when it is asked for. CONFIDENTIAL.
-
-    Args:
-        private: all records.
-        count: ≥ 1.
-        key: random, 64 bits.
-    """
+    """Cut the records into `parts`, each read when it is asked for. CONFIDENTIAL."""
     for rows in parts(private.units, count, key):
         vectors = np.array(private.vectors[rows], subok=False)
         yield PrivateEmbeddings(vectors, private.labels[rows], private.units[rows], private.classes)
 
 
 def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
-    """The rows of the records of these units in `count` parts, some of which may be empty. CONFIDENTIAL.
+    """Cut the rows of the records of these units into `count` ≥ 1 parts, some of which may be empty. CONFIDENTIAL.
 
     Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of all.
 
-    Args:
-        units: of all records.
-        count: ≥ 1.
-        key: random, 64 bits: which units go together, nobody can choose. It changes no sum.
+    The `key`, 64 random bits, decides which units go together, so nobody can choose that. It changes no sum.
     """
-    if count == 1 or _in_order(units):  # each record is its own unit
+    pieces = ((at, units[at : at + _PIECE]) for at in range(0, len(units), _PIECE))
+    if count == 1 or all(np.array_equal(piece, np.arange(at, at + len(piece))) for at, piece in pieces):
+        # each record is its own unit
         for start, stop in pairwise(len(units) * number // count for number in range(count + 1)):
             yield slice(start, stop)
         return
@@ -221,18 +193,9 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
 
 
 def place(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
-    """In which of `count` shards each unit is, by a keyed hash (the finaliser of SplitMix64)."""
+    """Return the shard of `count` in which each unit is, by a keyed hash."""
     places = np.empty(len(units), np.min_scalar_type(count))
     for at in range(0, len(units), _PIECE):
-        mixed = units[at : at + _PIECE].astype(np.uint64) + np.uint64(key)  # modulo 2⁶⁴
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        mixed ^= mixed >> np.uint64(31)
-        places[at : at + _PIECE] = mixed % np.uint64(count)
+        hashes = mix(units[at : at + _PIECE].astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴
+        places[at : at + _PIECE] = hashes % np.uint64(count)
     return places
-
-
-def _in_order(units: Units) -> bool:
-    """Whether they are 0, 1, 2 and so on."""
-    starts = range(0, len(units), _PIECE)
-    return all(np.array_equal(units[at : at + _PIECE], np.arange(at, min(at + _PIECE, len(units)))) for at in starts)

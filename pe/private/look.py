@@ -1,8 +1,8 @@
-"""What lies at a place, for `pe init` to propose: all of it confidential until the owner confirms it."""
+"""Proposals for `pe init` from the files at a place: all of it confidential until the owner confirms it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,65 +33,50 @@ _LENGTHS = (250, 500, 1000)  # bytes of a text; beyond them LONGEST
 
 @dataclass(frozen=True)
 class Seen:
-    """Private records at a place.
+    """Private records at a place."""
 
-    Attributes:
-        settings: kind, path and columns, as the recipe's section `private` has them.
-        labels: their names; empty where there are none.
-        units: what the privacy unit may be, besides `record`.
-        where: the unit's place in words: "a column of labels.csv".
-    """
-
-    settings: dict[str, Any]
-    labels: tuple[str, ...]
-    units: tuple[str, ...]
-    where: str
+    settings: dict[str, Any]  # kind, path and columns, as the recipe's section `private` has them
+    labels: tuple[str, ...]  # their names; empty where there are none
+    units: tuple[str, ...]  # possible privacy units, besides `record`
+    where: str  # the unit's place in words: "a column of labels.csv"
 
     @property
     def texts(self) -> bool:
-        """Whether they are texts; else they are images."""
+        """True if they are texts, False if images."""
         return self.settings["kind"] in (TextFolder.kind, TextTable.kind)
 
 
 @dataclass(frozen=True)
 class SeenShape:
-    """The size that suits the first records. Confidential.
+    """The size that suits the first records. Confidential."""
 
-    Attributes:
-        side: height and width, in pixels.
-        channels: 1 where most are grey, else 3.
-    """
-
-    side: int
-    channels: int
+    side: int  # height and width, in pixels
+    channels: int  # 1 where most are grey, else 3
 
 
 def kind_at(path: Path) -> str:
-    """The kind of source of images that reads what lies at `path`: folder, npz, parquet or webdataset.
+    """Return the kind of source of images that reads what lies at `path`: folder, npz, parquet or webdataset.
 
     Raises:
         RecipeError: a file of another type is there.
     """
-    if path.is_dir() and tables_in(path, TAR):
-        return WebDataset.kind
     if path.is_dir():
+        if tables_in(path, TAR):
+            return WebDataset.kind
         return "parquet" if tables_in(path, COLUMNAR) or has_splits(path) else "folder"
-    suffix = path.suffix.lower()
-    if suffix not in (".npz", *COLUMNAR, *TAR):
-        known = ", ".join((".npz", *COLUMNAR, *TAR))
-        raise RecipeError(f"{path} is neither a folder nor a file of these types: {known}.")
-    if suffix in TAR:
-        return WebDataset.kind
-    return "parquet" if suffix in COLUMNAR else "npz"
+    kinds = {".npz": "npz", **dict.fromkeys(COLUMNAR, "parquet"), **dict.fromkeys(TAR, WebDataset.kind)}
+    if path.suffix.lower() not in kinds:
+        raise RecipeError(f"{path} is neither a folder nor a file of these types: {', '.join(kinds)}.")
+    return kinds[path.suffix.lower()]
 
 
 def text_kind_at(path: Path) -> str:
-    """The kind of source of texts that reads what lies at `path`, as its name and those in it tell."""
+    """Return the kind of source of texts that reads what lies at `path`, as its name and those in it tell."""
     return TextFolder.kind if path.is_dir() and not tables_in(path) else TextTable.kind
 
 
 def look(path: Path, image_column: str | None, text_column: str | None, label_column: str | None) -> Seen:
-    """What lies at `path`.
+    """Find out what lies at `path`.
 
     Args:
         path: a folder or a file.
@@ -104,48 +89,38 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
         PrivateDataError: it cannot be read.
         MissingDependency: a library is not installed that reads it.
     """
-    _check_there(path)
-    if text_column is not None or _holds_texts(path):
-        return _look_at_texts(path, text_column, label_column)
-    kind = kind_at(path)
-    settings: dict[str, Any] = {"kind": kind, "path": path}
+    known = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
+    if not path.exists():
+        raise RecipeError(f"{path} does not exist: name {known}.")
+    if path.is_file() and path.suffix.lower() not in (".npz", *TAR, *TABLES):
+        raise RecipeError(f"{path} is of no type that is read here: name {known}.")
+
+    def table(kind: str, key: str, columns: FoundColumns) -> Seen:
+        settings = {"kind": kind, "path": path, key: columns.sample, "label_column": columns.label}
+        return Seen(settings, columns.labels, columns.others, "a column")
+
+    kind = text_kind_at(path) if text_column is not None or _holds_texts(path) else kind_at(path)
     if kind == "npz":
-        labels, units = find_arrays(path)
-        return Seen(settings, labels, units, "an array of the file")
+        return Seen({"kind": kind, "path": path}, *find_arrays(path), "an array of the file")
     if kind == WebDataset.kind:
-        return _seen_table(settings, "image_column", WebDataset.find(path, image_column, label_column))
+        return table(kind, "image_column", WebDataset.find(path, image_column, label_column))
     if kind == "parquet":
-        found = ImageParquet.find(path, image_column, label_column)
-        if found is None:
-            return _look_at_texts(path, text_column, label_column)
-        return _seen_table(settings, "image_column", found)
-    if _holds_dicom(path):
+        if (columns := ImageParquet.find(path, image_column, label_column)) is not None:
+            return table(kind, "image_column", columns)
+        kind = text_kind_at(path)
+    if kind == TextTable.kind:
+        return table(kind, "text_column", TextTable.find(path, text_column, label_column))
+    if kind == "folder" and _holds(path, _is_dicom):
         raise RecipeError(
             f"{path} holds DICOM files: write a recipe with private.kind: dicom, whose window you must declare "
             "(pe explain dicom; docs/data.md)."
         )
-    return _seen_folder(settings)
-
-
-def _look_at_texts(path: Path, text_column: str | None, label_column: str | None) -> Seen:
-    """Texts at `path`; see `look`."""
-    settings: dict[str, Any] = {"kind": text_kind_at(path), "path": path}
-    if settings["kind"] == TextFolder.kind:
-        return _seen_folder(settings)
-    return _seen_table(settings, "text_column", TextTable.find(path, text_column, label_column))
-
-
-def _seen_folder(settings: dict[str, Any]) -> Seen:
-    path = settings["path"]
-    return Seen(settings, find_labels(path), find_units(path), "subfolder, a column of labels.csv")
-
-
-def _seen_table(settings: dict[str, Any], key: str, found: FoundColumns) -> Seen:
-    return Seen(settings | {key: found.sample, "label_column": found.label}, found.labels, found.others, "a column")
+    units = find_units(path)
+    return Seen({"kind": kind, "path": path}, find_labels(path), units, "subfolder, a column of labels.csv")
 
 
 def look_at_shape(dataset: PrivateDataset) -> SeenShape:
-    """The size that suits most of the first records; those that cannot be read are passed over.
+    """Return the size that suits most of the first records; those that cannot be read are passed over.
 
     Args:
         dataset: of a source without a resize rule, in colour.
@@ -164,7 +139,7 @@ def look_at_shape(dataset: PrivateDataset) -> SeenShape:
 
 
 def look_at_length(dataset: PrivateDataset) -> int:
-    """Bytes that suit most of the first texts: twice the median, as a round number. Confidential.
+    """Return the bytes that suit most of the first texts: twice the median, as a round number. Confidential.
 
     Args:
         dataset: of a source that cuts no text that `longest` might hold.
@@ -177,7 +152,7 @@ def look_at_length(dataset: PrivateDataset) -> int:
 
 
 def _readable(dataset: PrivateDataset) -> list[Any]:
-    """Those of the first records that can be read; PEError if there are none: that of the first."""
+    """Return those of the first records that can be read; if none can, raise the first one's error."""
     outcomes = list(dataset.first(LOOKED_AT))
     readable = [one for one in outcomes if not isinstance(one, PEError)]
     if not readable:
@@ -185,36 +160,25 @@ def _readable(dataset: PrivateDataset) -> list[Any]:
     return readable
 
 
-def _check_there(path: Path) -> None:
-    known = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
-    if not path.exists():
-        raise RecipeError(f"{path} does not exist: name {known}.")
-    if path.is_file() and path.suffix.lower() not in (".npz", *TAR, *TABLES):
-        raise RecipeError(f"{path} is of no type that is read here: name {known}.")
-
-
 def _holds_texts(path: Path) -> bool:
-    """Whether texts lie there, and no images, as names tell; Parquet and Arrow hold either."""
+    """Return True if texts lie there, and no images, as names tell; Parquet and Arrow hold either."""
     if path.is_file():
         suffix = path.suffix.lower()
         return suffix in TABLES and suffix not in COLUMNAR
-    return not _holds(path, (*SUFFIXES, *COLUMNAR, *TAR)) and _holds(path, (*TEXTS, *TABLES))
+
+    def has(*suffixes: str) -> bool:
+        return _holds(path, lambda file: file.suffix.lower() in suffixes and file.name != LABELS_CSV)
+
+    return not has(*SUFFIXES, *COLUMNAR, *TAR) and has(*TEXTS, *TABLES)
 
 
-def _holds(folder: Path, suffixes: Collection[str]) -> bool:
-    """Whether one of a folder's first files has such a name."""
-    files = islice(walk(folder), _FILES_LOOKED_AT)
-    return any(file.suffix.lower() in suffixes and file.name != LABELS_CSV for file in files)
+def _holds(folder: Path, fits: Callable[[Path], bool]) -> bool:
+    return any(map(fits, islice(walk(folder), _FILES_LOOKED_AT)))
 
 
-def _holds_dicom(folder: Path) -> bool:
-    """Whether one of a folder's first files is DICOM, by what it begins with."""
-    return any(_begins_as_dicom(file) for file in islice(walk(folder), _FILES_LOOKED_AT))
-
-
-def _begins_as_dicom(file: Path) -> bool:
+def _is_dicom(file: Path) -> bool:
     try:
-        with file.open("rb") as opened:
-            return opened.read(132)[128:] == b"DICM"
+        with file.open("rb") as content:
+            return content.read(132)[128:] == b"DICM"
     except OSError:  # the source itself says so, with the file's name
         return False

@@ -17,6 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -27,8 +28,8 @@ from pydantic import Field
 from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames
 from pe.data.quiet import quiet
 from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
-from pe.private.dataset import NOBODY, PrivateDataset
-from pe.private.folder import FolderRecords, FolderSource
+from pe.private.dataset import NOBODY, PrivateDataset, Reread
+from pe.private.folder import FolderSource
 from pe.private.modalities import ImageSource
 from pe.private.source import source
 
@@ -39,24 +40,13 @@ BURNED_IN = (
 )
 _TIFF = frozenset({".tif", ".tiff"})
 _SUFFIXES = _TIFF | {".dcm", ".dicom", ".ima", ""}
+# fmt: off
 _PIXEL_ELEMENTS = [
-    "SamplesPerPixel",
-    "PhotometricInterpretation",
-    "PlanarConfiguration",
-    "NumberOfFrames",
-    "Rows",
-    "Columns",
-    "BitsAllocated",
-    "BitsStored",
-    "HighBit",
-    "PixelRepresentation",
-    "RescaleIntercept",
-    "RescaleSlope",
-    "ModalityLUTSequence",
-    "ExtendedOffsetTable",
-    "ExtendedOffsetTableLengths",
-    "PixelData",
+    "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames", "Rows", "Columns",
+    "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "RescaleIntercept", "RescaleSlope",
+    "ModalityLUTSequence", "ExtendedOffsetTable", "ExtendedOffsetTableLengths", "PixelData",
 ]
+# fmt: on
 _COLOUR = frozenset({"RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT"})
 _REQUIRED = [*_PIXEL_ELEMENTS[:2], *_PIXEL_ELEMENTS[4:8], "PixelRepresentation", "PixelData"]
 _HEAD = 2**12  # bytes, in which the transfer syntax stands
@@ -87,9 +77,10 @@ class Dicom(FolderSource, ImageSource):
     kind: Literal["dicom"] = "dicom"
 
     suffixes: ClassVar[frozenset[str]] = _SUFFIXES
+    own_units: ClassVar[frozenset[str]] = frozenset({PATIENT})
 
     def open(self) -> PrivateDataset:
-        """The records; pixels are read later, by `check` and `blocks`. Warns of burned-in text, always.
+        """List the records; pixels are read later, by `check` and `blocks`. Warns of burned-in text, always.
 
         With PatientID as the unit, reads every file's header; a file whose header cannot be read is a
         bad image from here on.
@@ -100,25 +91,25 @@ class Dicom(FolderSource, ImageSource):
         """
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
-        files = self.files(own_units=frozenset({PATIENT}))
+        files = self._files()
         units: Sequence[object] | None = files.units
         unreadable: dict[int, BadImage] = {}
         if units is None and self.privacy_unit == PATIENT:
-            units = []
+            patients: list[object] = []
             for index, path in enumerate(files.paths):
-                patient: object
                 try:
-                    patient = _patient(self.path / path)
+                    patients.append(_patient(self.path / path))
                 except BadImage as error:
-                    unreadable[index], patient = error, f"unreadable\0{index}"
-                units.append(patient)
-        records = FolderRecords(self, files.paths, unreadable)
+                    unreadable[index] = error
+                    patients.append(f"unreadable\0{index}")
+            units = patients
+        records = Reread(partial(self._outcomes, files.paths, unreadable))
         dataset = self.bind(records, len(files.paths), files.where, labels=files.labels, units=units)
         dataset.units[list(unreadable)] = NOBODY
         return dataset
 
     def read_file(self, path: Path) -> UInt8Array:
-        """The image in a file.
+        """Return the image in a file.
 
         Raises:
             BadImage: there is none.
@@ -137,7 +128,7 @@ class Dicom(FolderSource, ImageSource):
 
 
 def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, inverted: bool) -> UInt8Array:
-    """The values as 0…255 by the window (centre, width); `inverted` where low values are white.
+    """Map values to 0…255 by the window (centre, width); `inverted` where low values are white.
 
     Not-a-number becomes black, infinities the window's ends.
     """
@@ -160,7 +151,7 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _patient(path: Path) -> object:
-    """The PatientID, or None. Confidential."""
+    """Return the PatientID, or None. Confidential."""
     pydicom, _ = _libraries()
     try:
         with quiet():

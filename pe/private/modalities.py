@@ -1,4 +1,4 @@
-"""What every source of private images declares."""
+"""Settings of sources of one modality: private images, and private texts."""
 
 from __future__ import annotations
 
@@ -59,36 +59,33 @@ class ImageSource(PrivateSource):
         return self.resize
 
     def decode(self, data: bytes | Path, name: str | None = None) -> UInt8Array:
-        """The image in a file or its bytes, as declared; raises as `decode_image`."""
+        """Decode an image file or its bytes as declared; raise as `decode_image`."""
         size = self.height_width if self.resize else None
         return decode_image(data, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
 
     def convert(self, pixels: npt.NDArray[Any], name: str = "The image") -> UInt8Array:
-        """The image that an array holds, as declared; raises as `convert_pixels`."""
+        """Convert an image in an array as declared; raise as `convert_pixels`."""
         size = self.height_width if self.resize else None
         return convert_pixels(pixels, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
 
     @cached_property
     def _deep(self) -> set[bool]:
-        """See `dimness`."""
+        """Notes for `dimness`."""
         return set()
 
     def misgiving(self) -> str:
-        """See `dimness`; what was noted is forgotten."""
+        """Say why the images that were read since the last call cannot be meant as they are; see `dimness`."""
         why = dimness(self._deep)
         self._deep.clear()
         return why
 
     def decoding(self) -> Callable[[], object]:
-        """What decodes an image of noise, of `largest_side` where that is given."""
+        """Return a function that decodes an image of noise, of `largest_side` where that is given."""
         height, width = self.height_width if self.largest_side is None else (self.largest_side, self.largest_side)
         pixels = np.random.default_rng(0).integers(0, 256, (height, width, self.channels), dtype=np.uint8)
         file = io.BytesIO()
         Image.fromarray(pixels.squeeze(2) if self.channels == 1 else pixels).save(file, "PNG", compress_level=1)
         return partial(decode_image, file.getvalue(), size=self.height_width, resize="crop", channels=self.channels)
-
-
-# What every source of private texts declares.
 
 
 @source
@@ -114,17 +111,12 @@ class TextSource(PrivateSource):
         return (self.longest,)
 
     def read(self, record: bytes | str | Path, name: str) -> Array:
-        """The text of a record.
-
-        Raises:
-            BadSample: it is none.
-        """
-        return np.array(
-            decode_text(record, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name), np.bytes_
-        )
+        """Return the text of a record; raise BadSample if it is none."""
+        text = decode_text(record, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name)
+        return np.array(text, np.bytes_)
 
     def decoding(self) -> Callable[[], object]:
-        """What decodes the largest text that is read: letters in parts, which the normal form joins."""
+        """Return a function that decodes the largest text: letters in parts, which the normal form joins."""
         text = "e\u0301" * self.longest
         decode = partial(decode_text, longest=self.longest, cut=True, name="A text")
         return partial(decode, text.encode()[: MARGIN * self.longest])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ _ZEROS, _POINT_ZERO = re.compile(r"(?<!\d)(?<!\d\.)0+(?=\d)"), re.compile(r"^(\d
 
 
 def text_of(value: object) -> str | None:
-    """A label or unit as text: whole numbers in decimal, names stripped and in Unicode form C.
+    """Return a label or unit as text: whole numbers in decimal, names stripped and in Unicode form C.
 
     None for what is neither, or is empty: fractions, truth values, lists, missing values, bytes that are not UTF-8.
     """
@@ -46,30 +46,21 @@ def text_of(value: object) -> str | None:
     return None if any("\ud800" <= each <= "\udfff" for each in text) else text or None
 
 
-def _folded(name: str) -> str:
-    """Fold an id to what look-alikes share: no case, spaces, kinds of dashes, leading zeros, or .0 of a number."""
-    if not name.isascii():
-        kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
-        name = "".join("-" if kind == "Pd" else each for each, kind in kinds if kind != "Cf")
-    name = _UNSEEN.sub("", name.lower())
-    return _ZEROS.sub("", _POINT_ZERO.sub(r"\1", name))
-
-
 def suggestion(names: Iterable[str]) -> str:
-    """The distinct names, numbers in numerical order, as a YAML list for the owner to confirm."""
-    found = sorted_names(names)
-    return f"[{', '.join(found[:_SHOWN])}{', …' if len(found) > _SHOWN else ''}]"
+    """Write the distinct names, numbers in numerical order, as a YAML list for the owner to confirm."""
+    distinct = sorted_names(names)
+    return f"[{', '.join(distinct[:_SHOWN])}{', …' if len(distinct) > _SHOWN else ''}]"
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The distinct names: numbers first in numerical order, then the others in alphabetical order."""
+    """Return the distinct names: numbers first in numerical order, then the others in alphabetical order."""
     return tuple(sorted(set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)))
 
 
 class LabelNumbers:
     """The labels of records, taken one after another, as indices into the class list: 4 bytes each. Confidential.
 
-    The first fault is kept for `done`, so that what is wrong with the whole file is told first.
+    The first fault is kept for `finish`, so that a fault of the whole file is told first.
 
     Args:
         classes: the public class list; empty: ignore labels, all records are of one class; None: not given.
@@ -80,7 +71,7 @@ class LabelNumbers:
         self._classes, self._where = classes, where
         self._number = {name: index for index, name in enumerate(classes or ())}
         self._numbers = array("i")
-        self._found: set[str] = set()  # where there is no class list
+        self._names: set[str] = set()  # where there is no class list
         self._error = ""
 
     def take(self, values: Iterable[object]) -> None:
@@ -95,13 +86,13 @@ class LabelNumbers:
             if name is None:
                 self._error = f"{self._where(len(self._numbers))} has {_fault(value)}."
             elif self._classes is None:
-                self._found.add(name)
+                self._names.add(name)
             elif name not in self._number:
                 self._error = self._stranger(name, self._classes)
             self._numbers.append(self._number.get(name or "", 0))
 
-    def done(self) -> tuple[tuple[str, ...], Labels]:
-        """The class list (("all",) where labels are ignored) and each record's index into it, int32 (n,).
+    def finish(self) -> tuple[tuple[str, ...], Labels]:
+        """Return the class list (("all",) where labels are ignored) and each record's index into it, int32 (n,).
 
         Raises:
             PrivateDataError: a label is missing or off the list, a record has several, or there is no class list.
@@ -111,16 +102,25 @@ class LabelNumbers:
         if self._classes is None:
             raise PrivateDataError(
                 "The private records have labels, but the class list, which is public, is not given: "
-                f"confirm it with classes: {suggestion(self._found)}, or set classes: [] to ignore the labels."
+                f"confirm it with classes: {suggestion(self._names)}, or set classes: [] to ignore the labels."
             )
         return tuple(self._classes) or (ONE_LABEL,), np.asarray(self._numbers, dtype=np.int32)
 
     def _stranger(self, name: str, classes: Sequence[str]) -> str:
-        """What is wrong with a label that is off the list."""
         where, parts = self._where(len(self._numbers)), [part.strip() for part in _SEPARATORS.split(name)]
         if len(parts) > 1 and all(part in self._number for part in parts):
             return f"{where} has several labels ('{name}'): one per record."
         return f"{where} has the label '{name}', which the public class list lacks: {nearest_name(name, classes)}"
+
+
+def _fault(value: object) -> str:
+    if isinstance(value, list | tuple | np.ndarray):
+        return "several labels: one per record"
+    if value is None or not str(value).strip():
+        return "no label"
+    if isinstance(value, str | bytes):
+        return "a label that is not text in UTF-8: rename it"
+    return f"a label of type {type(value).__name__}: labels are names or whole numbers"
 
 
 class UnitNumbers:
@@ -128,10 +128,10 @@ class UnitNumbers:
 
     Equal text is one unit, wherever it appears; names that only look alike, and text beside numbers, are refused: one
     patient would be two units. 8 bytes a record; and of each unit its name, in a dictionary. The first fault is kept
-    for `done`.
+    for `finish`.
 
     Args:
-        unit_name: what messages call a unit.
+        unit_name: the name of a unit in messages.
         where: names a record's place.
     """
 
@@ -139,7 +139,7 @@ class UnitNumbers:
         self._unit_name, self._where = unit_name, where
         self._number: dict[str, int] = {}
         self._numbers = array("q")
-        self._first: dict[bool, int] = {}  # whether it is text → the first such record
+        self._first: dict[bool, int] = {}  # is it text → the first such record
         self._error = ""
 
     def take(self, values: Iterable[object]) -> None:
@@ -150,11 +150,11 @@ class UnitNumbers:
             name = text_of(value)
             self._first.setdefault(isinstance(value, str | bytes), len(self._numbers))
             if name is None:
-                self._error = self._none(len(self._numbers))
+                self._error = self._lack(len(self._numbers))
             self._numbers.append(self._number.setdefault(name or "", len(self._number)))
 
-    def done(self) -> Units:
-        """Each record's unit, int64 (n,).
+    def finish(self) -> Units:
+        """Return each record's unit, int64 (n,).
 
         Raises:
             PrivateDataError: a record without a unit, with one that is neither a name nor a whole number, or two that
@@ -171,7 +171,7 @@ class UnitNumbers:
         alike: dict[str, int] = {}
         for name, unit in self._number.items():
             if not (key := _folded(name)):
-                raise PrivateDataError(self._none(self._numbers.index(unit)))
+                raise PrivateDataError(self._lack(self._numbers.index(unit)))
             if (other := alike.setdefault(key, unit)) != unit:
                 places = " and ".join(self._where(self._numbers.index(one)) for one in (other, unit))
                 raise PrivateDataError(
@@ -181,54 +181,47 @@ class UnitNumbers:
                 )
         return np.asarray(self._numbers, dtype=np.int64)
 
-    def _none(self, index: int) -> str:
+    def _lack(self, index: int) -> str:
         where = self._where(index)
         return f"{where} has no usable {self._unit_name}: each record needs a name, as text, or a whole number there."
+
+
+def _folded(name: str) -> str:
+    """Fold an id to what look-alikes share: no case, spaces, kinds of dashes, leading zeros, or .0 of a number."""
+    if not name.isascii():
+        kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
+        name = "".join("-" if kind == "Pd" else each for each, kind in kinds if kind != "Cf")
+    name = _UNSEEN.sub("", name.lower())
+    return _ZEROS.sub("", _POINT_ZERO.sub(r"\1", name))
 
 
 def encode_labels(
     values: Iterable[object] | LabelNumbers | None, count: int, classes: Sequence[str] | None, where: Where
 ) -> tuple[tuple[str, ...], Labels]:
-    """The class list and each record's index into it. The indices are confidential.
-
-    Args:
-        values: each record's label; None where the source has no labels.
-        count: the number of records; confidential.
-        classes: the public class list; see `LabelNumbers`. None serves only where there are no labels.
-        where: names a record's place.
-
-    Returns:
-        The class list (("all",) without labels) and int32 (count,).
+    """Return the class list (("all",) without labels), and each record's index into it, int32 (count,). Confidential.
 
     Raises:
-        PrivateDataError: labels without a class list, a label off the list, several labels in one
-            record, a missing label, or a list of several classes for records without labels.
+        PrivateDataError: see `LabelNumbers.finish`; or several classes are listed for records without labels (None).
     """
-    if isinstance(values, LabelNumbers):
-        return values.done()
-    if values is None or (classes is not None and not classes):
+    if values is None:
         if len(classes or ()) > 1 and count:
             raise PrivateDataError(
                 "classes lists several classes, but the private records have no labels: give them labels (docs/data.md "
                 "says where they stand), or leave classes out."
             )
         return tuple(classes or (ONE_LABEL,)), np.zeros(count, dtype=np.int32)
-    numbers = LabelNumbers(classes, where)
-    numbers.take(values)
-    return numbers.done()
+    if not isinstance(values, LabelNumbers):
+        numbers = LabelNumbers(classes, where)
+        numbers.take(values)
+        values = numbers
+    return values.finish()
 
 
 def encode_units(values: Iterable[object] | UnitNumbers | None, count: int, unit_name: str, where: Where) -> Units:
-    """Each record's privacy unit, int64 (count,). Confidential.
-
-    Args:
-        values: each record's unit; None: each record is its own.
-        count: the number of records; confidential.
-        unit_name: what messages call a unit.
-        where: names a record's place.
+    """Return each record's privacy unit, int64 (count,); without units (None), each is its own. Confidential.
 
     Raises:
-        PrivateDataError: see `UnitNumbers.done`.
+        PrivateDataError: see `UnitNumbers.finish`.
     """
     if values is None:
         return np.arange(count, dtype=np.int64)
@@ -236,67 +229,68 @@ def encode_units(values: Iterable[object] | UnitNumbers | None, count: int, unit
         numbers = UnitNumbers(unit_name, where)
         numbers.take(values)
         values = numbers
-    return values.done()
+    return values.finish()
 
 
-def _fault(value: object) -> str:
-    if isinstance(value, list | tuple | np.ndarray):
-        return "several labels: one per record"
-    if value is None or not str(value).strip():
-        return "no label"
-    if isinstance(value, str | bytes):
-        return "a label that is not text in UTF-8: rename it"
-    return f"a label of type {type(value).__name__}: labels are names or whole numbers"
-
-
-# What the columns of a table seem to hold, for `pe init` to propose.
-
+# Columns of a table, as `pe init` proposes them.
 
 _LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "topic", "sentiment", "stars", "rating")
-
 _LIKE_LABELS = re.compile(r"((class|true|target)[ _-]?)?labels?([ _-]?(name|id))?|class(es)?|category")
 
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """What the columns of a table seem to be. Confidential.
-
-    Attributes:
-        sample: of the samples.
-        label: of labels; None: there seems to be none.
-        labels: their names.
-        others: all other columns, one of which may be the privacy unit.
-    """
+    """The columns of a table: of samples, of labels (None: there seems to be none), and all others. Confidential."""
 
     sample: str
     label: str | None
-    labels: tuple[str, ...]
-    others: tuple[str, ...]
+    labels: tuple[str, ...]  # their names
+    others: tuple[str, ...]  # one of which may be the privacy unit
 
+    @classmethod
+    def find(
+        cls,
+        path: Path,
+        columns: Sequence[str],
+        sample: str,
+        label: str | None,
+        values: Callable[[str], Iterable[object]],
+        like: Iterable[str] = (),
+    ) -> FoundColumns:
+        """Look for the column of labels, unless the owner has named it.
 
-def check_columns(path: Path, named: Iterable[str | None], columns: Sequence[str]) -> None:
-    """Raise PrivateDataError if the table at `path` lacks a column that the owner has named."""
-    for name in named:
-        if name and name not in columns:
-            raise PrivateDataError(f"{path} has no column '{name}': it has {listed(columns)}.")
+        Args:
+            path: the table.
+            columns: their names.
+            sample: the column of samples.
+            label: the column of labels, as the owner names it; empty: none; None: one with a usual name, or the first
+                of `like`.
+            values: reads a column of labels.
+            like: columns that may hold labels, too.
 
-
-def label_column(columns: Sequence[str], sample: str, others: Iterable[str] = ()) -> str | None:
-    """The column of labels: one with a usual name, or else of the `others`; None: there seems to be none."""
-    usual = (name for name in _LABEL_COLUMNS if name in columns)
-    return next((name for name in (*usual, *others) if name != sample), None)
+        Raises:
+            PrivateDataError: a column that the owner has named is not there.
+        """
+        if label is None:
+            usual = (name for name in _LABEL_COLUMNS if name in columns)
+            label = next((name for name in (*usual, *like) if name != sample), None)
+        for name in (sample, label):
+            if name and name not in columns:
+                raise PrivateDataError(f"{path} has no column '{name}': it has {listed(columns)}.")
+        names = label_names(values(label)) if label else ()
+        return cls(sample, label or None, names, tuple(name for name in columns if name not in (sample, label)))
 
 
 def like_labels(columns: Iterable[str]) -> str | None:
-    """The column that seems to hold labels under another name than `label`; None: there is none."""
+    """Return the column that seems to hold labels under another name than `label`; None: there is none."""
     return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
 
 
 def label_names(values: Iterable[object]) -> tuple[str, ...]:
-    """The names in a column of labels; values that can be none are left out."""
+    """Return the names in a column of labels; values that can be none are left out."""
     return sorted_names(name for value in values if (name := text_of(value)))
 
 
 def listed(columns: Sequence[str]) -> str:
-    """The columns' names, for a message."""
+    """Name the columns, for a message."""
     return "the columns " + ", ".join(f"'{name}'" for name in columns)

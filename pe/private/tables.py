@@ -1,31 +1,98 @@
-"""Private images in Parquet or Arrow files with a column of encoded images."""
+"""Private records in tables: images in Parquet or Arrow, texts in CSV, TSV, JSON lines, Parquet or Arrow."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pe.data.decoding import UInt8Array
 from pe.data.remote import Place, TablePath
 from pe.data.samples import Array
 from pe.data.tables import COLUMNAR, ColumnFile, Row, columns_of, feature_names, open_columns, read_rows, table_files
 from pe.errors import BadImage, BadSample, PrivateDataError, nearest_name
-from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of, place_in
+from pe.private.dataset import Outcome, PrivateDataset, Reread, as_private, outcome_of, place_in
 from pe.private.modalities import ImageSource, TextSource
-from pe.private.naming import FoundColumns, LabelNumbers, UnitNumbers, check_columns, label_column, label_names, listed
-from pe.private.source import RECORD, SUBFOLDER, Text, source
+from pe.private.naming import FoundColumns, LabelNumbers, UnitNumbers, listed
+from pe.private.source import RECORD, SUBFOLDER, PrivateSource, Text, source
 
 _IMAGES_READ = 64
 _VALUES_READ = 65_536
+_ROWS_LOOKED_AT = 32
+
+
+class TableSource(PrivateSource):
+    """A file in which records follow one another, or a folder of such files, read in the order of their names."""
+
+    if TYPE_CHECKING:  # fields of the classes below
+        path: Place
+        label_column: str | None
+
+    noun: ClassVar[str] = "Row"
+    unit_hint: ClassVar[str] = "a table has no subfolders: name a column of {path}"
+
+    @property
+    def place(self) -> TablePath | None:
+        """The file or folder."""
+        return self.path
+
+    def open(self) -> PrivateDataset:
+        """List the records; samples are read later, by `check` and `blocks`.
+
+        Raises:
+            MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
+            PrivateDataError: no such file, or a damaged one, columns that are missing or of another type, a row that is
+                not as its header says, no rows, labels off the class list.
+        """
+        if self.privacy_unit == SUBFOLDER:
+            raise PrivateDataError(f"privacy_unit: {self.unit_hint.format(path=self.path)}.")
+        files, count, classes = self._files(), 0, self.class_names or ()
+        if self.label_column is None and len(classes) > 1:
+            hint = self._label_hint(files[0])
+            raise PrivateDataError(f"label_column is not set, and classes lists {len(classes)} classes: {hint}.")
+        ends: list[int] = []  # of the files that were read
+        where = place_in(files, ends, self.noun)
+        labels = None if self.label_column is None else LabelNumbers(self.class_names, where)
+        units = None if self._unit is None else UnitNumbers(self.privacy_unit, where)
+        for file in files:
+            for label, unit in self._keys(file, is_first=count == 0):
+                count += 1
+                if labels is not None:
+                    labels.take((label,))
+                if units is not None:
+                    units.take((unit,))
+            ends.append(count)
+        return self.bind(Reread(partial(self._outcomes, files)), count, where, labels=labels, units=units)
+
+    @property
+    def _unit(self) -> str | None:
+        """The column of units; None: each record is its own."""
+        return None if self.privacy_unit == RECORD else self.privacy_unit
+
+    def _label_hint(self, file: TablePath) -> str:
+        # No column is listed: without a header they are a record's cells.
+        return f"name the column of {self.path} that holds the labels"
+
+    @abstractmethod
+    def _files(self) -> Sequence[TablePath]:
+        """Return the files, one at least."""
+
+    @abstractmethod
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
+        """Yield the label and the unit of each record of a file, of which `is_first` are the first of all."""
+
+    @abstractmethod
+    def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
+        """Read all samples in order."""
 
 
 @source
-class ImageParquet(ImageSource):
+class ImageParquet(TableSource, ImageSource):
     """A Parquet or Arrow file, or a folder of one such kind (read in the order of their names): one image per row.
 
     The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct
@@ -47,44 +114,9 @@ class ImageParquet(ImageSource):
     image_column: str = "image"
     label_column: str | None = None
 
-    @property
-    def place(self) -> TablePath | None:
-        """The file or folder."""
-        return self.path
-
-    def open(self) -> PrivateDataset:
-        """The records; images are read later, by `check` and `blocks`.
-
-        Raises:
-            MissingDependency: pyarrow is not installed.
-            PrivateDataError: no such file, columns that are missing or of another type, no rows, labels
-                off the class list.
-        """
-        if self.privacy_unit == SUBFOLDER:
-            raise PrivateDataError(f"privacy_unit: a table has no subfolders: name a column of {self.path}.")
-        paths, count = self._paths(), 0
-        self._check_labelled(paths[0])
-        ends: list[int] = []  # of the files that were read
-        where = place_in(paths, ends)
-        labels = None if self.label_column is None else LabelNumbers(self.class_names, where)
-        units = None if self.privacy_unit == RECORD else UnitNumbers(self.privacy_unit, where)
-        named = [self.label_column, None if units is None else self.privacy_unit]
-        columns = list(dict.fromkeys(name for name in named if name is not None))
-        for path in paths:
-            with _open(path) as file:
-                self._check_columns(path, file)
-                for batch in file.batches(columns, _VALUES_READ):
-                    count += batch.num_rows
-                    if labels is not None and self.label_column is not None:
-                        labels.take(file.cells(batch, self.label_column))
-                    if units is not None:
-                        units.take(file.cells(batch, self.privacy_unit))
-            ends.append(count)
-        return self.bind(_Rows(self, paths), count, where, labels=labels, units=units)
-
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns | None:
-        """The columns that `pe init` proposes, and the names in that of labels. Confidential.
+        """Propose columns to `pe init`, and the names in that of labels. Confidential.
 
         Args:
             path: the file or folder.
@@ -99,41 +131,62 @@ class ImageParquet(ImageSource):
             MissingDependency: pyarrow is not installed.
             PrivateDataError: no such file; a column that is named is not there.
         """
-        paths = cls(path, size=1)._paths()
-        with _open(paths[0]) as file:
+        files = cls(path, size=1)._files()
+        with _open(files[0]) as file:
             schema, types = file.schema, file.arrow.types
         images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
         if image_column is None and not images:
             return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
-        if label is None:
-            named = [name for name in schema.names if feature_names(schema.metadata, name)]
-            label = label_column(schema.names, image, named)
-        check_columns(path, (image, label), schema.names)
-        others = tuple(name for name in schema.names if name not in (image, label))
-        if not label:
-            return FoundColumns(image, None, (), others)
-        found = label_names(value for each in paths for value in _labels(each, label))
-        return FoundColumns(image, label, tuple(feature_names(schema.metadata, label)) or found, others)
+        named = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
 
-    def _paths(self) -> Sequence[TablePath]:
+        def values(column: str) -> Iterator[object]:
+            return chain.from_iterable(_cells(each, column) for each in files)
+
+        columns = FoundColumns.find(path, schema.names, image, label, values, named)
+        return replace(columns, labels=tuple(named.get(columns.label or "", columns.labels)))
+
+    def _files(self) -> Sequence[TablePath]:
         with as_private():
             return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
 
-    def _check_labelled(self, path: TablePath) -> None:
-        """Refuse several classes where no column is named that tells a record's."""
-        if self.label_column is None and len(self.class_names or ()) > 1:
+    def _label_hint(self, file: TablePath) -> str:
+        with _open(file) as opened:
+            columns = ", ".join(f"'{name}'" for name in opened.schema.names)
+        return f"name the column of {file} that holds the labels; it has {columns}"
+
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
+        columns = (self.label_column, self._unit)
+        with _open(file) as opened:
+            self._check_columns(file, opened)
+            for batch in opened.batches(list(dict.fromkeys(filter(None, columns))), _VALUES_READ):
+                labels, units = (
+                    opened.cells(batch, name) if name else repeat(None, batch.num_rows) for name in columns
+                )
+                yield from zip(labels, units, strict=True)
+
+    def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
+        for path in files:
             with _open(path) as file:
-                columns = ", ".join(f"'{name}'" for name in file.schema.names)
-            raise PrivateDataError(
-                f"label_column is not set, and classes lists {len(self.class_names or ())} classes: name the column of "
-                f"{path} that holds the labels; it has {columns}."
+                batches = file.batches([self.image_column], _IMAGES_READ)
+                for row, cell in enumerate(chain.from_iterable(batch.column(0) for batch in batches), 1):
+                    yield outcome_of(partial(self._read, cell.as_py(), f"The image in row {row} of {path}"))
+
+    def _read(self, value: object, name: str) -> UInt8Array:
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if isinstance(value, dict) and data is None and value.get("path"):
+            raise BadImage(
+                f"{name} is missing: its bytes are null, and there is only a path, which is not read: embed the files "
+                "(Hugging Face's datasets does so in push_to_hub, or by datasets.table.embed_table_storage)."
             )
+        if not isinstance(data, bytes):
+            raise BadImage(f"{name} is missing: its bytes are null.")
+        return self.decode(data, name)
 
     def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
         """Refuse a file without one of the columns, or whose images are no bytes."""
-        for column in (self.image_column, self.label_column, self.privacy_unit):
-            if column is not None and column != RECORD and file.schema.names.count(column) != 1:
+        for column in (self.image_column, self.label_column, self._unit):
+            if column is not None and file.schema.names.count(column) != 1:
                 raise PrivateDataError(f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}")
         kind = file.schema.field(self.image_column).type
         if not _is_bytes(kind, file.arrow.types):
@@ -143,60 +196,27 @@ class ImageParquet(ImageSource):
             )
 
 
-class _Rows:
-    def __init__(self, source: ImageParquet, paths: Sequence[TablePath]) -> None:
-        self._source, self._paths = source, paths
-
-    def __iter__(self) -> Iterator[Outcome]:
-        for path in self._paths:
-            with _open(path) as file:
-                cells = chain.from_iterable(
-                    b.column(0) for b in file.batches([self._source.image_column], _IMAGES_READ)
-                )
-                for row, cell in enumerate(cells, 1):
-                    yield outcome_of(partial(self._decode, cell.as_py(), f"The image in row {row} of {path}"))
-
-    def _decode(self, value: object, name: str) -> UInt8Array:
-        data = value.get("bytes") if isinstance(value, dict) else value
-        if isinstance(value, dict) and data is None and value.get("path"):
-            raise BadImage(
-                f"{name} is missing: its bytes are null, and there is only a path, which is not read: embed the files "
-                "(Hugging Face's datasets does so in push_to_hub, or by datasets.table.embed_table_storage)."
-            )
-        if not isinstance(data, bytes):
-            raise BadImage(f"{name} is missing: its bytes are null.")
-        return self._source.decode(data, name)
-
-
 @contextmanager
 def _open(path: TablePath) -> Iterator[ColumnFile]:
-    """The file; errors inside become PrivateDataError."""
     with as_private(), open_columns(path) as opened:
         yield opened
 
 
 def _is_bytes(kind: Any, types: Any) -> bool:
-    """Whether a column's type is bytes, or a struct with bytes."""
+    """Return True if a column's type is bytes, or a struct with bytes."""
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
 
-def _labels(path: TablePath, column: str) -> Iterator[object]:
-    """All values in a file's column of labels."""
+def _cells(path: TablePath, column: str) -> Iterator[object]:
     with _open(path) as file:
         for batch in file.batches([column], _VALUES_READ):
             yield from file.cells(batch, column)
 
 
-# Private texts in tables: CSV, TSV, JSON lines, Parquet or Arrow.
-
-
-_ROWS_LOOKED_AT = 32
-
-
 @source
-class TextTable(TextSource):
+class TextTable(TableSource, TextSource):
     """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of one such kind, by name: one text per row.
 
     The rows are streamed: no file is in memory as a whole. Parquet and Arrow are always UTF-8.
@@ -213,40 +233,9 @@ class TextTable(TextSource):
     text_column: Text = "text"
     label_column: Text | None = None
 
-    @property
-    def place(self) -> TablePath | None:
-        """The file or folder."""
-        return self.path
-
-    def open(self) -> PrivateDataset:
-        """The records; texts are read later, by `check` and `blocks`.
-
-        Raises:
-            MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
-            PrivateDataError: no such file, columns that are missing, a row that is not as its header says, no rows,
-                labels off the class list.
-        """
-        self._check_columns()
-        with as_private():
-            files: Sequence[TablePath] = table_files(self.path)
-        ends: list[int] = []  # of the files that were read
-        count = 0
-        where = place_in(files, ends)
-        labels = None if self.label_column is None else LabelNumbers(self.class_names, where)
-        units = None if self._unit is None else UnitNumbers(self.privacy_unit, where)
-        for file in files:
-            for row in self._rows(file):
-                count += 1
-                if labels is not None:
-                    labels.take(row[:1])
-                if units is not None:
-                    units.take(row[-2:-1])
-            ends.append(count)
-        return self.bind(_Records(self, files), count, where, labels=labels, units=units)
-
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:
-        """The columns that `pe init` proposes, and the names in that of labels. Confidential.
+        """Propose columns to `pe init`, and the names in that of labels. Confidential.
 
         Args:
             path: the file or folder.
@@ -260,60 +249,46 @@ class TextTable(TextSource):
         with as_private():
             files = table_files(path)
             columns = columns_of(files[0])
-            check_columns(path, (text_column, label), columns)
             text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
             if not text:
                 raise PrivateDataError(f"{path} has no column of texts: it has {listed(columns)}.")
-            if label is None:
-                label = label_column(columns, text)
-            others = tuple(name for name in columns if name not in (text, label))
-            if not label:
-                return FoundColumns(text, None, (), others)
-            names = label_names(row[0] for file in files for row in read_rows(file, [label]))
-            return FoundColumns(text, label, names, others)
 
-    def _check_columns(self) -> None:
-        if self.privacy_unit == SUBFOLDER:
-            raise PrivateDataError(f"privacy_unit: a table has no subfolders: name a column of {self.path}.")
+            def values(column: str) -> Iterator[object]:
+                return (row[0] for file in files for row in read_rows(file, [column]))
+
+            return FoundColumns.find(path, columns, text, label, values)
+
+    def _files(self) -> Sequence[TablePath]:
         if self.text_column in (self.label_column, self.privacy_unit):
             raise PrivateDataError(f"text_column is '{self.text_column}', as another column is: name the texts' own.")
-        if self.label_column is None and len(self.class_names or ()) > 1:
-            raise PrivateDataError(
-                f"label_column is not set, and classes lists {len(self.class_names or ())} classes: name the column of "
-                f"{self.path} that holds the labels."
-            )
+        with as_private():
+            return table_files(self.path)
 
-    @property
-    def _unit(self) -> str | None:
-        """The column of units; None: each record is its own."""
-        return None if self.privacy_unit == RECORD else self.privacy_unit
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
+        for row in self._rows(file):
+            yield row[0], row[-2] if self._unit else None
+
+    def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
+        for file in files:
+            for number, row in enumerate(self._rows(file), 1):
+                yield outcome_of(partial(self._read, row[-1], f"The text in row {number:,} of {file}"))
 
     def _rows(self, file: TablePath) -> Iterator[Row]:
-        """Of each row its label and unit, where there are such columns, and its text."""
+        """Yield each row's label and unit, where there are such columns, and its text."""
         columns = [column for column in (self.label_column, self._unit, self.text_column) if column is not None]
         with as_private():
             yield from read_rows(file, columns, self.encoding)
-
-
-class _Records:
-    def __init__(self, source: TextTable, files: Sequence[TablePath]) -> None:
-        self._source, self._files = source, files
-
-    def __iter__(self) -> Iterator[Outcome]:
-        for file in self._files:
-            for number, row in enumerate(self._source._rows(file), 1):
-                yield outcome_of(partial(self._read, row[-1], f"The text in row {number:,} of {file}"))
 
     def _read(self, text: object, name: str) -> Array:
         if text is None:
             raise BadSample(f"{name} is missing.")
         if not isinstance(text, str):
             raise BadSample(f"{name} is of type {type(text).__name__}, and no text.")
-        return self._source.read(text, name)
+        return self.read(text, name)
 
 
 def _wordiest(file: Path, columns: Sequence[str]) -> str:
-    """The column whose first cells hold the most text; empty: none holds any."""
+    """Return the column whose first cells hold the most text; empty: none holds any."""
     rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
     text = [sum(len(cell) for cell in column if isinstance(cell, str)) for column in zip(*rows, strict=True)]
     return columns[text.index(max(text))] if any(text) else ""

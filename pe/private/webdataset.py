@@ -20,17 +20,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pe.data.decoding import UInt8Array
 from pe.data.remote import Place, RemotePath, TablePath
 from pe.data.tables import is_clutter, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
-from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of, place_in
+from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of
 from pe.private.folder import SUFFIXES
 from pe.private.modalities import ImageSource
-from pe.private.naming import FoundColumns, LabelNumbers, UnitNumbers, check_columns, label_column, label_names
-from pe.private.source import RECORD, SUBFOLDER, Text, source
+from pe.private.naming import FoundColumns
+from pe.private.source import Text, source
+from pe.private.tables import TableSource
 
 TAR = (".tar",)
 _IMAGES = frozenset(suffix[1:] for suffix in SUFFIXES)
@@ -39,7 +40,7 @@ _LONGEST_IMAGE, _LONGEST_TEXT = 2**28, 2**20  # bytes
 
 
 @source
-class WebDataset(ImageSource):
+class WebDataset(TableSource, ImageSource):
     """A .tar file, or a folder of them (read in the order of their names): one image per sample, as WebDataset has it.
 
     Neighbouring members of one key (`a/0001` of `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a sample. The files are
@@ -59,78 +60,80 @@ class WebDataset(ImageSource):
     image_column: Text | None = None
     label_column: Text | None = None
 
-    @property
-    def place(self) -> TablePath | None:
-        """The file or folder."""
-        return self.path
+    noun: ClassVar[str] = "Sample"
+    unit_hint: ClassVar[str] = "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
 
     def open(self) -> PrivateDataset:
-        """The records; images are read later, by `check` and `blocks`.
+        """List the records; images are read later, by `check` and `blocks`.
 
         Raises:
             PrivateDataError: no such file, one that is damaged, a sample without an image, label or unit, a key that
                 comes twice in a file, no samples, labels off the class list.
         """
-        self._check_names()
-        paths, count = _paths(self.path), 0
-        ends: list[int] = []  # of the files that were read
-        where = place_in(paths, ends, "Sample")
-        labels = None if self.label_column is None else LabelNumbers(self.class_names, where)
-        units = None if self.privacy_unit == RECORD else UnitNumbers(self.privacy_unit, where)
-        texts = {_JSON, self.label_column or _JSON, self.privacy_unit}
-        for path in paths:
-            keys: set[str] = set()
-            for sample in _samples(path, texts, _LONGEST_TEXT):
-                if sample.key in keys:
-                    raise PrivateDataError(f"{sample} comes twice, apart: put its members side by side, or rename it.")
-                keys.add(sample.key)
-                is_view = "." in sample.image(self.image_column)
-                if labels is not None and self.label_column is not None:
-                    labels.take([sample.value(self.label_column, known=count > 0)])
-                if units is not None:
-                    units.take([sample.value(self.privacy_unit, known=count > 0)])
-                count += 1
-            ends.append(count)
-        if count == 1 and is_view and len(sample.views()) > 1:
-            raise sample.run_together()
-        return self.bind(_Images(self, paths), count, where, labels=labels, units=units)
+        dataset = super().open()
+        if len(dataset) == 1:
+            (sample,) = (one for path in self._files() for one in _samples(path, (), 0))
+            if "." in sample.image(self.image_column) and len(sample.views()) > 1:
+                raise sample.run_together()
+        return dataset
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns:
-        """What `pe init` proposes, as the first sample has it, and the names of labels. Confidential.
+        """Propose columns to `pe init`, as the first sample has them, and the names of labels. Confidential.
 
         Args:
             path: the file or folder.
             image_column: the images' suffix as the owner names it; None: there is one image in a sample.
-            label: where the label is, as the owner names it; empty: nowhere; None: a usual name, or `cls`.
+            label: the place of the label, as the owner names it; empty: none; None: a usual name, or `cls`.
 
         Raises:
             PrivateDataError: no such file, no samples, or a name that the first sample lacks.
         """
-        paths = _paths(path)
-        first = next((sample for each in paths for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None)
+        with as_private():
+            files = table_files(path, TAR)
+        first = next((sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None)
         if first is None:
             raise PrivateDataError(f"{path} holds no samples.")
-        image, names = first.image(image_column), first.names()
-        if label is None:
-            label = label_column(names, image, [name for name in names if name == _CLASS])
-        check_columns(path, (label,), names)
-        others = tuple(name for name in names if name not in (image, label, _JSON))
-        if not label:
-            return FoundColumns(image, None, (), others)
-        samples = (sample for each in paths for sample in _samples(each, {_JSON, label}, _LONGEST_TEXT))
-        return FoundColumns(image, label, label_names(sample.value(label) for sample in samples), others)
 
-    def _check_names(self) -> None:
-        if self.privacy_unit == SUBFOLDER:
-            raise PrivateDataError(
-                f"privacy_unit: samples in {self.path} have no subfolders: name a member's suffix, or a key of .json."
-            )
-        if self.label_column is None and len(self.class_names or ()) > 1:
-            raise PrivateDataError(
-                f"label_column is not set, and classes lists {len(self.class_names or ())} classes: name the suffix of "
-                f"the labels in {self.path}, such as cls, or a key of .json."
-            )
+        def values(column: str) -> Iterator[object]:
+            samples = (sample for each in files for sample in _samples(each, {_JSON, column}, _LONGEST_TEXT))
+            return (sample.value(column) for sample in samples)
+
+        image = first.image(image_column)
+        columns = [name for name in first.names() if name != _JSON]
+        return FoundColumns.find(path, columns, image, label, values, {_CLASS} & set(columns))
+
+    def _label_hint(self, file: TablePath) -> str:
+        return f"name the suffix of the labels in {self.path}, such as cls, or a key of .json"
+
+    def _files(self) -> Sequence[TablePath]:
+        with as_private():
+            return table_files(self.path, TAR)
+
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
+        texts = {_JSON, self.label_column or _JSON, self.privacy_unit}
+        keys: set[str] = set()
+        for sample in _samples(file, texts, _LONGEST_TEXT):
+            if sample.key in keys:
+                raise PrivateDataError(f"{sample} comes twice, apart: put its members side by side, or rename it.")
+            required = is_first and not keys
+            keys.add(sample.key)
+            sample.image(self.image_column)
+            names = (self.label_column, self._unit)
+            label, unit = (None if name is None else sample.value(name, required) for name in names)
+            yield label, unit
+
+    def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
+        suffixes = _IMAGES if self.image_column is None else {self.image_column}
+        for path in files:
+            for sample in _samples(path, suffixes, _LONGEST_IMAGE):
+                data = sample.members[sample.image(self.image_column)]
+                yield outcome_of(partial(self._read, data, f"The image of sample '{sample.key}' of {path}"))
+
+    def _read(self, data: bytes | None, name: str) -> UInt8Array:
+        if data is None:
+            raise BadImage(f"{name} has more than {_LONGEST_IMAGE:,} bytes and was not read: scale it down first.")
+        return self.decode(data, name)
 
 
 @dataclass(frozen=True)
@@ -144,20 +147,20 @@ class _Sample:
     def __str__(self) -> str:
         return f"Sample '{self.key}' of {self.path}"
 
-    def image(self, named: str | None) -> str:
-        """The suffix of its image."""
-        found = [suffix for suffix in self.members if (suffix in _IMAGES if named is None else suffix == named.lower())]
-        numbered = any(re.fullmatch(r"[\d._-]+", suffix.rpartition(".")[0]) for suffix in self.views())
-        if len(found) == 1 and not (numbered and "." in found[0] and len(self.views()) > 1):
-            return found[0]
-        has = ", ".join(f"'{suffix}'" for suffix in (found or self.members))
-        remedy = "name the suffix of the images in image_column, or take the sample out"
-        if numbered:
+    def image(self, column: str | None) -> str:
+        """Return the suffix of its image."""
+        images = [name for name in self.members if (name in _IMAGES if column is None else name == column.lower())]
+        is_numbered = any(re.fullmatch(r"[\d._-]+", suffix.rpartition(".")[0]) for suffix in self.views())
+        if len(images) == 1 and not (is_numbered and "." in images[0] and len(self.views()) > 1):
+            return images[0]
+        if is_numbered:
             raise self.run_together()
-        raise PrivateDataError(f"{self} has {'several images' if found else 'no image'} ({has}): {remedy}.")
+        has = ", ".join(f"'{suffix}'" for suffix in (images or self.members))
+        remedy = "name the suffix of the images in image_column, or take the sample out"
+        raise PrivateDataError(f"{self} has {'several images' if images else 'no image'} ({has}): {remedy}.")
 
     def views(self) -> list[str]:
-        """The suffixes of images with a dot in them: several views of a record, or several records run together."""
+        """Return the suffixes of images with a dot in them: views of one record, or several records run together."""
         return sorted(each for each in self.members if "." in each and each.rpartition(".")[2] in _IMAGES)
 
     def run_together(self) -> PrivateDataError:
@@ -168,24 +171,24 @@ class _Sample:
             "files, with no dot but that before the suffix."
         )
 
-    def value(self, name: str, known: bool = True) -> object:
-        """What a member holds, or a key of .json; None where there is neither, an error if it is not `known` to be."""
+    def value(self, name: str, required: bool = False) -> object:
+        """Return the content of a member, or of a key of .json; None where there is neither, unless it is required."""
         if name.lower() in self.members:
             return self._text(name.lower()).strip() or None
-        if not known and name not in self.names():
+        if required and name not in self.names():
             raise PrivateDataError(f"{self} has no '{name}': {nearest_name(name, self.names())}")
         return self._json().get(name)
 
     def names(self) -> list[str]:
-        """What `value` may be asked for."""
+        """Return the names that `value` knows."""
         return list(dict.fromkeys([*self.members, *self._json()]))
 
     def _json(self) -> Mapping[str, object]:
         try:
-            found = json.loads(self._text(_JSON)) if _JSON in self.members else {}
+            content = json.loads(self._text(_JSON)) if _JSON in self.members else {}
         except (ValueError, RecursionError) as error:
             raise PrivateDataError(f"{self} has a .json that is none: mend it, or take the sample out.") from error
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def _text(self, suffix: str) -> bytes:
         data = self.members[suffix]
@@ -194,42 +197,18 @@ class _Sample:
         return data
 
 
-class _Images:
-    def __init__(self, source: WebDataset, paths: Sequence[TablePath]) -> None:
-        self._source, self._paths = source, paths
-
-    def __iter__(self) -> Iterator[Outcome]:
-        named = self._source.image_column
-        wanted = _IMAGES if named is None else {named}
-        for path in self._paths:
-            for sample in _samples(path, wanted, _LONGEST_IMAGE):
-                data = sample.members[sample.image(named)]
-                yield outcome_of(partial(self._decode, data, f"The image of sample '{sample.key}' of {path}"))
-
-    def _decode(self, data: bytes | None, name: str) -> UInt8Array:
-        if data is None:
-            raise BadImage(f"{name} has more than {_LONGEST_IMAGE:,} bytes and was not read: scale it down first.")
-        return self._source.decode(data, name)
-
-
 class _Bounded(io.BufferedReader):
     """A file of which no read is longer than the longest image, whatever length a header announces."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """As of any file; raises tarfile.ReadError."""
         if size is None or not 0 <= size <= _LONGEST_IMAGE:
             raise tarfile.ReadError("a header announces an impossible length")
         return super().read(size)
 
 
-def _paths(path: TablePath) -> Sequence[TablePath]:
-    with as_private():
-        return table_files(path, TAR)
-
-
-def _samples(path: TablePath, wanted: Collection[str], longest: int) -> Iterator[_Sample]:
-    """The samples of a file in order, with their members of `wanted` suffixes up to a length. Confidential."""
-    suffixes, sample = {suffix.lower() for suffix in wanted}, None
+def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
+    """Yield the samples of a file in order, with their members of these suffixes up to a length. Confidential."""
+    read, sample = {suffix.lower() for suffix in suffixes}, None
     for member, file in _members(path):
         folder, slash, last = member.name.rpartition("/")
         stem, _, suffix = last.partition(".")
@@ -245,7 +224,7 @@ def _samples(path: TablePath, wanted: Collection[str], longest: int) -> Iterator
         if suffix in sample.members:
             raise PrivateDataError(f"{sample} has two members '{suffix}': keep one of them.")
         sample.members[suffix] = None
-        if suffix in suffixes and member.size <= longest:
+        if suffix in read and member.size <= longest:
             file.seek(member.offset_data)
             data = sample.members[suffix] = file.read(member.size)
             if len(data) < member.size:
@@ -255,7 +234,7 @@ def _samples(path: TablePath, wanted: Collection[str], longest: int) -> Iterator
 
 
 def _members(path: TablePath) -> Iterator[tuple[tarfile.TarInfo, _Bounded]]:
-    """The headers of a file's members, one in memory, and the file."""
+    """Yield the headers of a file's members, one in memory, and the file."""
     try:
         with as_private():
             opened = path.open_bytes() if isinstance(path, RemotePath) else path.open("rb")

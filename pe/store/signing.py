@@ -238,7 +238,7 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
     token = get_token()
     if token is None:
         raise RecipeError("There is no token for the hub: set HF_TOKEN, or call `hf auth login`.")
-    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
+    hub: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
     try:
         address = str(hub.create_repo(to, repo_type="dataset", private=not public, exist_ok=True))
         repository = hub.repo_info(to, repo_type="dataset")
