@@ -90,7 +90,7 @@ class ImageSource(PrivateSource):
 
 @source
 class TextSource(PrivateSource):
-    """Private texts, by the rules of `pe.data.text_decoding`.
+    """Private texts, by the rules of `pe.data.texts`.
 
     Attributes:
         longest: bytes of UTF-8 that a text may have.
